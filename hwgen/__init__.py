@@ -1,0 +1,1 @@
+"""hwgen: from a trained, quantised CNN to a verified FPGA accelerator."""

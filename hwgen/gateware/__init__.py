@@ -1,0 +1,1 @@
+"""The hardware: Amaranth components, one family a file, and the accelerator composed from them."""
