@@ -1,0 +1,130 @@
+"""Boards: what a device holds, how fast its clock is, and where its pins are.
+
+One TOML file a board states the budgets; a module of the same name holds its Amaranth platform class.
+A board of one's own is such a TOML file, given by its path.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import tomllib
+from dataclasses import MISSING, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwgen.errors import BoardError
+
+if TYPE_CHECKING:
+    from amaranth.vendor import XilinxPlatform
+
+__all__ = ["Board", "load", "names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A board and the budget of its device.
+
+    Parameters
+    ----------
+    name : str
+        Name on the command line, lower case.
+    device : str
+        Device as its maker calls it (``XC7Z020``).
+    part : str
+        Full part number, as Vivado takes it.
+    lut, ff, dsp, bram36 : int
+        6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
+    clock_mhz : float
+        Frequency of the board's own clock into the programmable logic, in MHz.
+    description : str
+        One line for people.
+    platform : str
+        Where the Amaranth platform class is, ``module:class``; empty where there is none.
+
+    Raises
+    ------
+    BoardError
+        If a budget or the clock is not positive.
+    """
+
+    name: str
+    device: str
+    part: str
+    lut: int
+    ff: int
+    dsp: int
+    bram36: int
+    clock_mhz: float
+    description: str
+    platform: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "device", "part", "description", "platform"):
+            if not isinstance(getattr(self, name), str):
+                raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
+        for name in ("lut", "ff", "dsp", "bram36"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
+        if isinstance(self.clock_mhz, bool) or not isinstance(self.clock_mhz, int | float) or not self.clock_mhz > 0:
+            raise BoardError(f"board {self.name}: clock_mhz must be a positive number, not {self.clock_mhz!r}")
+
+    @property
+    def platform_class(self) -> type[XilinxPlatform]:
+        """The board's Amaranth platform: clock, LEDs, buttons, switches.
+
+        Raises
+        ------
+        BoardError
+            If the board states no platform.
+        """
+        if not self.platform:
+            raise BoardError(f"board {self.name} has no platform class; set platform = 'module:class' in its file")
+        module, _, name = self.platform.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+def names() -> list[str]:
+    """Names of the boards that come with hwgen, sorted."""
+    return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
+
+
+def load(name: str) -> Board:
+    """Read a board by its name (in any case), or from a TOML file of one's own (a path ending in ``.toml``).
+
+    Raises
+    ------
+    BoardError
+        If the board is unknown, or its file unreadable or incomplete.
+    """
+    key = name.lower()
+    if key in names():
+        text = (resources.files(__name__) / f"{key}.toml").read_text(encoding="utf-8")
+        return _parse(text, name=key, source=f"{key}.toml")
+    if key.endswith(".toml"):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file"
+            raise BoardError(f"board file {name} can't be read: {reason}") from error
+        return _parse(text, name=Path(name).stem, source=name)
+    near = difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
+    raise BoardError(f"unknown board {name!r}; did you mean {near[0]!r}? (known: {', '.join(names())})")
+
+
+def _parse(text: str, *, name: str, source: str) -> Board:
+    try:
+        entries: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BoardError(f"board file {source} is not TOML: {error}") from error
+    known = {field.name for field in fields(Board)} - {"name"}
+    if unknown := sorted(entries.keys() - known):
+        raise BoardError(
+            f"board file {source} has unknown keys: {', '.join(unknown)} (known: {', '.join(sorted(known))})"
+        )
+    needed = {field.name for field in fields(Board) if field.default is MISSING} - {"name"}
+    if missing := sorted(needed - entries.keys()):
+        raise BoardError(f"board file {source} lacks {', '.join(missing)}")
+    return Board(name=name, **entries)
