@@ -126,8 +126,7 @@ class Layer:
         rows, columns = self.window.output_size(self.input.height, self.input.width)
         if (rows, columns) != (self.output.height, self.output.width) or min(rows, columns) < 1:
             raise ConfigError(
-                f"{self.name}: output must be {rows} x {columns} pixels, "
-                f"not {self.output.height} x {self.output.width}"
+                f"{self.name}: output must be {rows} x {columns} pixels, not {self.output.height} x {self.output.width}"
             )
 
 
