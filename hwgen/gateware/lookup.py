@@ -1,0 +1,47 @@
+"""Small helpers that several components share: sparse tables and delays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from amaranth import Const, Module, Mux, Shape, Signal, Value
+
+
+def bits_for_range(low: int, high: int) -> Shape:
+    """The narrowest shape that holds every integer from ``low`` to ``high``."""
+    return Shape.cast(range(min(low, 0), max(high, 0) + 1))
+
+
+def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
+    """Look ``index`` up in a table most of whose entries are equal.
+
+    The commonest value is the default; every other entry costs one comparison. The result is of the narrowest
+    shape that holds all entries. An index outside the table gives the default.
+    """
+    shape = bits_for_range(min(table.values()), max(table.values()))
+    default, _ = Counter(table.values()).most_common(1)[0]
+    result: Value = Const(default, shape)
+    for key, value in table.items():
+        if value != default:
+            result = Mux(index == key, Const(value, shape), result)
+    return result
+
+
+def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
+    """Look ``index`` up in a small table of any contents, in combinational logic."""
+    result = Signal(bits_for_range(min(table), max(table)), name=name)
+    with m.Switch(index):
+        for key, value in enumerate(table):
+            with m.Case(key):
+                m.d.comb += result.eq(value)
+    return result
+
+
+def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
+    """``value``, ``cycles`` clock cycles later. Zero cycles give ``value`` itself."""
+    for stage in range(1, cycles + 1):
+        register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
+        m.d.sync += register.eq(value)
+        value = register
+    return value
