@@ -1,1 +1,61 @@
-"""hwgen: from a trained, quantised CNN to a verified FPGA accelerator."""
+"""hwgen: from a trained, quantised CNN to a verified FPGA accelerator.
+
+    import hwgen
+
+    design = hwgen.load("digits.onnx").plan(board="zedboard")
+    result = design.simulate(images)
+
+Names are imported on first use, so that ``import hwgen`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hwgen.api import Design, Model, Result, load
+    from hwgen.errors import (
+        BoardError,
+        ConfigError,
+        HwgenError,
+        InputError,
+        ModelError,
+        PlanError,
+        ToolError,
+    )
+
+    __version__: str
+
+__all__ = [
+    "BoardError",
+    "ConfigError",
+    "Design",
+    "HwgenError",
+    "InputError",
+    "Model",
+    "ModelError",
+    "PlanError",
+    "Result",
+    "ToolError",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Design", "Model", "Result", "load"):
+        import hwgen.api
+
+        return getattr(hwgen.api, name)
+    if name in __all__:
+        import hwgen.errors
+
+        return getattr(hwgen.errors, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hwgen")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,408 @@
+"""The Python interface: the verbs of the command line on NumPy arrays.
+
+    model = hwgen.load("digits.onnx")
+    design = model.plan(board="zedboard")
+    design.build("build/digits-zedboard")
+    result = design.simulate(images)        # (n, C, H, W), float32 or the model's integer type
+    assert result.mismatches == 0
+
+Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hwgen.boards import Board
+from hwgen.boards import load as load_board
+from hwgen.errors import InputError, PlanError
+
+if TYPE_CHECKING:
+    from hwgen.gateware.accelerator import AcceleratorConfig
+    from hwgen.network.graph import FeatureMap, Network
+    from hwgen.plan import Plan
+
+__all__ = ["Design", "Model", "Result", "Simulator", "load", "read_array"]
+
+Simulator = Literal["verilator", "icarus", "amaranth"]
+SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+
+
+def load(source: str | Path, calibration: np.ndarray | str | Path | None = None) -> Model:
+    """Read a model.
+
+    Parameters
+    ----------
+    source : str or Path
+        An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``).
+    calibration : ndarray or path of a ``.npy`` file, optional
+        Typical inputs, ``(n, C, H, W)`` float32: a float model is then quantised by ONNX Runtime.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a model, or holds something that hwgen does not build.
+    InputError
+        If the calibration data does not fit.
+    """
+    from hwgen import network
+
+    if isinstance(calibration, str | Path):
+        calibration = read_array(calibration)
+    return Model(network.load(str(source), calibration=calibration))
+
+
+def read_array(path: str | Path) -> np.ndarray:
+    """The array in a ``.npy`` file.
+
+    Raises
+    ------
+    InputError
+        If the file can't be read, or is not a plain ``.npy`` array.
+    """
+    try:
+        with open(path, "rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise InputError(f"input {path} is not a .npy array; write it with numpy.save") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"input {path} is a .npz archive; a .npy array is needed (numpy.save)")
+    return array
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, resolved to integers."""
+
+    network: Network
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+    @property
+    def input(self) -> FeatureMap:
+        """Shape, integer type, zero point and scale of the input."""
+        return self.network.input
+
+    @property
+    def output(self) -> FeatureMap:
+        """Shape, integer type, zero point and scale of the output."""
+        return self.network.output
+
+    def prepare(self, x: np.ndarray) -> np.ndarray:
+        """Frames ``(n, C, H, W)`` in the model's input type: float32 is quantised, integers pass.
+
+        Raises
+        ------
+        InputError
+            If shape or type do not fit, or a value is not a number.
+        """
+        from hwgen.network import quantise
+
+        return quantise.prepare_input(self.network, x)
+
+    def golden(self, x: np.ndarray) -> np.ndarray:
+        """Outputs ``(n, C, H, W)`` of the golden model, in the model's output type."""
+        from hwgen.network import golden
+
+        return golden.run(self.network, self.prepare(x))
+
+    def plan(self, board: str | Board, *, dsp: int | None = None, plan: str | Path | None = None) -> Design:
+        """Plan the accelerator for a board, or take a plan that was written before.
+
+        Parameters
+        ----------
+        board : str or Board
+            Name (``zedboard``), path of a board's ``.toml`` file, or the board itself.
+        dsp : int, optional
+            DSP slices to use at most; the board's own number bounds it.
+        plan : str or Path, optional
+            A ``plan.json`` (its path) to follow instead of planning.
+
+        Raises
+        ------
+        BoardError
+            If the board is unknown.
+        PlanError
+            If nothing fits, or the given plan does not fit the network or exceeds the board.
+        """
+        from hwgen import plan as planner
+
+        if not isinstance(board, Board):
+            board = load_board(board)
+        if plan is None:
+            if dsp is not None and dsp < 1:
+                raise InputError(f"dsp must be a positive integer, not {dsp!r}")
+            return Design(self, planner.make(self.network, board, dsp=dsp))
+        if dsp is not None:
+            raise InputError("a given plan has its own unroll factors: give dsp or plan, not both")
+        try:
+            text = Path(plan).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file"
+            raise PlanError(f"plan {plan} can't be read: {reason}") from error
+        return Design(self, planner.read(text, self.network, board))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A planned accelerator: ready to be simulated and written as Verilog."""
+
+    model: Model
+    plan: Plan
+
+    @property
+    def network(self) -> Network:
+        return self.model.network
+
+    @property
+    def board(self) -> Board:
+        return self.plan.board
+
+    @property
+    def latency(self) -> int:
+        """Predicted cycles from the first input transfer of a frame to its last output transfer."""
+        return self.plan.latency
+
+    @property
+    def interval(self) -> int:
+        """Predicted cycles between frames that follow each other without a gap."""
+        return self.plan.interval
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Estimated resources: ``dsp``, ``bram36``, ``lut``, ``ff`` as far as the plan states them."""
+        return dict(self.plan.resources)
+
+    @cached_property
+    def config(self) -> AcceleratorConfig:
+        """Configuration of the gateware, as the plan composes it."""
+        return self.plan.configure()
+
+    def table(self) -> str:
+        """The plan as text, one line a layer."""
+        return self.plan.table()
+
+    def to_json(self) -> str:
+        """The plan as the text of a ``plan.json``."""
+        return self.plan.to_json()
+
+    def golden(self, x: np.ndarray) -> np.ndarray:
+        """Outputs of the golden model; see ``Model.golden``."""
+        return self.model.golden(x)
+
+    def build(self, directory: str | Path | None = None, x: np.ndarray | None = None) -> Path:
+        """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
+
+        Parameters
+        ----------
+        directory : str or Path, optional
+            Where to; ``build/NAME-BOARD`` under the current folder if not given.
+        x : ndarray, optional
+            Frames ``(n, C, H, W)`` for the test bench; three seeded random frames if not given.
+
+        Returns
+        -------
+        Path
+            The folder written.
+        """
+        from hwgen import emit
+        from hwgen.network import golden
+
+        folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
+        frames = self._random_frames(3) if x is None else self.model.prepare(x)
+        emit.build(
+            plan_json=self.to_json(),
+            config=self.config,
+            frames=frames,
+            expected=golden.run(self.network, frames),
+            directory=folder,
+            report=self.report(),
+        )
+        return folder
+
+    def report(self) -> str:
+        """The plan for people, in Markdown."""
+        board = self.board
+        return "\n".join(
+            [
+                f"# {self.network.name} on {board.name}",
+                "",
+                f"{board.description} ({board.part}), {board.clock_mhz:g} MHz board clock.",
+                "",
+                "```",
+                self.table().rstrip("\n"),
+                "```",
+                "",
+                f"Latency {self.latency:,} cycles, interval {self.interval:,} cycles (predicted; exact when neither end"
+                " stalls).",
+                "",
+            ]
+        )
+
+    def simulate(
+        self,
+        x: np.ndarray,
+        *,
+        simulator: Simulator = "verilator",
+        waves: str | Path | None = None,
+        progress: bool = False,
+        stalls: tuple[float, float] | None = None,
+        seed: int = 0,
+    ) -> Result:
+        """Run the generated hardware on real data and compare every value with the golden model.
+
+        Parameters
+        ----------
+        x : ndarray
+            Frames ``(n, C, H, W)``, float32 or the model's own integer type.
+        simulator : str
+            ``verilator``, ``icarus`` or ``amaranth``.
+        waves : path, optional
+            Write the waveforms there (``.vcd`` or ``.fst``, as the simulator knows them).
+        progress : bool
+            Show a progress bar on long runs.
+        stalls : tuple of float, optional
+            Probabilities that the source and the sink stall in a cycle; neither stalls if not given.
+        seed : int
+            Seed of the stalls.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ToolError
+            If the simulator is missing or fails.
+        """
+        from hwgen import simulate
+        from hwgen.network import golden
+
+        if simulator not in SIMULATORS:
+            raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
+        frames = self.model.prepare(x)
+        expected = golden.run(self.network, frames)
+        run = simulate.run(
+            self.config,
+            frames,
+            simulator=simulator,
+            waves=None if waves is None else Path(waves),
+            progress=progress,
+            stalls=stalls,
+            seed=seed,
+        )
+        mismatches = int(np.count_nonzero(run.outputs != expected))
+        return Result(
+            outputs=run.outputs,
+            expected=expected,
+            mismatches=mismatches,
+            first_mismatch=self._locate(frames, run.outputs != expected, simulator) if mismatches else None,
+            latency=run.latency,
+            interval=run.interval,
+            predicted_latency=self.latency,
+            predicted_interval=self.interval,
+            stalled=stalls is not None,
+            wall_s=run.wall_s,
+            cycles=run.cycles,
+            cycles_per_s=run.cycles_per_s,
+            simulator=run.simulator,
+        )
+
+    def _random_frames(self, count: int) -> np.ndarray:
+        info = self.model.input
+        generator = np.random.default_rng(0)
+        return generator.integers(
+            info.type.minimum, info.type.maximum, size=(count, *info.shape), dtype=info.type.dtype, endpoint=True
+        )
+
+    def _locate(self, frames: np.ndarray, wrong: np.ndarray, simulator: Simulator) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a simulation gave, beside what was expected.
+
+    Parameters
+    ----------
+    outputs, expected : ndarray
+        ``(n, C, H, W)`` of the hardware and of the golden model, in the model's output type.
+    mismatches : int
+        Values that differ.
+    first_mismatch : str or None
+        Layer, frame, channel, row and column of the first one.
+    latency, interval : int or None
+        Measured, in cycles (design terms: of the first frame; between the last two of at least three frames).
+    predicted_latency, predicted_interval : int
+        What the plan says.
+    stalled : bool
+        Whether source or sink were made to stall: cycles then mean nothing against the prediction.
+    wall_s, cycles_per_s : float
+        Time the simulation took, and its speed.
+    cycles : int
+        Cycles simulated.
+    simulator : str
+        Which simulator ran.
+    """
+
+    outputs: np.ndarray
+    expected: np.ndarray
+    mismatches: int
+    first_mismatch: str | None
+    latency: int
+    interval: int | None
+    predicted_latency: int
+    predicted_interval: int
+    stalled: bool
+    wall_s: float
+    cycles: int
+    cycles_per_s: float
+    simulator: str
+
+    @property
+    def frames(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether latency and interval, as far as measured, equal the prediction (true under stalls)."""
+        if self.stalled:
+            return True
+        return self.latency == self.predicted_latency and self.interval in (None, self.predicted_interval)
+
+    @property
+    def ok(self) -> bool:
+        """No mismatch, and cycles as predicted."""
+        return self.mismatches == 0 and self.as_predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of ``hwgen simulate --json``."""
+        return {
+            "frames": self.frames,
+            "mismatches": self.mismatches,
+            "cycles": {
+                "latency": self.latency,
+                "interval": self.interval,
+                "predicted_latency": self.predicted_latency,
+                "predicted_interval": self.predicted_interval,
+            },
+            "wall_s": round(self.wall_s, 3),
+            "cycles_per_s": round(self.cycles_per_s),
+            "simulator": self.simulator,
+        }
+
+    def summary(self) -> str:
+        """One line: what was compared, and the cycles against the prediction."""
+        cycles = f"latency {self.latency:,} cycles; predicted {self.predicted_latency:,}"
+        if self.interval is not None:
+            cycles += f"; interval {self.interval:,}; predicted {self.predicted_interval:,}"
+        if self.mismatches:
+            return f"{self.mismatches:,} of {self.outputs.size:,} output values differ from the golden model; {cycles}"
+        return f"every one of {self.outputs.size:,} output values equals the golden model; {cycles}"

