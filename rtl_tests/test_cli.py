@@ -1,0 +1,555 @@
+"""The command line and the Python interface: what they do, what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hwgen
+from hwgen import cli, doctor
+from hwgen.errors import HwgenError
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+MODEL = str(DIGITS / "digits.onnx")
+SMALL = "decoilfnet-example"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty current folder: whatever a command leaves is found there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def refuse(here, capfd):
+    """Run a command that must be refused: status 2, one line on stderr, nothing written. Returns the line."""
+
+    def run(*arguments):
+        before = tree(here)
+        capfd.readouterr()
+        status = cli.main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        assert status == 2, captured.out + captured.err
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        assert captured.err.startswith("hwgen: ")
+        assert "Traceback" not in captured.err
+        assert tree(here) == before
+        return captured.err
+
+    return run
+
+
+@pytest.fixture
+def frames(here):
+    """Three held-out digits, as a file."""
+    path = here / "frames.npy"
+    np.save(path, np.load(DIGITS / "images.npy")[:3])
+    return path
+
+
+def verbs(model, frames):
+    """Every command that reads a model, with otherwise good arguments."""
+    board = ["--board", "zedboard"]
+    return {
+        "plan": ["plan", model, *board, "-o", "plan.json"],
+        "build": ["build", model, *board, "-o", "result"],
+        "simulate": ["simulate", model, *board, "--input", frames, "--output", "y.npy", "--json", "y.json"],
+        "golden": ["golden", model, "--input", frames, "--output", "y.npy"],
+    }
+
+
+VERBS = ["plan", "build", "simulate", "golden"]
+WITH_BOARD = ["plan", "build", "simulate"]
+
+
+# Models that are none
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"this is not a model\n", b"\x00" * 100, pytest.param(Path(MODEL).read_bytes()[:5000], id="truncated")],
+)
+def test_not_a_model(refuse, here, frames, verb, content):
+    (here / "bad.onnx").write_bytes(content)
+    assert "bad.onnx" in refuse(*verbs("bad.onnx", frames)[verb])
+
+
+@pytest.mark.parametrize("cut", [1, 100, 3000, 10_000, -1])
+def test_truncated_anywhere(refuse, here, cut):
+    (here / "bad.onnx").write_bytes(Path(MODEL).read_bytes()[:cut])
+    refuse("plan", "bad.onnx", "--board", "zedboard")
+
+
+def test_missing_model(refuse):
+    assert "none.onnx" in refuse("plan", "none.onnx", "--board", "zedboard")
+
+
+def test_folder_as_model(refuse, here):
+    (here / "folder.onnx").mkdir()
+    assert "folder.onnx" in refuse("plan", "folder.onnx", "--board", "zedboard")
+
+
+@pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet", SMALL)])
+def test_unknown_network_names_the_nearest(refuse, name, near):
+    assert near in refuse("plan", name, "--board", "zedboard")
+
+
+# Models that hold what is not built
+
+
+def quantised(*, operator=None, dilations=(1, 1), height=8):
+    """A QDQ model of one convolution; ``operator`` is put behind it, with its own quantisation."""
+    rng = np.random.default_rng(0)
+    scalars = {"s": np.float32(0.05), "z": np.uint8(0), "ws": np.float32(0.02), "wz": np.int8(0)}
+    initializers = [numpy_helper.from_array(np.array(value), name) for name, value in scalars.items()]
+    weight = rng.integers(-100, 100, (4, 1, 3, 3), dtype=np.int8)
+    initializers.append(numpy_helper.from_array(weight, "w"))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="x_q"),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], name="x_dq"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], name="w_dq"),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], name="first", dilations=list(dilations), kernel_shape=[3, 3]),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], name="c_q"),
+        helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["cd"], name="c_dq"),
+    ]
+    last = "cd"
+    if operator is not None:
+        nodes += [
+            helper.make_node(operator, ["cd"], ["o"], name="second"),
+            helper.make_node("QuantizeLinear", ["o", "s", "z"], ["oq"], name="o_q"),
+            helper.make_node("DequantizeLinear", ["oq", "s", "z"], ["od"], name="o_dq"),
+        ]
+        last = "od"
+    graph = helper.make_graph(
+        nodes,
+        "bad",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, height, 8])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"operator": "Sigmoid"}, ["Sigmoid", "second"]),
+        ({"operator": "Erf"}, ["Erf", "second"]),
+        ({"dilations": (2, 2)}, ["dilation", "first"]),
+        ({"height": "rows"}, ["dynamic", "rows"]),
+    ],
+    ids=["sigmoid", "erf", "dilation", "dynamic"],
+)
+def test_what_is_not_built(refuse, here, frames, verb, changes, words):
+    onnx.save(quantised(**changes), here / "bad.onnx")
+    line = refuse(*verbs("bad.onnx", frames)[verb])
+    for word in words:
+        assert word in line
+
+
+def test_the_model_behind_those_is_good(here):
+    onnx.save(quantised(), here / "good.onnx")
+    assert hwgen.load("good.onnx").output.shape == (4, 6, 6)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_float_model_without_calibration(refuse, frames, verb):
+    assert "--calibration" in refuse(*verbs(DIGITS / "digits-float.onnx", frames)[verb])
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 9, 9), (4, 3, 8, 8), (8, 8)])
+def test_calibration_that_does_not_fit(refuse, here, shape):
+    np.save(here / "c.npy", np.zeros(shape, np.float32))
+    refuse("plan", DIGITS / "digits-float.onnx", "--calibration", "c.npy", "--board", "zedboard")
+
+
+# Input arrays
+
+
+def good():
+    return np.load(DIGITS / "images.npy")[:3]
+
+
+def with_value(value):
+    array = good()
+    array[1, 0, 2, 3] = value
+    return array
+
+
+@pytest.mark.parametrize("verb", ["simulate", "golden"])
+@pytest.mark.parametrize(
+    ("array", "word"),
+    [
+        (np.zeros((3, 1, 8, 9), np.float32), "(3, 1, 8, 9)"),
+        (np.zeros((3, 2, 8, 8), np.float32), "(3, 2, 8, 8)"),
+        (np.zeros((1, 8, 8), np.float32), "(1, 8, 8)"),
+        (np.zeros((0, 1, 8, 8), np.float32), "(0, 1, 8, 8)"),
+        (np.zeros((3, 1, 8, 8), np.complex64), "complex64"),
+        (np.zeros((3, 1, 8, 8), np.int8), "int8"),
+        (np.zeros((3, 1, 8, 8), np.int64), "int64"),
+        (np.zeros((3, 1, 8, 8), "U3"), "U3"),
+        (with_value(np.nan), "NaN"),
+    ],
+    ids=["wide", "channels", "flat", "none", "complex", "signed", "long", "text", "nan"],
+)
+def test_input_that_does_not_fit(refuse, here, verb, array, word):
+    np.save(here / "x.npy", array)
+    assert word.lower() in refuse(*verbs(MODEL, "x.npy")[verb]).lower()
+
+
+@pytest.mark.parametrize("verb", ["simulate", "golden"])
+def test_input_that_is_no_array(refuse, here, verb):
+    (here / "text.npy").write_text("1 2 3")
+    (here / "empty.npy").write_bytes(b"")
+    np.savez(here / "x.npz", x=good())
+    np.save(here / "object.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (here / "cut.npy").write_bytes((DIGITS / "images.npy").read_bytes()[:300])
+    for name in ("text.npy", "empty.npy", "x.npz", "object.npy", "cut.npy", "none.npy", "."):
+        assert name in refuse(*verbs(MODEL, name)[verb])
+
+
+# Plans
+
+
+@pytest.fixture
+def planned(here, capfd):
+    """The plan of the digits network, as a dictionary."""
+    assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "good.json"]) == 0
+    plan = json.loads((here / "good.json").read_text())
+    (here / "good.json").unlink()
+    return plan
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}", '{"groups": 3}', '{"groups": [{"layers": [1]}]}'])
+def test_not_a_plan(refuse, here, frames, verb, text):
+    (here / "p.json").write_text(text)
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_missing_plan(refuse, frames, verb):
+    assert "none.json" in refuse(*verbs(MODEL, frames)[verb], "--plan", "none.json")
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_plan_of_another_network(refuse, here, frames, planned, verb):
+    planned["groups"][0]["layers"][1]["name"] = "somewhere"
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+    del planned["groups"][0]["layers"][1]
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+
+
+@pytest.mark.parametrize("value", [0, -1, 3000, 1.5, "two", None, True])
+@pytest.mark.parametrize("key", ["in", "out", "taps", "pixels"])
+def test_plan_with_impossible_unroll_factors(refuse, here, planned, key, value):
+    if (key, value) == ("pixels", True):
+        pytest.skip("true is 1 in Python, and 1 is right here")
+    planned["groups"][0]["layers"][1]["unroll"][key] = value
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+def test_plan_that_exceeds_the_board(refuse, here, planned):
+    layer = planned["groups"][0]["layers"][1]
+    layer["unroll"] |= {"in": 8, "out": 16, "taps": 9}
+    (here / "p.json").write_text(json.dumps(planned))
+    line = refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+    assert "220" in line
+
+
+def test_plan_and_dsp_together(refuse, here, planned):
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", "--dsp", "100")
+
+
+def test_too_few_slices(refuse):
+    refuse("plan", "vgg16:7@64x64", "--board", "zedboard", "--dsp", "1")
+
+
+# Boards, options, outputs, tools
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_unknown_board(refuse, frames, verb):
+    arguments = verbs(MODEL, frames)[verb]
+    arguments[arguments.index("zedboard")] = "zedbord"
+    assert "did you mean 'zedboard'?" in refuse(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["plan"],
+        ["plan", MODEL],
+        ["plan", MODEL, "--board"],
+        ["plan", MODEL, "--board", "zedboard", "--dsp", "0"],
+        ["plan", MODEL, "--board", "zedboard", "--dsp", "many"],
+        ["plan", MODEL, "--board", "zedboard", "--objective", "beauty"],
+        ["plan", MODEL, "--board", "zedboard", "--template", "tile"],
+        ["plan", MODEL, "--bo", "zedboard"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--simulator", "modelsim"],
+        ["golden", MODEL, "--input", "x.npy"],
+    ],
+)
+def test_wrong_options(refuse, arguments):
+    assert "--help" in refuse(*arguments)
+
+
+@pytest.mark.parametrize("place", ["none/y.npy", "frames.npy/y.npy", "folder", "/proc/none/y.npy"])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("plan", "-o"), ("golden", "--output"), ("simulate", "--output"), ("simulate", "--json"), ("simulate", "--waves")],
+)
+def test_output_that_can_not_be_written(refuse, here, frames, verb, option, place):
+    (here / "folder").mkdir()
+    arguments = verbs(MODEL, frames)[verb]
+    if option in arguments:
+        arguments[arguments.index(option) + 1] = place
+    else:
+        arguments += [option, place]
+    assert place.split("/")[0] in refuse(*arguments)
+
+
+@pytest.mark.parametrize("place", ["frames.npy", "frames.npy/result", "/proc/none/result"])
+def test_build_folder_that_can_not_be_written(refuse, frames, place):
+    arguments = verbs(MODEL, frames)["build"]
+    arguments[arguments.index("result")] = place
+    refuse(*arguments)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_read_only_folder(refuse, here, frames):
+    (here / "locked").mkdir(mode=0o500)
+    for verb, option in (("plan", "-o"), ("golden", "--output"), ("build", "-o")):
+        arguments = verbs(MODEL, frames)[verb]
+        arguments[arguments.index(option) + 1] = "locked/result"
+        assert "locked" in refuse(*arguments)
+
+
+def test_full_disk(refuse, frames, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli.os, "replace", full)
+    line = refuse("golden", MODEL, "--input", frames, "--output", "y.npy")
+    assert "y.npy" in line
+    assert "No space left" in line
+
+
+def test_no_compiler(refuse, frames, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("bare")))
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+    line = refuse("simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--output", "y.npy")
+    assert "g++" in line
+    assert "apt install" in line
+
+
+def test_no_icarus(refuse, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("bare")))
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--simulator", "icarus"]
+    assert "apt install iverilog" in refuse(*arguments)
+
+
+def test_interrupted(monkeypatch, capsys):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "boards", stop)
+    assert cli.main(["boards"]) == 130
+    assert capsys.readouterr().err == "hwgen: interrupted\n"
+
+
+def test_reader_went_away():
+    """``hwgen --help | head -0`` neither complains nor hangs."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time, sys; time.sleep(1); from hwgen import cli; sys.exit(cli.main(['boards']))",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+# What works
+
+
+def small_frames(count=3):
+    """Frames for the small network, in its own integer type, as a file in the current folder."""
+    model = hwgen.load(SMALL)
+    rng = np.random.default_rng(7)
+    low, high = model.input.type.minimum, model.input.type.maximum
+    np.save("small.npy", rng.integers(low, high, (count, *model.input.shape), model.input.type.dtype, endpoint=True))
+    return "small.npy"
+
+
+def test_main_job_on_the_small_network(here, capfd):
+    frames = small_frames()
+    assert cli.main(["plan", SMALL, "--board", "zedboard", "--dsp", "20", "-o", "plan.json"]) == 0
+    table = capfd.readouterr().out
+    assert all(layer.name in table for layer in hwgen.load(SMALL).network.layers)
+    assert cli.main(["golden", SMALL, "--input", frames, "--output", "golden.npy"]) == 0
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--plan", "plan.json", "--input", frames]
+    arguments += ["--simulator", "amaranth", "--output", "y.npy", "--json", "y.json", "--waves", "y.vcd"]
+    capfd.readouterr()
+    assert cli.main(arguments) == 0
+    out = capfd.readouterr().out
+    outputs = np.load("y.npy")
+    np.testing.assert_array_equal(outputs, np.load("golden.npy"))
+    assert outputs.dtype == hwgen.load(SMALL).output.type.dtype
+    result = json.loads((here / "y.json").read_text())
+    cycles = result["cycles"]
+    assert (result["frames"], result["mismatches"], result["simulator"]) == (3, 0, "amaranth")
+    assert set(cycles) == {"latency", "interval", "predicted_latency", "predicted_interval"}
+    assert cycles["latency"] == cycles["predicted_latency"]
+    assert cycles["interval"] == cycles["predicted_interval"]
+    assert result["wall_s"] > 0
+    assert result["cycles_per_s"] > 0
+    line = (
+        f"every one of {outputs.size:,} output values equals the golden model; latency {cycles['latency']:,} cycles; "
+    )
+    assert line + f"predicted {cycles['predicted_latency']:,}; interval " in out
+    assert (here / "y.vcd").stat().st_size > 0
+    plan = json.loads((here / "plan.json").read_text())
+    assert plan["cycles"] == {"latency": cycles["latency"], "interval": cycles["interval"]}
+
+
+def test_build_writes_the_folder(here, capfd):
+    assert cli.main(["build", SMALL, "--board", "zedboard", "--dsp", "20"]) == 0
+    folder = here / "build" / f"{SMALL}-zedboard"
+    names = {path.name for path in folder.iterdir()}
+    assert "plan.json" in names
+    assert "Makefile" in names
+    assert any(name.endswith(".v") for name in names)
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert cli.main(["build", SMALL, "--board", "zedboard", "--plan", str(folder / "plan.json"), "-o", "again"]) == 0
+    assert first == {path.name: path.read_bytes() for path in (here / "again").iterdir()}
+
+
+def test_one_frame_has_no_interval(here, capfd):
+    frames = small_frames(1)
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    assert cli.main([*arguments, "--input", frames, "--json", "y.json"]) == 0
+    assert json.loads((here / "y.json").read_text())["cycles"]["interval"] is None
+    assert "interval" not in capfd.readouterr().out.splitlines()[-1]
+
+
+def test_mismatch_is_status_1_and_located(here, capfd, monkeypatch):
+    """The golden model is given a wrong bias in its second layer: the report must point there."""
+    from hwgen.network import golden
+
+    frames = small_frames()
+    layer = hwgen.load(SMALL).network.layers[1].name
+    compute = golden.compute
+
+    def wrong(this, frame):
+        output = compute(this, frame)
+        if this.name == layer:
+            output = output.copy()
+            output[2, 3, 4] ^= 64
+        return output
+
+    monkeypatch.setattr(golden, "compute", wrong)
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    status = cli.main([*arguments, "--input", frames, "--output", "y.npy", "--json", "y.json"])
+    captured = capfd.readouterr()
+    if json.loads((here / "y.json").read_text())["mismatches"] == 0:
+        pytest.skip("the flipped bit did not reach the output")
+    assert status == 1
+    assert "differ from the golden model" in captured.out
+    assert layer in captured.err
+    for words in ("channel 2", "row 3", "column 4"):
+        assert words in captured.err
+
+
+def test_float_model_with_calibration(here, frames, capfd):
+    calibration = str(DIGITS / "calibration.npy")
+    arguments = ["golden", str(DIGITS / "digits-float.onnx"), "--calibration", calibration]
+    assert cli.main([*arguments, "--input", str(frames), "--output", "y.npy"]) == 0
+    assert list(np.load("y.npy").reshape(3, 10).argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("verb", "words"), [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL])])
+def test_lists(capfd, verb, words):
+    assert cli.main([verb]) == 0
+    out = capfd.readouterr().out
+    for word in words:
+        assert word in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["simulate", "--help"], ["--version"]])
+def test_help(capfd, arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 0
+    assert "hwgen" in capfd.readouterr().out
+
+
+def test_doctor(capfd, monkeypatch, tmp_path):
+    tools = {tool.name: tool for tool in doctor.examine()}
+    assert tools["python"].version == ".".join(map(str, sys.version_info[:3]))
+    assert tools["verilator"].found
+    status = cli.main(["doctor"])
+    assert status == (0 if tools["g++"].found and tools["make"].found else 1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["doctor"]) == 1
+    out = capfd.readouterr().out
+    assert "apt install g++" in out.splitlines()[-1]
+    assert "apt install make" in out.splitlines()[-1]
+
+
+# The Python interface
+
+
+def test_interface():
+    model = hwgen.load(SMALL)
+    design = model.plan(board="zedboard", dsp=20)
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((3, *model.input.shape)).astype(np.float32)
+    result = design.simulate(x, simulator="amaranth")
+    np.testing.assert_array_equal(result.outputs, model.golden(x))
+    assert result.ok
+    assert (result.latency, result.interval) == (design.latency, design.interval)
+    assert design.resources["dsp"] <= 20
+
+
+def test_interface_raises(tmp_path):
+    with pytest.raises(hwgen.ModelError):
+        hwgen.load(tmp_path / "none.onnx")
+    model = hwgen.load(SMALL)
+    with pytest.raises(hwgen.BoardError):
+        model.plan(board="nexys")
+    with pytest.raises(hwgen.InputError, match="dsp must be a positive integer, not 0"):
+        model.plan(board="zedboard", dsp=0)
+    with pytest.raises(hwgen.InputError, match="simulator must be one of verilator, icarus, amaranth, not 'xsim'"):
+        model.plan(board="zedboard", dsp=20).simulate(np.zeros((1, 3, 5, 5), np.float32), simulator="xsim")
+    assert all(issubclass(getattr(hwgen, name), HwgenError) for name in hwgen.__all__ if name.endswith("Error"))
+    with pytest.raises(AttributeError):
+        _ = hwgen.nothing
