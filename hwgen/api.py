@@ -173,14 +173,14 @@ class Design:
         return self.plan.latency
 
     @property
-    def interval(self) -> int:
+    def interval(self) -> int | None:
         """Predicted cycles between frames that follow each other without a gap."""
         return self.plan.interval
 
     @property
     def resources(self) -> dict[str, Any]:
         """Estimated resources: ``dsp``, ``bram36``, ``lut``, ``ff`` as far as the plan states them."""
-        return dict(self.plan.resources)
+        return self.plan.resources.as_dict()
 
     @cached_property
     def config(self) -> AcceleratorConfig:
@@ -340,7 +340,7 @@ class Result:
         Layer, frame, channel, row and column of the first one.
     latency, interval : int or None
         Measured, in cycles (design terms: of the first frame; between the last two of at least three frames).
-    predicted_latency, predicted_interval : int
+    predicted_latency, predicted_interval : int or None
         What the plan says.
     stalled : bool
         Whether source or sink were made to stall: cycles then mean nothing against the prediction.
@@ -359,7 +359,7 @@ class Result:
     latency: int
     interval: int | None
     predicted_latency: int
-    predicted_interval: int
+    predicted_interval: int | None
     stalled: bool
     wall_s: float
     cycles: int

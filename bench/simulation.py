@@ -1,0 +1,107 @@
+"""From a model to a verified result: the time of each step, and the simulator's speed.
+
+Usage: python bench/simulation.py [--json FILE] [CASE ...]     (needs scikit-learn: pip install '.[test]')
+
+The Verilator build is made anew (a cache of its own), then the run is repeated with the cached build. Fails if an output
+value or a cycle count is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+DIGITS = ROOT / "examples" / "digits"
+
+
+def digits() -> np.ndarray:
+    """450 held-out digits."""
+    return np.load(DIGITS / "images.npy")
+
+
+def photograph(size: int, frames: int) -> Callable[[], np.ndarray]:
+    """The middle of scikit-learn's photograph of a flower, in [0, 1], every second pixel for small sizes."""
+
+    def load() -> np.ndarray:
+        from sklearn.datasets import load_sample_image
+
+        image = load_sample_image("flower.jpg")
+        step = max(1, min(image.shape[:2]) // size)
+        image = image[::step, ::step]
+        top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
+        patch = image[top : top + size, left : left + size]
+        return np.repeat((patch.transpose(2, 0, 1)[None] / 255).astype(np.float32), frames, axis=0)
+
+    return load
+
+
+CASES: dict[str, tuple[str, str, Callable[[], np.ndarray]]] = {
+    "digits": (str(DIGITS / "digits.onnx"), "zedboard", digits),
+    "vgg16:7@64x64": ("vgg16:7@64x64", "vc709", photograph(64, 3)),
+}
+
+
+def measure(name: str) -> dict[str, Any]:
+    import hwgen
+
+    source, board, frames = CASES[name]
+    x = frames()
+    times = {}
+
+    def timed(step: str, run: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        value = run()
+        times[step] = round(time.perf_counter() - begin, 2)
+        return value
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HWGEN_CACHE"] = str(Path(folder) / "cache")
+        model = timed("load_s", lambda: hwgen.load(source))
+        design = timed("plan_s", lambda: model.plan(board=board))
+        timed("build_s", lambda: design.build(Path(folder) / "design"))
+        first = timed("simulate_first_s", lambda: design.simulate(x))
+        again = timed("simulate_again_s", lambda: design.simulate(x))
+    if not (first.ok and again.ok):
+        raise SystemExit(f"{name}: {first.summary()}")
+    return {
+        "case": name,
+        "board": board,
+        "dsp": design.resources["dsp"],
+        "frames": len(x),
+        "latency": first.latency,
+        "interval": first.interval,
+        **times,
+        "cycles": again.cycles,
+        "cycles_per_s": round(again.cycles_per_s),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("case", nargs="*", help=f"of {', '.join(CASES)} (default: all)")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.case) - set(CASES):
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")
+    results = []
+    for name in arguments.case or CASES:
+        results.append(measure(name))
+        print(json.dumps(results[-1]), flush=True)
+    print(f"{os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}", file=sys.stderr)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
