@@ -2,8 +2,8 @@
 
 Usage: python bench/simulation.py [--json FILE] [CASE ...]     (needs scikit-learn: pip install '.[test]')
 
-The Verilator build is made anew (a cache of its own), then the run is repeated with the cached build. Fails if an output
-value or a cycle count is not as it should be.
+The Verilator build is made anew (a cache of its own), then the run is repeated with the cached build. Fails if an
+output value or a cycle count is not as it should be.
 """
 
 from __future__ import annotations

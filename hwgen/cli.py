@@ -72,6 +72,23 @@ class Outputs:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise InputError(f"output {path} can't be written: no permission to write in {folder}")
 
+    @staticmethod
+    def check_folder(path: str) -> None:
+        """Refuse a folder that can't be made, or not written.
+
+        Raises
+        ------
+        InputError
+            If it is a file, or the nearest folder above it that exists may not be written.
+        """
+        folder = Path(path).absolute()
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise InputError(f"output folder {path} can't be written: {folder} is not a folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"output folder {path} can't be written: no permission to write in {folder}")
+
     def add(self, path: str | None, content: bytes) -> None:
         if path is not None:
             self._files.append((Path(path), content))
@@ -146,6 +163,7 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def build(arguments: argparse.Namespace) -> int:
+    Outputs.check_folder(arguments.output or "build")
     design = _plan(arguments)
     print(design.table())
     folder = design.build(arguments.output)
