@@ -535,6 +535,8 @@ class LineBuffer(wiring.Component):
                                 m.d.sync += register.eq(outputs[(first + row) % row_banks, column])
                     picked[row, column] = register
             outputs = picked
+        else:  # one bank holds every row; where a patch has several, the ring has but one
+            outputs = {(row, column): outputs[0, column] for row in range(patch_rows) for column in range(column_banks)}
         phase = delayed(m, "phase", walk.phase, config.latency - 1) if column_banks > 1 else None
         inside = None if walk.inside is None else delayed(m, "inside", walk.inside, config.latency - 1)
         pad = Const(config.pad_value, config.input.shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -178,7 +179,7 @@ class Network:
         names = [layer.name for layer in self.layers]
         if len(set(names)) != len(names):
             raise ConfigError(f"{self.name}: layer names must be unique, not {names}")
-        for before, after in zip(self.layers, self.layers[1:], strict=False):
+        for before, after in pairwise(self.layers):
             if before.output != after.input:
                 raise ConfigError(
                     f"{self.name}: {after.name} must take {before.name}'s output {before.output}, not {after.input}"

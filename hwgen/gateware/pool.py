@@ -1,0 +1,123 @@
+"""Max pooling over the steps of a line buffer (DeCoILFNet, section III-D)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import delayed
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPoolConfig:
+    """The maximum of each channel over a window.
+
+    Parameters
+    ----------
+    window : LineBufferConfig
+        Where the steps come from; a ``depthwise`` walk.
+
+    Raises
+    ------
+    ConfigError
+        If the walk is not depthwise.
+    """
+
+    window: LineBufferConfig
+
+    multipliers = 0
+    memory_bits = 0
+
+    def __post_init__(self) -> None:
+        if not self.window.depthwise:
+            raise ConfigError(f"window.depthwise must be True, not {self.window.depthwise!r}")
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+    @property
+    def folds(self) -> int:
+        return self.window.output_folds
+
+    @property
+    def levels(self) -> int:
+        """Levels of the comparison tree over the taps of a step."""
+        return (self.window.taps - 1).bit_length()
+
+    @property
+    def accumulates(self) -> bool:
+        return self.window.steps > 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last step of a fold to its maxima."""
+        return self.levels + self.accumulates
+
+
+class MaxPool(wiring.Component):
+    """A registered tree of comparisons over the taps, and a running maximum over the steps.
+
+    Parameters
+    ----------
+    config : MaxPoolConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps, as the line buffer walks them.
+    o : Out(stream, always ready)
+        ``Tn`` maxima, once a fold.
+
+    Latency and throughput
+        A step a cycle; maxima ``config.latency`` cycles after the fold's last step. Never stalls.
+    """
+
+    def __init__(self, config: MaxPoolConfig):
+        self._config = config
+        shape = config.window.input.shape
+        super().__init__(
+            {
+                "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
+                "o": Out(stream.Signature(data.ArrayLayout(shape, config.lanes), always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> MaxPoolConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        shape = config.window.input.shape
+        valid = delayed(m, "valid", self.i.valid, config.levels, reset_less=False)
+        first = delayed(m, "first", self.i.payload.first, config.levels)
+        last = delayed(m, "last", self.i.payload.last, config.levels)
+        for lane in range(config.lanes):
+            values = [self.i.payload.taps[tap][lane] for tap in range(config.window.taps)]
+            for level in range(config.levels):
+                following = []
+                for number in range(0, len(values), 2):
+                    register = Signal(shape, name=f"lane_{lane}_level_{level}_{number // 2}", reset_less=True)
+                    m.d.sync += register.eq(_maximum(values[number : number + 2]))
+                    following.append(register)
+                values = following
+            total = values[0]
+            if config.accumulates:
+                running = Signal(shape, name=f"lane_{lane}_running", reset_less=True)
+                m.d.sync += running.eq(Mux(~first & (running > total), running, total))
+                total = running
+            m.d.comb += self.o.payload[lane].eq(total)
+        done = valid & last
+        m.d.comb += self.o.valid.eq(delayed(m, "done", done, 1, reset_less=False) if config.accumulates else done)
+        return m
+
+
+def _maximum(values):
+    return values[0] if len(values) == 1 else Mux(values[0] > values[1], values[0], values[1])

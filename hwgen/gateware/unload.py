@@ -1,0 +1,126 @@
+"""From the wide results of a fold to narrow beats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth import Module, Mux, Shape, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.lookup import dense_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnloadConfig:
+    """``Tm`` results of each output fold, handed on ``r`` at a time.
+
+    Parameters
+    ----------
+    channels : int
+        ``M``: output channels of the layer.
+    lanes_in : int
+        ``Tm``: channels of a fold.
+    lanes_out : int
+        ``r``: channels of a beat.
+    shape : Shape
+        Of one value.
+
+    Raises
+    ------
+    ConfigError
+        Unless ``1 <= r <= Tm <= M``.
+    """
+
+    channels: int
+    lanes_in: int
+    lanes_out: int
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lanes_out <= self.lanes_in <= self.channels:
+            raise ConfigError(
+                f"lanes_out, lanes_in and channels must not fall below 1 or each other, "
+                f"not {self.lanes_out!r}, {self.lanes_in!r} and {self.channels!r}"
+            )
+
+    @property
+    def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Channel numbers by fold, by beat, by lane; only the last beat of a fold may be short."""
+        folds = [
+            range(first, min(first + self.lanes_in, self.channels)) for first in range(0, self.channels, self.lanes_in)
+        ]
+        return tuple(
+            tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
+            for fold in folds
+        )
+
+    @property
+    def beats(self) -> tuple[tuple[int, ...], ...]:
+        """Channel numbers of each beat of a pixel."""
+        return tuple(beat for fold in self.fold_channels for beat in fold)
+
+    @property
+    def fold_beats(self) -> tuple[int, ...]:
+        """Beats of each output fold."""
+        return tuple(len(fold) for fold in self.fold_channels)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a fold's results to their first beat."""
+        return int(self.lanes_out < self.lanes_in)
+
+
+class Unload(wiring.Component):
+    """A shift register loaded by a fold's results and emptied ``r`` channels a cycle.
+
+    Parameters
+    ----------
+    config : UnloadConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        ``Tm`` results; the next ones come no sooner than the beats of these have left.
+    o : Out(stream, always ready)
+        ``r`` results a beat, lowest channels first.
+
+    Latency and throughput
+        First beat after ``config.latency`` cycles, the others in the cycles that follow.
+    """
+
+    def __init__(self, config: UnloadConfig):
+        self._config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.ArrayLayout(config.shape, config.lanes_in), always_ready=True)),
+                "o": Out(stream.Signature(data.ArrayLayout(config.shape, config.lanes_out), always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> UnloadConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        if config.latency == 0:
+            m.d.comb += [self.o.payload.eq(self.i.payload), self.o.valid.eq(self.i.valid)]
+            return m
+        lanes = [Signal(config.shape, name=f"lane_{lane}", reset_less=True) for lane in range(config.lanes_in)]
+        fold = Signal(range(len(config.fold_beats)))
+        beats = dense_table(m, "beats", fold, config.fold_beats)
+        left = Signal(range(max(config.fold_beats) + 1))
+        m.d.comb += self.o.valid.eq(left != 0)
+        m.d.comb += [self.o.payload[lane].eq(lanes[lane]) for lane in range(config.lanes_out)]
+        for lane, register in enumerate(lanes):
+            further = lane + config.lanes_out
+            following = lanes[further] if further < config.lanes_in else register
+            m.d.sync += register.eq(Mux(self.i.valid, self.i.payload[lane], following))
+        with m.If(self.i.valid):
+            m.d.sync += [left.eq(beats), fold.eq(Mux(fold == len(config.fold_beats) - 1, 0, fold + 1))]
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        return m

@@ -1,0 +1,247 @@
+"""The exact schedule of a streaming accelerator, without simulating it.
+
+Every event (a beat taken, an output fold started, a beat leaving a FIFO) happens as soon as all it waits for has
+happened: its time is a maximum of earlier times plus constants that the components state. The times are the least
+solution of that system; it is found by starting from below and repeating whole-array passes until nothing moves.
+They are the hardware's own to the cycle, when neither the source nor the sink stalls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.regroup import RegroupConfig
+
+#: Earlier than any event.
+NEVER = -(1 << 50)
+
+Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What a schedule comes to.
+
+    ``latency`` and ``interval`` as the project defines them; ``interval`` is ``None`` with fewer than three
+    frames. ``steady`` says that the last two distances agree.
+    """
+
+    latency: int
+    interval: int | None
+    steady: bool
+
+
+def _spaced(earliest: Times, distance: int) -> Times:
+    """Earliest times of events that follow each other at least ``distance`` cycles apart."""
+    ramp = np.arange(len(earliest), dtype=np.int64) * distance
+    return np.maximum.accumulate(earliest - ramp) + ramp
+
+
+class _LayerEvents:
+    """What the events of one layer wait for, as index arrays over ``frames`` frames."""
+
+    def __init__(self, config: LayerConfig, frames: int):
+        window = config.window
+        self.config, self.frames = config, frames
+        self.folds_in = window.input.folds
+        places = [(row, column) for row in range(window.output_height) for column in range(window.output_width)]
+        needed = np.array([window.needed(*place) for place in places], dtype=np.int64)
+        released = np.array([window.released(*place) for place in places], dtype=np.int64)
+        frame = np.arange(frames, dtype=np.int64)[:, None]
+        pixels = window.input.pixels
+        #: For each window, the last input beat it needs.
+        self.needed_beat = ((frame * pixels + needed) * self.folds_in - 1).ravel()
+        #: For each input pixel, the window whose end releases it.
+        first = np.searchsorted(released, np.arange(pixels), side="right")
+        self.releasing_window = (frame * len(places) + first).ravel()
+        #: FIFO beats claimed up to and including each output fold.
+        self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * len(places)))
+
+    def starts(self, taken: Times, left: Times | None, depth: int | None) -> Times:
+        """When output folds start: after their window's pixels, after each other, with room in the FIFO."""
+        window = self.config.window
+        earliest = np.full((len(self.needed_beat), window.output_folds), NEVER, dtype=np.int64)
+        earliest[:, 0] = taken[self.needed_beat] + window.write_delay
+        earliest = earliest.ravel()
+        if depth is not None and left is not None:
+            waits_for = self.claimed - depth - 1
+            bound = waits_for >= 0
+            earliest[bound] = np.maximum(earliest[bound], left[waits_for[bound]] + self.config.credit_delay)
+        return _spaced(earliest, window.steps)
+
+    def stored(self, starts: Times) -> Times:
+        """When beats are offered by an otherwise empty FIFO."""
+        config = self.config
+        offsets = [np.arange(beats) for beats in config.fold_beats]
+        fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
+        times = starts.reshape(-1, len(offsets))[:, fold] + np.concatenate(offsets)
+        return times.ravel() + config.pipeline_latency + config.fifo.latency
+
+    def space(self, starts: Times, rows: int) -> Times:
+        """When each input beat may at the earliest be taken: once what it overwrites is released."""
+        window = self.config.window
+        ends = starts.reshape(-1, window.output_folds)[:, -1] + window.steps - 1 + window.release_delay
+        ring = rows * window.input.width
+        times = np.full(len(self.releasing_window), NEVER, dtype=np.int64)
+        times[ring:] = ends[self.releasing_window[: max(len(times) - ring, 0)]]
+        return np.repeat(times, self.folds_in)
+
+
+def _through_regroup(config: RegroupConfig, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
+    """Times at which beats enter and leave a Regroup; ``start`` is a lower bound of the latter."""
+    counts, sizes = len(config.counts), len(config.sizes)
+    before = np.array(config.before)
+    after = np.array(config.after)
+    follows = np.flatnonzero(before)
+    leave = start.reshape(-1, sizes)
+    while True:
+        enter = offered.reshape(-1, counts).copy()
+        enter[1:, 0] = np.maximum(enter[1:, 0], leave[:-1, -1])
+        enter[:, follows] = np.maximum(enter[:, follows], leave[:, before[follows] - 1])
+        enter = _spaced(enter.ravel(), 1)
+        earliest = (enter.reshape(-1, counts)[:, after] + config.latency).ravel()
+        if space is not None:
+            earliest = np.maximum(earliest, space)
+        following = _spaced(earliest, 1)
+        if np.array_equal(following, leave.ravel()):
+            return enter, following
+        leave = following.reshape(-1, sizes)
+
+
+class Schedule:
+    """Times of all events of an accelerator over a number of frames.
+
+    Depths and rows may be changed afterwards; shrinking either only moves events later, so the present times are a
+    valid start for the next solution.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Its FIFO depths and rows are taken, unless others are given.
+    frames : int
+        Frames back to back.
+    depths : sequence of int or None, optional
+        FIFO depths; ``None`` for a FIFO without end.
+    rows : sequence of int, optional
+        Rows of the line buffers.
+    """
+
+    def __init__(
+        self,
+        config: AcceleratorConfig,
+        frames: int = 3,
+        *,
+        depths: Sequence[int | None] | None = None,
+        rows: Sequence[int] | None = None,
+    ):
+        if frames < 1:
+            raise ConfigError(f"frames must be a positive integer, not {frames!r}")
+        self.config, self.frames = config, frames
+        self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
+        self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
+        self._layers = [_LayerEvents(layer, frames) for layer in config.layers]
+        count = len(self._layers)
+        self.taken: list[Times] = [np.full(layer.window.input.beats * frames, NEVER) for layer in config.layers]
+        self.taken.append(np.full(config.output.beats * frames, NEVER))
+        self.starts: list[Times | None] = [None] * count
+        self.left: list[Times | None] = [None] * count
+        self._dirty = set(range(2 * count + 1))
+
+    def copy(self) -> Schedule:
+        """A schedule that can be changed without changing this one; shares the unchanging parts."""
+        other = object.__new__(Schedule)
+        other.__dict__.update(self.__dict__)
+        for name in ("depths", "rows", "taken", "starts", "left"):
+            setattr(other, name, list(getattr(self, name)))
+        other._dirty = set(self._dirty)
+        return other
+
+    def shrink(self, layer: int, *, depth: int | None = None, rows: int | None = None) -> None:
+        """Give a layer a shallower FIFO or fewer rows."""
+        if depth is not None:
+            self.depths[layer] = depth
+            self._dirty.add(2 * layer + 1)
+        if rows is not None:
+            self.rows[layer] = rows
+            self._dirty.add(2 * layer)
+
+    def solve(self, deadline: Times | None = None) -> bool:
+        """Find the times. ``False`` if a frame's last output comes later than its ``deadline`` (then unfinished)."""
+        last = 2 * len(self._layers)
+        while self._dirty:
+            for node in range(last + 1):
+                if node not in self._dirty:
+                    continue
+                self._dirty.discard(node)
+                changed = self._transfer(node // 2) if node % 2 == 0 else self._start(node // 2)
+                if changed:
+                    self._dirty.update(n for n in (node - 1, node + 1) if 0 <= n <= last)
+                if node == last and deadline is not None and (self.frame_ends > deadline).any():
+                    return False
+        return True
+
+    def credits_used(self, layer: int) -> int:
+        """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
+        starts, left = self.starts[layer], self.left[layer]
+        assert starts is not None and left is not None
+        events = self._layers[layer]
+        back = np.searchsorted(left, starts - events.config.credit_delay, side="right")
+        return int((events.claimed - back).max())
+
+    @property
+    def frame_ends(self) -> Times:
+        """Cycle of each frame's last output transfer."""
+        beats = self.config.output.beats
+        return self.taken[-1][beats - 1 :: beats]
+
+    @property
+    def cycles(self) -> Cycles:
+        self.solve()
+        ends = self.frame_ends
+        distances = np.diff(ends)
+        return Cycles(
+            latency=int(ends[0] - self.taken[0][0]),
+            interval=int(distances[-1]) if self.frames >= 3 else None,
+            steady=self.frames < 3 or bool(distances[-1] == distances[-2]),
+        )
+
+    def _start(self, number: int) -> bool:
+        starts = self._layers[number].starts(self.taken[number], self.left[number], self.depths[number])
+        changed = not np.array_equal(starts, self.starts[number])
+        self.starts[number] = starts
+        return changed
+
+    def _transfer(self, number: int) -> bool:
+        """Beats from layer ``number - 1`` (or the source) into layer ``number`` (or the sink)."""
+        space = None
+        if number < len(self._layers):
+            starts = self.starts[number]
+            if starts is not None:
+                space = self._layers[number].space(starts, self.rows[number])
+        if number == 0:
+            earliest = np.zeros(len(self.taken[0]), dtype=np.int64)
+            taken = _spaced(earliest if space is None else np.maximum(earliest, space), 1)
+            return self._update(self.taken, 0, taken)
+        producer = self._layers[number - 1]
+        starts = self.starts[number - 1]
+        assert starts is not None
+        offered = producer.stored(starts)
+        regroup = producer.config.regroup
+        if regroup.needed:
+            left, taken = _through_regroup(regroup, offered, space, self.taken[number])
+        else:
+            left = taken = _spaced(offered if space is None else np.maximum(offered, space), 1)
+        moved = self._update(self.left, number - 1, left)
+        return self._update(self.taken, number, taken) or moved
+
+    @staticmethod
+    def _update(times: list, number: int, new: Times) -> bool:
+        changed = times[number] is None or not np.array_equal(times[number], new)
+        times[number] = new
+        return changed
