@@ -1,1 +1,52 @@
 """WHAT to compute: the graph, ONNX import, quantisation, built-in networks and the golden model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwgen.errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hwgen.network.graph import Network
+
+__all__ = ["load"]
+
+
+def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None) -> Network:
+    """The network in an ``.onnx`` file, or the built-in one called ``source``, e.g. ``vgg16:7@64x64``.
+
+    A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
+    (frames, C, H, W). Raises ModelError for a model that can't be read or built, InputError for a calibration
+    array that does not fit.
+    """
+    # onnx takes a moment to import: not before a model is asked for.
+    from hwgen.network import builtin, onnx_import, quantise
+
+    path = Path(source)
+    if not _is_file(source, path):
+        if calibration is not None:
+            raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
+        return builtin.load(str(source))
+    if path.suffix.lower() != ".onnx":
+        raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
+    model = onnx_import.read(path)
+    where = str(path)
+    if onnx_import.is_float(model):
+        if calibration is None:
+            onnx_import.check(model, where)
+            raise ModelError(
+                f"{where}: a float model; give calibration inputs (--calibration X.npy) to have it quantised, "
+                "or quantise it with ONNX Runtime's quantize_static"
+            )
+        model = quantise.quantise(model, calibration, where)
+    elif calibration is not None:
+        raise InputError(f"{where}: quantised already; leave the calibration out")
+    return onnx_import.to_network(model, path.stem, where)
+
+
+def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
+    return not isinstance(source, str) or path.suffix.lower() == ".onnx" or path.exists() or os.sep in source

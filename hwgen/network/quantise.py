@@ -1,0 +1,127 @@
+"""Quantisation: of float models by ONNX Runtime's own quantiser, and of float inputs as QuantizeLinear does it."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from hwgen.errors import InputError, ModelError
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.onnx_import import check, data_inputs, input_shape
+
+
+def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
+    """``x`` (frames, C, H, W) as the network's input integers.
+
+    Floats are quantised by the input's scale and zero point as ONNX QuantizeLinear does: divided in float32,
+    rounded half to even, saturated. The input's own integer type passes. InputError for anything else: another
+    shape or type, NaN or infinity, floats where the model gives no scale.
+    """
+    expected = network.input
+    if not isinstance(x, np.ndarray):
+        raise InputError(f"{network.name}: input must be a NumPy array, not {type(x).__name__}")
+    if x.dtype == expected.type.dtype:
+        golden.check_frames(network, x)
+        return x
+    if x.dtype not in (np.float16, np.float32, np.float64):
+        raise InputError(f"{network.name}: input must be float32 or {expected.type.dtype}, not {x.dtype}")
+    if expected.scale is None:
+        raise InputError(f"{network.name}: input must be {expected.type.dtype}: the model gives no scale for floats")
+    _check_floats(x, expected.shape, f"{network.name}: input")
+    with np.errstate(over="ignore"):
+        steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
+    limited = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
+    return limited.astype(expected.type.dtype)
+
+
+def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str) -> onnx.ModelProto:
+    """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
+
+    uint8 activations (their ranges are the extremes over ``calibration``, float (frames, C, H, W)), int8 weights,
+    one scale an output channel. Before, ONNX Runtime's basic graph optimisations fold batch normalisation and the
+    like into the convolutions. ``where`` starts error messages. Raises InputError, ModelError.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    check(model, where)
+    shape = input_shape(model, where)
+    if not isinstance(calibration, np.ndarray) or calibration.dtype not in (np.float16, np.float32, np.float64):
+        kind = getattr(calibration, "dtype", type(calibration).__name__)
+        raise InputError(f"{where}: calibration must be float32, not {kind}")
+    _check_floats(calibration, shape, f"{where}: calibration")
+    (source,) = data_inputs(model)
+    batch = max(source.type.tensor_type.shape.dim[0].dim_value, 1)  # 1 where it is symbolic
+    if len(calibration) < batch:
+        raise InputError(f"{where}: calibration must hold a batch of {batch} frames, not {len(calibration)}")
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            starts = range(0, len(calibration) - batch + 1, batch)
+            self._batches = iter([calibration[start : start + batch].astype(np.float32) for start in starts])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            frames = next(self._batches, None)
+            return None if frames is None else {source.name: frames}
+
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        quantised = Path(folder) / "quantised.onnx"
+        try:
+            quantize_static(
+                _optimised(model, Path(folder)),
+                quantised,
+                Reader(),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+        except Exception as error:  # ONNX Runtime raises many kinds
+            text = " ".join(str(error).split())[:300]
+            raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None
+        return onnx.load(str(quantised))
+
+
+def _optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """``model`` after ONNX Runtime's basic optimisations, which are all in ONNX's own operators."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    optimised = onnx.load(options.optimized_model_filepath)
+    used = {node.domain or "" for node in optimised.graph.node}
+    imports = [entry for entry in optimised.opset_import if entry.domain in used]
+    del optimised.opset_import[:]
+    optimised.opset_import.extend(imports)
+    return optimised
+
+
+def _check_floats(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
+    if x.ndim != len(shape) + 1 or x.shape[1:] != shape or not len(x):
+        raise InputError(f"{what} must be of shape (frames, {', '.join(map(str, shape))}), not {x.shape}")
+    bad = ~np.isfinite(x)
+    if bad.any():
+        first = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise InputError(
+            f"{what} must hold finite numbers only, not {int(bad.sum())} NaN or infinite (first at {first})"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the quantiser's advice on the root logger (its pre-processing is done here)."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
