@@ -79,7 +79,11 @@ class LayerConfig:
         else:
             shape = self.window.input.shape
         return UnloadConfig(
-            channels=self.output.channels, lanes_in=self.compute.lanes, lanes_out=self.fifo_lanes, shape=shape
+            channels=self.output.channels,
+            lanes_in=self.compute.lanes,
+            lanes_out=self.fifo_lanes,
+            shape=shape,
+            clears=self.finish is None,
         )
 
     @cached_property

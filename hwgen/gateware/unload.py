@@ -26,6 +26,8 @@ class UnloadConfig:
         ``r``: channels of a beat.
     shape : Shape
         Of one value.
+    clears : bool
+        Lanes past the channels of a short beat are zero (otherwise anything, for a receiver that ignores them).
 
     Raises
     ------
@@ -37,6 +39,7 @@ class UnloadConfig:
     lanes_in: int
     lanes_out: int
     shape: Shape
+    clears: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.lanes_out <= self.lanes_in <= self.channels:
@@ -107,14 +110,28 @@ class Unload(wiring.Component):
         m = Module()
         config = self.config
         if config.latency == 0:
-            m.d.comb += [self.o.payload.eq(self.i.payload), self.o.valid.eq(self.i.valid)]
-            return m
+            values = [self.i.payload[lane] for lane in range(config.lanes_out)]
+            m.d.comb += self.o.valid.eq(self.i.valid)
+        else:
+            values = self._elaborate_shift(m)
+        counts = [len(beat) for beat in config.beats]
+        if config.clears and min(counts) < config.lanes_out:
+            beat = Signal(range(len(counts)))
+            with m.If(self.o.valid):
+                m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
+            count = dense_table(m, "count", beat, counts)
+            values = [Mux(lane < count, value, 0) for lane, value in enumerate(values)]
+        m.d.comb += [self.o.payload[lane].eq(value) for lane, value in enumerate(values)]
+        return m
+
+    def _elaborate_shift(self, m: Module) -> list[Signal]:
+        """The register; its lowest lanes are the beat."""
+        config = self.config
         lanes = [Signal(config.shape, name=f"lane_{lane}", reset_less=True) for lane in range(config.lanes_in)]
         fold = Signal(range(len(config.fold_beats)))
         beats = dense_table(m, "beats", fold, config.fold_beats)
         left = Signal(range(max(config.fold_beats) + 1))
         m.d.comb += self.o.valid.eq(left != 0)
-        m.d.comb += [self.o.payload[lane].eq(lanes[lane]) for lane in range(config.lanes_out)]
         for lane, register in enumerate(lanes):
             further = lane + config.lanes_out
             following = lanes[further] if further < config.lanes_in else register
@@ -123,4 +140,4 @@ class Unload(wiring.Component):
             m.d.sync += [left.eq(beats), fold.eq(Mux(fold == len(config.fold_beats) - 1, 0, fold + 1))]
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        return m
+        return lanes[: config.lanes_out]
