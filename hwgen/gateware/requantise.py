@@ -1,0 +1,672 @@
+"""From accumulators to the next layer's values: bias, scale, zero point, saturation.
+
+The arithmetic is exact, so it may be rearranged freely as long as every output stays the same. Before there is
+any hardware the configuration looks for the cheapest arrangement (`RequantiseConfig.recipe`):
+
+- Channels with different shifts get one common shift: what a shift lacks goes into the significand while the
+  multiplier has bits to spare, and only the rest into a barrel shifter.
+- Accumulators that saturate anyway are clamped before the multiplier where that saves a DSP slice.
+- Rounding is "add a half and cut". The correction that makes ties even is built only if a tie can occur between
+  the two bounds; with a significand of many odd digits none can.
+- The half and the zero point come in through the C port of the first DSP slice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.lookup import bits_for_range, delayed
+
+#: Bits of a significand: those of a float32.
+SIGNIFICAND_BITS = 24
+#: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
+WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
+PIECE = NARROW_PORT - 1
+#: Deepest table that is held in LUTs; deeper ones go to block RAM.
+LUT_DEPTH = 64
+#: Yosys refuses a ROM that is "distributed" (it knows RAM of that kind only), Vivado doesn't know "logic".
+ROM_IN_LUTS = {"rom_style": "distributed", "ram_style": "logic"}
+ROM_IN_BLOCKS = {"rom_style": "block", "ram_style": "block"}
+
+
+def round_half_even(value: int, shift: int) -> int:
+    """``value / 2**shift`` to the nearest integer, ties to even."""
+    if shift <= 0:
+        return value << -shift
+    result = (value + (1 << (shift - 1))) >> shift
+    tie = value % (1 << shift) == 1 << (shift - 1)
+    return result & ~1 if tie else result
+
+
+def signed_bits(*values: int) -> int:
+    """The narrowest two's complement width that holds all ``values``."""
+    return max((value if value >= 0 else ~value).bit_length() for value in values) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ChannelsConfig:
+    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, and the beats they come in."""
+
+    lanes: int
+    accumulator_bits: int
+    bias: tuple[int, ...]
+    beats: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "accumulator_bits"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
+            raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
+        if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
+            raise ConfigError(
+                f"beats must carry each of the {self.channels} channels that have a bias once, not {self.beats!r}"
+            )
+
+    @property
+    def channels(self) -> int:
+        return len(self.bias)
+
+    @property
+    def accumulator(self) -> Shape:
+        return signed(self.accumulator_bits)
+
+    @property
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        """By parameter and lane: the value in each beat."""
+        raise NotImplementedError
+
+    def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
+        """``values`` by channel, rearranged by lane and beat. A lane a beat leaves out repeats another value."""
+        lanes = []
+        for lane in range(self.lanes):
+            column = [values[beat[lane]] if lane < len(beat) else None for beat in self.beats]
+            filler = next((value for value in column if value is not None), 0)
+            lanes.append(tuple(filler if value is None else value for value in column))
+        return lanes
+
+    @property
+    def present(self) -> list[tuple[int, ...]]:
+        """By lane: whether each beat carries a channel there."""
+        return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits of the tables; those that hold one value only are constants and take none."""
+        return sum(
+            len(column) * _shape(column).width
+            for table in self.tables.values()
+            for column in table
+            if len(set(column)) > 1
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddBiasConfig(_ChannelsConfig):
+    """Accumulator plus bias, for layers whose accumulators leave as they are (ConvInteger).
+
+    Parameters
+    ----------
+    lanes : int
+        Accumulators a beat.
+    accumulator_bits : int
+        Width of an accumulator, signed.
+    bias : tuple of int
+        By channel, the input's zero point folded in.
+    beats : tuple of tuple of int
+        The channels each beat of a pixel carries, lowest lane first.
+    bits : int
+        Width of the output, signed. The sum wraps, as ONNX's int32 does.
+
+    Raises
+    ------
+    ConfigError
+        If a width is not positive or the beats don't carry every channel once.
+    """
+
+    bits: int = 32
+
+    #: Cycles from a beat to its sum.
+    latency = 2
+    #: DSP slices.
+    multipliers = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits < 1:
+            raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
+
+    @property
+    def output(self) -> Shape:
+        return signed(self.bits)
+
+    @property
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        return {"bias": self.table(self.bias), "present": self.present}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a requantiser computes ``(acc + bias) * scale``: ``clamp((acc + bias) << left) * factor / 2**shift``.
+
+    ``left`` and ``factor`` are by channel. ``pieces`` DSP slices multiply; with ``split_factor`` each takes
+    17 bits of the factor, otherwise 17 bits of the clamped sum. With no piece every factor is 0 or 1.
+    ``operand_bits`` is the clamped sum's signed width; ``clamp`` tells whether it is clamped at all.
+    """
+
+    shift: int
+    left: tuple[int, ...]
+    factor: tuple[int, ...]
+    pieces: int
+    split_factor: bool
+    clamp: bool
+    operand_bits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequantiseConfig(_ChannelsConfig):
+    """``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``, by channel.
+
+    Parameters
+    ----------
+    lanes : int
+        Accumulators a beat.
+    accumulator_bits : int
+        Width of an accumulator, signed.
+    bias : tuple of int
+        By channel, the input's zero point folded in.
+    significand : tuple of int
+        By channel, from 1 to ``2**24 - 1``.
+    shift : tuple of int
+        By channel, 0 or more.
+    zero_point, low, high : int
+        Of the output; ``low`` and ``high`` within its type.
+    bits, signed : int, bool
+        Shape of an output.
+    beats : tuple of tuple of int
+        The channels each beat of a pixel carries, lowest lane first.
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of range, or the tuples don't fit each other.
+    """
+
+    significand: tuple[int, ...]
+    shift: tuple[int, ...]
+    zero_point: int
+    low: int
+    high: int
+    bits: int
+    signed: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits < 1:
+            raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
+        for name in ("significand", "shift"):
+            if len(getattr(self, name)) != self.channels:
+                raise ConfigError(
+                    f"{name} must have one entry for each of {self.channels} channels, not {getattr(self, name)!r}"
+                )
+        if not all(1 <= value < 1 << SIGNIFICAND_BITS for value in self.significand):
+            raise ConfigError(f"significand must be between 1 and 2**24 - 1, not {self.significand!r}")
+        if min(self.shift) < 0:
+            raise ConfigError(f"shift must not be negative, not {self.shift!r}")
+        least, most = self._bounds
+        for name in ("zero_point", "low", "high"):
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{name} must be between {least} and {most}, not {getattr(self, name)!r}")
+        if self.low > self.high:
+            raise ConfigError(f"low must be at most high ({self.high}), not {self.low!r}")
+
+    @property
+    def output(self) -> Shape:
+        return Shape(self.bits, self.signed)
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        least = -(1 << (self.bits - 1)) if self.signed else 0
+        return least, least + (1 << self.bits) - 1
+
+    def compute(self, channel: int, accumulator: int) -> int:
+        """The output for one accumulator, as defined (the hardware is arranged otherwise)."""
+        product = (accumulator + self.bias[channel]) * self.significand[channel]
+        return min(max(round_half_even(product, self.shift[channel]) + self.zero_point, self.low), self.high)
+
+    # What matters of each channel.
+
+    def _sums(self, channel: int) -> tuple[int, int]:
+        """Least and greatest accumulator + bias."""
+        half = 1 << (self.accumulator_bits - 1)
+        return self.bias[channel] - half, self.bias[channel] + half - 1
+
+    @cached_property
+    def _useful(self) -> tuple[tuple[int, int], ...]:
+        """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
+        result = []
+        for channel, bias in enumerate(self.bias):
+            least, most = self._sums(channel)
+
+            def output(total: int, channel: int = channel, bias: int = bias) -> int:
+                return self.compute(channel, total - bias)
+
+            sums = range(least, most + 1)
+            first = sums[max(bisect_right(sums, self.low, key=output) - 1, 0)]
+            last = sums[min(bisect_left(sums, self.high, key=output), len(sums) - 1)]
+            result.append((min(first, last), max(first, last)))
+        return tuple(result)
+
+    @cached_property
+    def _scales(self) -> tuple[tuple[int, int], ...]:
+        """By channel: an odd factor and a shift (which may be negative), or (0, 0) if every product rounds to 0."""
+        scales = []
+        for channel, (factor, shift) in enumerate(zip(self.significand, self.shift, strict=True)):
+            greatest = max(abs(total) for total in self._sums(channel))
+            if 2 * greatest * factor <= 1 << shift:
+                scales.append((0, 0))
+            elif factor > 1 << (shift + self.bits + 1):  # any sum but 0 saturates
+                scales.append((1, -self.bits - 1))
+            else:
+                zeros = (factor & -factor).bit_length() - 1
+                scales.append((factor >> zeros, shift - zeros))
+        return tuple(scales)
+
+    @cached_property
+    def ties(self) -> bool:
+        """Whether some sum lies exactly between two outputs."""
+        for (factor, shift), (least, most) in zip(self._scales, self._useful, strict=True):
+            if factor and shift > 0:
+                # An odd factor keeps the trailing zeros: odd multiples of half a step, and no others.
+                half = 1 << (shift - 1)
+                first = -(-least // half)
+                if (first | 1) * half <= most:
+                    return True
+        return False
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The arrangement with the fewest DSP slices, then the least shifting, then no clamp."""
+        for pieces in count():
+            recipes = list(self._recipes(pieces))
+            if recipes:
+                return min(recipes, key=lambda recipe: (max(recipe.left), recipe.clamp, recipe.split_factor))
+        raise AssertionError("unreachable")
+
+    def _recipes(self, pieces: int) -> Iterator[Recipe]:
+        common = max(1, *(shift for factor, shift in self._scales if factor), 1)
+        missing = [common - shift if factor else 0 for factor, shift in self._scales]
+        # Which operand is cut into pieces; the other must fit the wide port.
+        geometries = [
+            (False, SIGNIFICAND_BITS, pieces * PIECE + 1),
+            (True, pieces * PIECE, WIDE_PORT),
+        ]
+        if pieces == 0:
+            geometries = [(False, 1, None)]
+        for split_factor, factor_bits, most_bits in geometries:
+            spare = [factor_bits - factor.bit_length() for factor, _ in self._scales]
+            if min(spare) < 0:
+                continue
+            into = [min(pair) for pair in zip(missing, spare, strict=True)]
+            left = [all_ - part for all_, part in zip(missing, into, strict=True)]
+            factors = [factor << part for (factor, _), part in zip(self._scales, into, strict=True)]
+            for clamp in (False, True):
+                ends = self._useful if clamp else [self._sums(channel) for channel in range(self.channels)]
+                bits = max(
+                    signed_bits(least << shift, most << shift) for (least, most), shift in zip(ends, left, strict=True)
+                )
+                if most_bits is None or bits <= most_bits:
+                    yield Recipe(
+                        shift=common,
+                        left=tuple(left),
+                        factor=tuple(factors),
+                        pieces=pieces,
+                        split_factor=split_factor,
+                        clamp=clamp,
+                        operand_bits=bits,
+                    )
+
+    # The arithmetic after the multiplier.
+
+    @property
+    def aligned_bits(self) -> int:
+        """``k > 0`` if an output is ``k`` bits counted from ``low`` and the rest of it is constant; 0 if not."""
+        bits = (self.high - self.low).bit_length()
+        full = self.high - self.low == (1 << bits) - 1
+        return bits if full and (bits == self.bits or self.low % (1 << bits) == 0) else 0
+
+    @property
+    def _zero(self) -> int:
+        """What a product of 0 is after the offset: the zero point, counted from ``low`` if that is aligned."""
+        return self.zero_point - (self.low if self.aligned_bits else 0)
+
+    @property
+    def ties_down(self) -> bool:
+        """Ties are first rounded down and then, if odd, up; otherwise the other way round.
+
+        Either way the correction writes the lowest bit alone: to 1 where an odd zero point is counted in, to 0
+        where it is even.
+        """
+        return self.ties and self._zero % 2 == 1
+
+    @property
+    def offset(self) -> int:
+        """Half a step and the zero point, in the scale of the product."""
+        return ((2 * self._zero + 1) << (self.recipe.shift - 1)) - self.ties_down
+
+    @property
+    def offset_place(self) -> str:
+        """Where the offset is added: in the "bias", the "slice", or "late" (in fabric, after the product)."""
+        recipe = self.recipe
+        if recipe.pieces == 0:
+            return "late" if any(recipe.left) or 0 in recipe.factor else "bias"
+        return "slice" if signed_bits(self.offset) < SUM_BITS else "late"
+
+    @property
+    def product_bits(self) -> int:
+        """Width of the product, with and without the offset, signed."""
+        recipe = self.recipe
+        half = 1 << (recipe.operand_bits - 1)
+        products = []
+        for channel, (left, factor) in enumerate(zip(recipe.left, recipe.factor, strict=True)):
+            least, most = self._sums(channel)
+            products.append(max(least << left, -half) * factor)
+            products.append(min(most << left, half - 1) * factor)
+        return signed_bits(min(products) + self.offset, max(products) + self.offset, *products)
+
+    @property
+    def sum_bits(self) -> int:
+        """Width of accumulator + bias, signed."""
+        early = self.offset if self.offset_place == "bias" else 0
+        return signed_bits(*(end + early for channel in range(self.channels) for end in self._sums(channel)))
+
+    @cached_property
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        recipe = self.recipe
+        early = self.offset if self.offset_place == "bias" else 0
+        tables = {
+            "bias": self.table([bias + early for bias in self.bias]),
+            "left": self.table(recipe.left),
+            "present": self.present,
+        }
+        if recipe.split_factor:
+            for piece in range(recipe.pieces):
+                tables[f"factor_{piece}"] = self.table(
+                    [(factor >> (piece * PIECE)) % (1 << PIECE) for factor in recipe.factor]
+                )
+        else:
+            tables["factor"] = self.table(recipe.factor)
+        return tables
+
+    # Cost.
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its outputs."""
+        recipe = self.recipe
+        multiply = recipe.pieces + 1 if recipe.pieces else 0
+        return 2 + any(recipe.left) + recipe.clamp + multiply + (self.offset_place == "late") + 1
+
+    @property
+    def multipliers(self) -> int:
+        """DSP slices. A factor that is the same power of two (or 0) in all beats of a lane takes none."""
+        recipe = self.recipe
+        total = 0
+        for piece in range(recipe.pieces):
+            table = self.tables[f"factor_{piece}" if recipe.split_factor else "factor"]
+            total += sum(not _is_wiring(column) for column in table)
+        return total
+
+
+def _is_wiring(column: Sequence[int]) -> bool:
+    """Whether multiplying by these values takes no multiplier: one power of two, or only 0 and 1."""
+    return max(column) <= 1 or (len(set(column)) == 1 and column[0] & (column[0] - 1) == 0)
+
+
+def _shape(values: Sequence[int]) -> Shape:
+    return bits_for_range(min(values), max(values))
+
+
+class _Beats:
+    """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
+
+    def __init__(self, m: Module, config: _ChannelsConfig, valid: Value):
+        self._m, self._config = m, config
+        self._valid = [valid]
+        last = len(config.beats) - 1
+        number = Signal(range(last + 1), name="beat")
+        with m.If(valid):
+            m.d.sync += number.eq(Mux(number == last, 0, number + 1))
+        self._numbers: list[Value] = [number]
+
+    def valid(self, cycle: int) -> Value:
+        for stage in range(len(self._valid), cycle + 1):
+            self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
+        return self._valid[cycle]
+
+    def read(self, name: str, cycle: int) -> list[Value]:
+        """By lane: the parameter's value for the beat that is ``cycle >= 1`` cycles behind the input."""
+        m, table = self._m, self._config.tables[name]
+        varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
+        values: list[Value] = [Const(column[0], _shape(column)) for column in table]
+        if not varying:
+            return values
+        for stage in range(len(self._numbers), cycle):
+            self._numbers.append(delayed(m, f"beat_{stage}", self._numbers[-1], 1))
+        layout = data.StructLayout({f"lane_{lane}": _shape(table[lane]) for lane in varying})
+        depth = len(self._config.beats)
+        rows = [{f"lane_{lane}": table[lane][beat] for lane in varying} for beat in range(depth)]
+        rom = memory.Memory(
+            shape=layout, depth=depth, init=rows, attrs=ROM_IN_LUTS if depth <= LUT_DEPTH else ROM_IN_BLOCKS
+        )
+        m.submodules[name] = rom
+        port = rom.read_port()
+        m.d.comb += port.addr.eq(self._numbers[cycle - 1])
+        for lane in varying:
+            values[lane] = port.data[f"lane_{lane}"]
+        return values
+
+
+def _signature(config: AddBiasConfig | RequantiseConfig) -> dict:
+    accumulators = data.ArrayLayout(config.accumulator, config.lanes)
+    outputs = data.ArrayLayout(config.output, config.lanes)
+    return {
+        "i": In(stream.Signature(accumulators, always_ready=True)),
+        "o": Out(stream.Signature(outputs, always_ready=True)),
+    }
+
+
+class AddBias(wiring.Component):
+    """Adds each channel's bias to its accumulator.
+
+    Parameters
+    ----------
+    config : AddBiasConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        ``lanes`` accumulators.
+    o : Out(stream, always ready)
+        Their sums; lanes without a channel are 0.
+
+    Latency and throughput
+        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
+        reset is a pixel's first.
+    """
+
+    def __init__(self, config: AddBiasConfig):
+        self._config = config
+        super().__init__(_signature(config))
+
+    @property
+    def config(self) -> AddBiasConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        beats = _Beats(m, config, self.i.valid)
+        biases, present = beats.read("bias", 1), beats.read("present", 1)
+        m.d.comb += self.o.valid.eq(beats.valid(config.latency))
+        for lane in range(config.lanes):
+            accumulator = delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1)
+            total = Signal(config.output, name=f"sum_{lane}", reset_less=True)
+            m.d.sync += total.eq(Mux(present[lane], accumulator + biases[lane], 0))
+            m.d.comb += self.o.payload[lane].eq(total)
+        return m
+
+
+class Requantise(wiring.Component):
+    """Scales accumulators, rounds to nearest even, adds the zero point, saturates.
+
+    Parameters
+    ----------
+    config : RequantiseConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        ``lanes`` accumulators.
+    o : Out(stream, always ready)
+        Their outputs; lanes without a channel are 0.
+
+    Latency and throughput
+        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
+        reset is a pixel's first.
+
+    Number range
+        Every accumulator of ``accumulator_bits`` bits gives the exact result; nothing overflows in between.
+
+    Stages: the accumulator meets its bias (2 cycles); it is shifted and clamped where the recipe says so (1 each);
+    with ``n`` DSP slices the product takes ``n + 1``; the offset 1 if it is late; bounds 1.
+    """
+
+    def __init__(self, config: RequantiseConfig):
+        self._config = config
+        super().__init__(_signature(config))
+
+    @property
+    def config(self) -> RequantiseConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, recipe = self.config, self.config.recipe
+        beats = _Beats(m, config, self.i.valid)
+        biases = beats.read("bias", 1)
+        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1) for lane in range(config.lanes)]
+        sums = [accumulator + bias for accumulator, bias in zip(accumulators, biases, strict=True)]
+        values = self._registers(m, "sum", sums, signed(config.sum_bits))
+        cycle = 2
+        if any(recipe.left):
+            lefts = beats.read("left", cycle)
+            bits = config.sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
+            shifted = [value << left for value, left in zip(values, lefts, strict=True)]
+            values = self._registers(m, "shifted", shifted, signed(bits))
+            cycle += 1
+        if recipe.clamp:
+            clamped = [_clamp(value, recipe.operand_bits) for value in values]
+            values = self._registers(m, "clamped", clamped, signed(recipe.operand_bits))
+            cycle += 1
+        values = self._multiply(m, beats, values, cycle)
+        cycle += recipe.pieces + 1 if recipe.pieces else 0
+        if config.offset_place == "late":
+            zeros = (config.offset & -config.offset).bit_length() - 1
+            step = config.offset >> zeros
+            values = [_extended(value, zeros + 1) for value in values]
+            moved = [Cat(value[:zeros], value[zeros:].as_signed() + step) for value in values]
+            values = self._registers(m, "offset", moved, signed(config.product_bits))
+            cycle += 1
+        present = beats.read("present", cycle)
+        bounded = [Mux(here, self._bound(value), 0) for value, here in zip(values, present, strict=True)]
+        outputs = self._registers(m, "output", bounded, config.output)
+        m.d.comb += self.o.valid.eq(beats.valid(cycle + 1))
+        m.d.comb += [self.o.payload[lane].eq(output) for lane, output in enumerate(outputs)]
+        return m
+
+    def _registers(self, m: Module, name: str, values: Sequence[Value], shape: Shape) -> list[Value]:
+        registers = [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in range(len(values))]
+        m.d.sync += [register.eq(value) for register, value in zip(registers, values, strict=True)]
+        return list(registers)
+
+    def _multiply(self, m: Module, beats: _Beats, values: list[Value], cycle: int) -> list[Value]:
+        """Products (and the offset, if it comes in here) of operands that are valid in ``cycle``.
+
+        The pieces of a product form a cascade, one cycle apart: each slice adds its piece to the sum before it
+        shifted right by 17; the 17 bits shifted out are final.
+        """
+        config, recipe = self.config, self.config.recipe
+        pieces = range(recipe.pieces)
+        if recipe.split_factor:
+            factors = [beats.read(f"factor_{piece}", cycle + piece) for piece in pieces]
+        else:
+            factors = [beats.read("factor", cycle)]
+        if not pieces:
+            masked = 0 in recipe.factor
+            return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], values, strict=True)]
+
+        products = []
+        for lane, value in enumerate(values):
+            total: Value = Const(config.offset if config.offset_place == "slice" else 0)
+            done = []
+            for piece in pieces:
+                top = piece == recipe.pieces - 1
+                if recipe.split_factor:
+                    left = delayed(m, f"operand_{lane}_{piece}", value, piece)
+                    right = factors[piece][lane]
+                else:
+                    part = value[piece * PIECE :].as_signed() if top else value[piece * PIECE : (piece + 1) * PIECE]
+                    left = delayed(m, f"operand_{lane}_{piece}", part, piece)
+                    right = delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
+                product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
+                total = delayed(m, f"total_{lane}_{piece}", product + total, 1)
+                if not top:
+                    done.append(delayed(m, f"done_{lane}_{piece}", total[:PIECE], recipe.pieces - 1 - piece))
+                    total = total >> PIECE
+            products.append(Cat(*done, total)[: config.product_bits].as_signed())
+        return products
+
+    def _bound(self, value: Value) -> Value:
+        """The output for a product with offset: cut the fraction, make ties even, saturate."""
+        config = self.config
+        shift, bits = config.recipe.shift, config.aligned_bits
+        value = _extended(value, shift + bits + 1)
+        rounded = value[shift:].as_signed()
+        whole = rounded
+        if config.ties:
+            fraction = value[:shift]
+            tie = fraction.all() if config.ties_down else ~fraction.any()
+            whole = Cat(Mux(tie, int(config.ties_down), rounded[0]), rounded[1:]).as_signed()
+        if bits:
+            # Counted from ``low``: the sign says too little, the bits above say too much. Neither sees the correction,
+            # which writes the lowest bit alone.
+            low, above = config.low, rounded[bits:].any()
+            inside = Mux(rounded[-1], 0, Mux(above, (1 << bits) - 1, whole[:bits]))
+            return Cat(inside ^ (low % (1 << bits)), Const(low >> bits, signed(config.bits + 1)))
+        # The correction makes an odd value even, counted from the zero point: a bound must not miss that.
+        if config.ties_down:
+            below, above = rounded < config.low, rounded >= config.high
+        else:
+            below, above = rounded <= config.low, rounded > config.high
+        return Mux(below, config.low, Mux(above, config.high, whole))
+
+
+def _extended(value: Value, bits: int) -> Value:
+    """``value``, signed, at least ``bits`` bits wide."""
+    return Cat(value, value[-1].replicate(max(0, bits - len(value)))).as_signed()
+
+
+def _clamp(value: Value, bits: int) -> Value:
+    """``value`` in the range of a signed integer of ``bits`` bits."""
+    sign, fits = value[-1], (value[bits - 1 :].all() | ~value[bits - 1 :].any())
+    return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()
