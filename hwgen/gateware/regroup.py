@@ -56,13 +56,26 @@ class RegroupConfig:
         return tuple(min(lanes, channels - start) for start in range(0, channels, lanes))
 
     @cached_property
-    def before(self) -> tuple[int, ...]:
-        """For each incoming beat of a pixel: outgoing beats of that pixel that must have left for it to fit."""
-        ends = (0, *accumulate(self.sizes))
-        starts = accumulate(self.counts[:-1])
-        return tuple(
-            next(sent for sent, end in enumerate(ends) if start - end < self.output.lanes) for start in (0, *starts)
-        )
+    def room(self) -> tuple[int, ...]:
+        """For each incoming beat of a pixel: the most channels that may be held when it is taken."""
+        return self._room(self.overlaps)
+
+    def _room(self, overlaps: bool) -> tuple[int, ...]:
+        if overlaps:
+            return tuple(self.output.lanes + self.lanes - count for count in self.counts)
+        return (self.output.lanes - 1,) * len(self.counts)
+
+    @cached_property
+    def waiting(self) -> tuple[int, ...]:
+        """For each incoming beat of a pixel: outgoing beats of earlier pixels that may still wait when it is taken.
+
+        A negative number: so many of its own pixel's beats must have left.
+        """
+        return self._waiting(self.room)
+
+    def _waiting(self, room: tuple[int, ...]) -> tuple[int, ...]:
+        starts = (0, *accumulate(self.counts[:-1]))
+        return tuple((most - start) // self.output.lanes for most, start in zip(room, starts, strict=True))
 
     @cached_property
     def after(self) -> tuple[int, ...]:
@@ -71,17 +84,26 @@ class RegroupConfig:
         return tuple(next(beat for beat, total in enumerate(totals) if total >= end) for end in accumulate(self.sizes))
 
     @cached_property
+    def overlaps(self) -> bool:
+        """Whether beats are taken while a whole outgoing one still waits.
+
+        Only where a pixel would otherwise take longer than its own beats, as 3 + 2 channels made 4 + 1.
+        """
+        enter: list[int] = []
+        leave: list[int] = []
+        for beat, waiting in enumerate(self._waiting(self._room(overlaps=False))):
+            enter.append(max(enter[-1] + 1 if enter else 0, leave[-waiting - 1] if waiting < 0 else 0))
+            for _ in range(self.after.count(beat)):
+                leave.append(max(enter[-1] + self.latency, leave[-1] + 1 if leave else 0))
+        return leave[-1] > max(len(self.counts), len(self.sizes))
+
+    @cached_property
     def positions(self) -> tuple[int, ...]:
         """Every number of channels that can be held when a beat comes in (where it is put)."""
-        ends = (0, *accumulate(self.sizes))
-        starts = (0, *accumulate(self.counts))[:-1]
-        reached = {
-            start - ends[sent]
-            for start, least in zip(starts, self.before, strict=True)
-            for sent in range(least, len(ends))
-            if ends[sent] <= start
-        }
-        return tuple(sorted(reached))
+        lanes = self.output.lanes
+        starts = (0, *accumulate(self.counts[:-1]))
+        held = zip(starts, self.waiting, strict=True)
+        return tuple(sorted({place for start, most in held for place in range(start + most * lanes, -1, -lanes)}))
 
     @property
     def held(self) -> int:
@@ -115,7 +137,8 @@ class Regroup(wiring.Component):
     Latency and throughput
         An outgoing beat is offered the cycle after the incoming beat that completes it; an incoming beat is
         taken as soon as fewer than ``output.lanes`` channels are left in the register, counting the beat that
-        leaves in that very cycle. Neither side waits a cycle more than its own beats need.
+        leaves in that very cycle (a few more, where ``config.overlaps``). A pixel takes no more cycles than it has
+        beats on the side that has more.
     """
 
     def __init__(self, config: RegroupConfig):
@@ -139,43 +162,41 @@ class Regroup(wiring.Component):
         m = Module()
         config = self.config
         lanes_in, lanes_out = config.lanes, config.output.lanes
-        zero = Const(0, config.output.shape)
+        # A pixel's last beat is counted as full, in and out, so that the next pixel starts on a beat of its own.
+        counts = [*config.counts[:-1], len(config.sizes) * lanes_out - sum(config.counts[:-1])]
 
-        fill = Signal(range(config.held + 1))
+        fill = Signal(range(max(config.positions) + max(counts) + 1))
         held = [Signal(config.output.shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
-        beat_in = Signal(range(len(config.counts)))
+        beat_in = Signal(range(len(counts)))
         beat_out = Signal(range(len(config.sizes)))
-        last_frame_beat = Signal()
+        frame_ends = Signal()
 
-        count = dense_table(m, "count", beat_in, config.counts)
-        size = dense_table(m, "size", beat_out, config.sizes)
         pixel_ends_in, pixel_ends_out = Signal(), Signal()
         taken, sent = Signal(), Signal()
-        left = Signal(range(config.held + 1))  # channels held once this cycle's outgoing beat has gone
-        pixel_done = Signal()  # all of the pixel is in the register: the next beat belongs to another pixel
+        left = Signal(fill.shape())  # channels held once this cycle's outgoing beat has gone
         m.d.comb += [
-            pixel_ends_in.eq(beat_in == len(config.counts) - 1),
+            pixel_ends_in.eq(beat_in == len(counts) - 1),
             pixel_ends_out.eq(beat_out == len(config.sizes) - 1),
-            self.o.valid.eq(fill >= size),
+            self.o.valid.eq(fill >= lanes_out),
             sent.eq(self.o.valid & self.o.ready),
-            left.eq(Mux(sent, fill - size, fill)),
-            self.i.ready.eq(Mux(pixel_done, left == 0, left < lanes_out)),
+            left.eq(Mux(sent, fill - lanes_out, fill)),
+            self.i.ready.eq(left <= dense_table(m, "room", beat_in, config.room)),
             taken.eq(self.i.valid & self.i.ready),
-            self.o.payload.last.eq(last_frame_beat & pixel_ends_out),
+            self.o.payload.last.eq(frame_ends & pixel_ends_out),
         ]
         for lane in range(lanes_out):
-            value = held[lane] if lane < config.held else zero
-            m.d.comb += self.o.payload.data[lane].eq(Mux(lane < size, value, zero))
+            value = held[lane] if lane < config.held else Const(0, config.output.shape)
+            if lane >= config.sizes[-1]:
+                value = Mux(pixel_ends_out, 0, value)
+            m.d.comb += self.o.payload.data[lane].eq(value)
 
-        m.d.sync += fill.eq(left + Mux(taken, count, 0))
+        m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "count", beat_in, counts), 0))
         with m.If(sent):
             m.d.sync += beat_out.eq(Mux(pixel_ends_out, 0, beat_out + 1))
-            with m.If(pixel_ends_out):
-                m.d.sync += [pixel_done.eq(0), last_frame_beat.eq(0)]
         with m.If(taken):
             m.d.sync += beat_in.eq(Mux(pixel_ends_in, 0, beat_in + 1))
             with m.If(pixel_ends_in):
-                m.d.sync += [pixel_done.eq(1), last_frame_beat.eq(self.i.payload.last)]
+                m.d.sync += frame_ends.eq(self.i.payload.last)
 
         for lane in range(config.held):
             if lane + lanes_out < config.held:

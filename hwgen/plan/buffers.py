@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.network.graph import Window
 from hwgen.plan.schedule import Schedule
 
-#: Frames that the schedules cover: enough for an interval, twice.
-FRAMES = 3
+#: Beats that can come in between a window's end and the first that takes its place, with some to spare.
+IN_FLIGHT = 8
 
 
-def ample_rows(kernel: int, stride: int) -> int:
-    """Rows beyond which more never help: the last windows of a frame and the first of the next."""
-    return 2 * kernel + stride
+def ample_rows(window: Window, width: int, folds: int) -> int:
+    """Rows beyond which more never help, for an input ``width`` pixels wide in ``folds`` beats each.
+
+    The last windows of a frame and the first of the next at once, what comes in while windows in the padding are
+    computed, and the beats that are in flight while a row is given back.
+    """
+    top, _, bottom, _ = window.padding
+    in_flight = -(-IN_FLIGHT // (width * folds))
+    return 2 * window.kernel[0] + window.stride[0] + top + bottom + in_flight
 
 
 def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
@@ -27,7 +34,7 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
     ``config`` holds ample rows; its depths don't matter.
     """
     count = len(config.layers)
-    schedule = Schedule(config, FRAMES, depths=[None] * count)
+    schedule = Schedule(config, enough_frames(config), depths=[None] * count)
     schedule.solve()
     target = schedule.frame_ends.copy()
     for number, layer in enumerate(config.layers):
@@ -40,6 +47,13 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
     for number, layer in enumerate(config.layers):
         schedule = _least_depth(schedule, number, max(layer.fold_beats), target)
     return schedule.rows, [depth for depth in schedule.depths if depth is not None]
+
+
+def enough_frames(config: AcceleratorConfig) -> int:
+    """Frames after which what is in flight has been replaced once, and three more."""
+    cycles = Schedule(config, 3, depths=[None] * len(config.layers)).cycles
+    assert cycles.interval is not None
+    return 3 + cycles.latency // cycles.interval
 
 
 def least_rows(layer: LayerConfig) -> int:

@@ -12,7 +12,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.plan.compose import compose
 from hwgen.plan.resources import Resources, estimate
-from hwgen.plan.schedule import Cycles, Schedule
+from hwgen.plan.schedule import Cycles, steady_cycles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,10 @@ class Plan:
     def interval(self) -> int | None:
         """Cycles between frames that follow each other."""
         return self.cycles.interval
+
+    def predict(self, frames: int) -> Cycles:
+        """Cycles of a run of so many frames, back to back; the interval of a short one may not be the steady one."""
+        return steady_cycles(self.configure(), frames)
 
     @property
     def name(self) -> str:
@@ -182,17 +186,7 @@ def finish(network: Network, board: Board, layers: tuple[LayerPlan, ...], dsp: i
     """
     config = compose(network, layers)
     check_budget(estimate(config), board, dsp)
-    return Plan(network=network, board=board, layers=layers, dsp=dsp, cycles=_steady_cycles(config))
-
-
-def _steady_cycles(config: AcceleratorConfig) -> Cycles:
-    """Cycles of back-to-back frames, as many as it takes for the interval to settle."""
-    cycles = Schedule(config, 3).cycles
-    for frames in (5, 9):
-        if cycles.steady:
-            break
-        cycles = Schedule(config, frames).cycles
-    return cycles
+    return Plan(network=network, board=board, layers=layers, dsp=dsp, cycles=steady_cycles(config))
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:

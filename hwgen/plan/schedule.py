@@ -21,6 +21,9 @@ from hwgen.gateware.regroup import RegroupConfig
 #: Earlier than any event.
 NEVER = -(1 << 50)
 
+#: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
+MOST_FRAMES = 64
+
 Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
 
 
@@ -96,22 +99,22 @@ class _LayerEvents:
 def _through_regroup(config: RegroupConfig, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
     """Times at which beats enter and leave a Regroup; ``start`` is a lower bound of the latter."""
     counts, sizes = len(config.counts), len(config.sizes)
-    before = np.array(config.before)
     after = np.array(config.after)
-    follows = np.flatnonzero(before)
-    leave = start.reshape(-1, sizes)
+    beats = np.arange(len(offered))
+    waits_for = beats // counts * sizes - 1 - np.array(config.waiting)[beats % counts]
+    bound = waits_for >= 0
+    leave = start
     while True:
-        enter = offered.reshape(-1, counts).copy()
-        enter[1:, 0] = np.maximum(enter[1:, 0], leave[:-1, -1])
-        enter[:, follows] = np.maximum(enter[:, follows], leave[:, before[follows] - 1])
-        enter = _spaced(enter.ravel(), 1)
+        enter = offered.copy()
+        enter[bound] = np.maximum(enter[bound], leave[waits_for[bound]])
+        enter = _spaced(enter, 1)
         earliest = (enter.reshape(-1, counts)[:, after] + config.latency).ravel()
         if space is not None:
             earliest = np.maximum(earliest, space)
         following = _spaced(earliest, 1)
-        if np.array_equal(following, leave.ravel()):
+        if np.array_equal(following, leave):
             return enter, following
-        leave = following.reshape(-1, sizes)
+        leave = following
 
 
 class Schedule:
@@ -189,7 +192,8 @@ class Schedule:
     def credits_used(self, layer: int) -> int:
         """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
         starts, left = self.starts[layer], self.left[layer]
-        assert starts is not None and left is not None
+        assert starts is not None
+        assert left is not None
         events = self._layers[layer]
         back = np.searchsorted(left, starts - events.config.credit_delay, side="right")
         return int((events.claimed - back).max())
@@ -245,3 +249,18 @@ class Schedule:
         changed = times[number] is None or not np.array_equal(times[number], new)
         times[number] = new
         return changed
+
+
+def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
+    """Cycles of so many frames back to back; of as many as it takes to settle, if ``None``.
+
+    Once an interval has settled it stays, so long runs cost no more than short ones.
+    """
+    cycles, covered = None, 3
+    while cycles is None or not cycles.steady:
+        covered = min(covered, MOST_FRAMES, frames or MOST_FRAMES)
+        cycles = Schedule(config, covered).cycles
+        if covered in (frames, MOST_FRAMES):
+            break
+        covered += 2 + cycles.latency // (cycles.interval or cycles.latency)
+    return cycles

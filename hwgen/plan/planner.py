@@ -1,0 +1,100 @@
+"""The planner: one fusion group, the unroll factors with the least interval, and the buffers they need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.network.graph import Conv, Layer, Network
+from hwgen.plan.buffers import ample_rows, size_buffers
+from hwgen.plan.compose import compose, layer_config
+from hwgen.plan.plan import LayerPlan, Plan, finish, with_buffers
+from hwgen.plan.unroll import LayerWork, Unroll, solve
+
+#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
+CHAIN = 16
+
+
+def make(network: Network, board: Board, *, dsp: int | None = None) -> Plan:
+    """Plan ``network`` for ``board``: the least interval, then the fewest DSP slices.
+
+    Parameters
+    ----------
+    dsp : int, optional
+        DSP slices that may be used; all of the board's if not given.
+
+    Raises
+    ------
+    PlanError
+        If nothing fits, naming what runs out.
+    """
+    budget = board.dsp if dsp is None else dsp
+    if not 1 <= budget <= board.dsp:
+        raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
+    works = [work_of(layer) for layer in network.layers]
+    slices = {layer.name: _requantiser_slices(layer) for layer in network.layers}
+
+    def cost(work: LayerWork, unroll: Unroll) -> int:
+        multipliers = 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk
+        return multipliers + slices[work.name] * lanes_out(work, unroll)
+
+    unrolls = solve(works, budget, cost)
+    layers = tuple(_choice(layer, unroll) for layer, unroll in zip(network.layers, unrolls, strict=True))
+    rows, depths = size_buffers(compose(network, layers))
+    return finish(network, board, with_buffers(layers, rows, depths), budget)
+
+
+def lanes_out(work: LayerWork, unroll: Unroll) -> int:
+    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
+    folds = 1 if work.depthwise else -(-work.channels // unroll.tn)
+    return -(-unroll.tm // (folds * -(-work.taps // unroll.tk)))
+
+
+def work_of(layer: Layer) -> LayerWork:
+    """What the unroll search knows of a layer."""
+    return LayerWork(
+        name=layer.name,
+        channels=layer.input.channels,
+        outputs=layer.output.channels,
+        groups=layer.groups if isinstance(layer, Conv) else 1,
+        pixels=layer.output.height * layer.output.width,
+        input_pixels=layer.input.height * layer.input.width,
+        taps=layer.window.taps,
+        depthwise=not isinstance(layer, Conv),
+    )
+
+
+def _choice(layer: Layer, unroll: Unroll) -> LayerPlan:
+    return LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=unroll.tn,
+        tm=unroll.tm,
+        tk=unroll.tk,
+        chain=CHAIN,
+        line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // unroll.tn)),
+        fifo_depth=unroll.tm,  # at least one fold's beats; sized later
+    )
+
+
+@cache
+def _requantiser_slices(layer: Layer) -> int:
+    """DSP slices of the requantiser for each channel it finishes a cycle."""
+    if not isinstance(layer, Conv) or layer.requantisation is None:
+        return 0
+    single = LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=1,
+        tm=1,
+        tk=1,
+        chain=CHAIN,
+        line_rows=layer.window.kernel[0],
+        fifo_depth=1,
+    )
+    requantise = layer_config(layer, single, None).finish
+    assert isinstance(requantise, RequantiseConfig)
+    return replace(requantise, lanes=1).multipliers
