@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hwgen.api import Design, Model, Result, load
     from hwgen.errors import (
         BoardError,
+        CheckError,
         ConfigError,
         HwgenError,
         InputError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoardError",
+    "CheckError",
     "ConfigError",
     "Design",
     "HwgenError",

@@ -15,12 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hwgen.errors import HwgenError, InputError
+from hwgen.errors import CheckError, HwgenError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from hwgen.api import Design, Model
+    from hwgen.boards import Board
 
 EXAMPLES = """examples:
   hwgen plan examples/digits/digits.onnx --board zedboard
@@ -145,10 +146,14 @@ def _load(arguments: argparse.Namespace) -> Model:
     return api.load(arguments.model, calibration=arguments.calibration)
 
 
-def _plan(arguments: argparse.Namespace) -> Design:
+def _board(arguments: argparse.Namespace) -> Board:
     from hwgen.boards import load as load_board
 
-    board = load_board(arguments.board)  # before the model: it is the cheaper of the two
+    return load_board(arguments.board)
+
+
+def _plan(arguments: argparse.Namespace) -> Design:
+    board = _board(arguments)  # before the model: it is the cheaper of the two
     return _load(arguments).plan(board, dsp=arguments.dsp, plan=arguments.plan)
 
 
@@ -177,8 +182,10 @@ def simulate(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
     outputs.check(arguments.output, arguments.json, arguments.waves)
     frames = api.read_array(arguments.input)
-    design = _plan(arguments)
-    frames = design.model.prepare(frames)
+    board = _board(arguments)
+    model = _load(arguments)
+    frames = model.prepare(frames)  # before planning, which may take a while
+    design = model.plan(board, dsp=arguments.dsp, plan=arguments.plan)
     print(design.table(), flush=True)
     result = design.simulate(frames, simulator=arguments.simulator, waves=arguments.waves, progress=True)
     outputs.add(arguments.output, _npy(result.outputs))
@@ -316,6 +323,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = arguments.run(arguments)
         sys.stdout.flush()
         return status
+    except CheckError as error:
+        _complain(str(error))
+        return 1
     except HwgenError as error:
         return _complain(str(error))
     except BrokenPipeError:

@@ -139,7 +139,7 @@ def quantised(*, operator=None, dilations=(1, 1), height=8):
         nodes,
         "bad",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, height, 8])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["batch", 4, "h", "w"])],
         initializers,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

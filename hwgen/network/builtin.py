@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import onnx
@@ -128,7 +129,7 @@ def _model(base: str, name: str, layers: tuple[_Layer, ...], shape: tuple[int, i
     channels, height, width = shape
     flat = False
 
-    def add(operator: str, node: str, *inputs: str, **attributes: object) -> None:
+    def add(operator: str, node: str, *inputs: str, **attributes: Any) -> None:
         nonlocal tensor
         nodes.append(helper.make_node(operator, [tensor, *inputs], [f"{node}_out"], name=node, **attributes))
         tensor = f"{node}_out"

