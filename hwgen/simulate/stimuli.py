@@ -121,6 +121,12 @@ def words(values: list[int], beat: BeatFormat) -> np.ndarray:
     return np.frombuffer(raw, "<u4").reshape(-1, count).astype(np.uint32)
 
 
+def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
+    """A file for ``$readmemh``: one payload a line."""
+    digits = -(-(beat.data_bits + 1) // 4)
+    return "".join(f"{value:0{digits}x}\n" for value in integers(payloads)).encode()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
     """Random stalls of source and sink.
