@@ -237,16 +237,23 @@ class _Walk:
         self.window_ready = Signal()
         self.top = self._position("top", [self.top_of(row) for row in range(last_row + 1)])
         self.left = self._position("left", [self.left_of(column) for column in range(last_column + 1)])
-        self.fold = Signal(range(config.output_folds))
-        patch_row, patch_column = Signal(range(config.kernel[0])), Signal(range(config.kernel[1]))
+        self.fold = Signal(range(config.output_folds), name="output_fold")
+        patch_row = Signal(range(config.kernel[0]))
+        patch_column = Signal(range(config.kernel[1]))
         inner = Signal(range(1 if config.depthwise else folds))  # input fold
 
         inner_ends = inner == (0 if config.depthwise else folds - 1)
         across_ends = inner_ends & (patch_column == config.kernel[1] - patch_columns)
-        self.first, self.last = Signal(), Signal()
-        self.stepping, self.start = Signal(), Signal()
-        self.window_starts, self.window_ends, self.row_ends = Signal(), Signal(), Signal()
-        fold_ends, window_last, frame_ends = Signal(), Signal(), Signal()
+        self.first = Signal()
+        self.last = Signal()
+        self.stepping = Signal()
+        self.start = Signal()
+        self.window_starts = Signal()
+        self.window_ends = Signal()
+        self.row_ends = Signal()
+        fold_ends = Signal()
+        window_last = Signal()
+        frame_ends = Signal()
         m.d.comb += [
             self.first.eq((inner == 0) & (patch_column == 0) & (patch_row == 0)),
             self.last.eq(across_ends & (patch_row == config.kernel[0] - patch_rows)),
@@ -427,12 +434,14 @@ class LineBuffer(wiring.Component):
     def _elaborate_writer(self, m: Module, banks) -> Signal:
         config = self.config
         folds, width = config.input.folds, config.input.width
-        taken, pixel_ends, row_ends = Signal(), Signal(), Signal()
-        column = Signal(range(width))
-        phase = Signal(range(config.column_banks))  # column mod column banks
-        slot = Signal(range(config.rows))
-        fold = Signal(range(folds))
-        word = Signal(range(config.bank_depth))  # of the pixel's first beat
+        taken = Signal(name="write")
+        pixel_ends = Signal(name="write_pixel_ends")
+        row_ends = Signal(name="write_row_ends")
+        column = Signal(range(width), name="write_column")
+        phase = Signal(range(config.column_banks), name="write_phase")  # column mod column banks
+        slot = Signal(range(config.rows), name="write_slot")
+        fold = Signal(range(folds), name="write_fold")
+        word = Signal(range(config.bank_depth), name="write_word")  # of the pixel's first beat
         m.d.comb += [
             taken.eq(self.i.valid & self.i.ready),
             pixel_ends.eq(taken & (fold == folds - 1)),

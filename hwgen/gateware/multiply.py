@@ -220,7 +220,8 @@ class Multiply(wiring.Component):
         done = Signal()
         m.d.sync += done.eq(valid & last)
         if config.accumulates:
-            first_next, done_next = Signal(reset_less=True), Signal()
+            first_next = Signal(reset_less=True)
+            done_next = Signal()
             m.d.sync += [first_next.eq(first), done_next.eq(done)]
             m.d.comb += self.o.valid.eq(done_next)
         else:

@@ -171,8 +171,10 @@ class Regroup(wiring.Component):
         beat_out = Signal(range(len(config.sizes)))
         frame_ends = Signal()
 
-        pixel_ends_in, pixel_ends_out = Signal(), Signal()
-        taken, sent = Signal(), Signal()
+        pixel_ends_in = Signal()
+        pixel_ends_out = Signal()
+        taken = Signal()
+        sent = Signal()
         left = Signal(fill.shape())  # channels held once this cycle's outgoing beat has gone
         m.d.comb += [
             pixel_ends_in.eq(beat_in == len(counts) - 1),
