@@ -16,6 +16,7 @@ convolution whose every output was compared with the table.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -587,7 +588,8 @@ class _Importer:
         """A 1x1 convolution of each channel with itself that does what ``wanted`` says, integer by integer.
 
         Of each channel ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with the table
-        for each weight ``w`` from 1 to 255, until all integers agree; ``b`` is the offset in steps of ``w``.
+        for each weight ``w`` from 1 to 255, until all integers agree; ``b`` is the offset in steps of ``w``. Rarely
+        the bias or the factor must be one step off.
         """
         channels = self.map.channels
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -600,12 +602,14 @@ class _Importer:
         low, high = int(wanted.min()), int(wanted.max())
         found = np.zeros((4, len(distinct)), np.int64)
         left = np.arange(len(distinct))
-        for weight in range(1, 256):
-            bias = np.rint(distinct[left] / float(state.scale) * weight)
+        nudges = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))  # of the bias and of the factor's last bit
+        for (more, ulps), weight in itertools.product(nudges, range(1, 256)):
+            bias = np.rint(distinct[left] / float(state.scale) * weight) + more
             bias = np.clip(bias, INT32.minimum, INT32.maximum).astype(np.int64)
             sums = weight * values + bias[:, None]
             bound = int(np.abs(sums).max())
             factor = np.float32(float(state.scale) / weight / float(scale))
+            factor = factor + ulps * np.spacing(factor)
             significand, shift = multiplier(np.full(len(left), factor), bound)
             rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
             same = (requantise(sums, rule, bound) == wanted[left]).all(axis=1)
