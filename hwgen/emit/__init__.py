@@ -1,0 +1,204 @@
+"""What leaves the tool: Verilog, memory files, a test bench with its Makefile, the plan and a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from hwgen.emit import testbench
+from hwgen.emit.verilog import Config, Factory, files, identifier
+from hwgen.errors import InputError
+from hwgen.gateware.stream import BeatFormat
+
+__all__ = ["build"]
+
+def build(
+    plan_json: str,
+    config: Config,
+    frames: np.ndarray,
+    expected: np.ndarray,
+    directory: str | Path,
+    report: str,
+    *,
+    component: Factory | None = None,
+) -> Path:
+    """Write everything about an accelerator into a folder: all of it, or nothing.
+
+    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``,
+    ``plan.json``, ``report.md``. Memory files of an earlier build that are no more go; others in the folder stay.
+
+    Parameters
+    ----------
+    plan_json : str
+        Contents of ``plan.json``.
+    config : AcceleratorConfig
+    frames : ndarray
+        ``(n, C, H, W)`` integers that the test bench sends.
+    expected : ndarray
+        ``(n, C, H, W)``: what must come out.
+    directory : path
+        The folder, made if it is missing.
+    report : str
+        What ``report.md`` says of the plan, in Markdown; a list of the files is added.
+    component : callable, optional
+        Makes another component than ``Accelerator``.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written, or frames or expected outputs don't fit.
+    ToolError
+        If Yosys is missing or fails.
+    """
+    from hwgen.simulate import patience, stimuli
+
+    directory = Path(directory)
+    _refuse_early(directory)
+    if len(frames) != len(expected):
+        raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
+    top = identifier(config.name)
+    stalls = stimuli.Stalls.make(None, 0)
+    contents = files(config, component=component)
+    contents[f"{top}_tb.v"] = testbench.testbench(
+        top,
+        input=config.input,
+        output=config.output,
+        frames=len(frames),
+        idle=patience(config),
+        source=stalls.source,
+        sink=stalls.sink,
+    ).encode()
+    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input), config.input)
+    contents[testbench.EXPECTED] = stimuli.to_hex(stimuli.pack(expected, config.output), config.output)
+    contents["Makefile"] = testbench.makefile(top).encode()
+    contents["plan.json"] = plan_json.encode()
+    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
+    replace_folder(contents, directory, stale=f"{top}.*.mem")
+    return directory
+
+
+def _refuse_early(directory: Path) -> None:
+    """Refuse, before any work, a folder that can't be written."""
+    reason = None
+    if directory.exists() and not directory.is_dir():
+        reason = "it is a file"
+    parent = directory
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if reason is None and not parent.is_dir():
+        reason = f"{parent} is not a folder"
+    if reason is None and not os.access(parent, os.W_OK | os.X_OK):
+        reason = f"no permission to write in {parent}"
+    if reason is not None:
+        raise InputError(f"output folder {directory} can't be written: {reason}")
+
+
+def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = "") -> None:
+    """Let a folder hold these files: written beside it first, then moved.
+
+    A new folder appears complete. In one that is there already, unchanged files keep their time, files that match
+    the pattern ``stale`` and are not among these go, and all others stay.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written.
+    """
+    made: list[Path] = []
+    work: Path | None = None
+    try:
+        missing = directory.parent
+        while not missing.exists():
+            made.append(missing)
+            missing = missing.parent
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not directory.exists()
+        work = Path(tempfile.mkdtemp(prefix=".hwgen-", dir=directory.parent if fresh else directory))
+        changed = []
+        for name, content in contents.items():
+            place = directory / name
+            if place.is_dir():
+                raise IsADirectoryError(21, f"{name} there is a folder")
+            if fresh or not place.is_file() or place.read_bytes() != content:
+                (work / name).write_bytes(content)
+                changed.append(name)
+        if fresh:
+            mask = os.umask(0)
+            os.umask(mask)
+            work.chmod(0o777 & ~mask)
+            os.rename(work, directory)
+            work = None
+            return
+        for name in changed:
+            os.replace(work / name, directory / name)
+        for path in directory.glob(stale) if stale else ():
+            if path.name not in contents:
+                path.unlink(missing_ok=True)
+        made.clear()
+    except OSError as error:
+        raise InputError(f"output folder {directory} can't be written: {error.strerror or error}") from error
+    finally:
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
+            for folder in made:
+                with suppress(OSError):
+                    folder.rmdir()
+
+
+def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
+    memories = [name for name in contents if name.endswith(".mem")]
+    rows = [
+        (f"`{top}.v`", f"module `{top}` and those below it"),
+        *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
+        (f"`{top}_tb.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
+        (f"`{testbench.STIMULUS}`, `{testbench.EXPECTED}`", "its input beats, and the outputs of the golden model"),
+        ("`Makefile`", "`make icarus`, `make verilator`"),
+        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
+    ]
+    lines = [
+        text.rstrip("\n"),
+        "",
+        "## Files",
+        "",
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| {name} | {what} |" for name, what in rows),
+        "",
+        "## Ports",
+        "",
+        "| port | direction | bits | what it is |",
+        "| --- | --- | --- | --- |",
+        "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
+        *_ports("i", config.input),
+        *_ports("o", config.output),
+        "",
+        "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
+        "payload holds until it is taken.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _ports(name: str, beat: BeatFormat) -> list[str]:
+    forth, back = ("in", "out") if name == "i" else ("out", "in")
+    sign = "signed" if beat.signed else "unsigned"
+    what = (
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} "
+        f"{'channel' if beat.lanes == 1 else 'channels'} a beat, the lowest in the lowest bits, {sign} {beat.bits} bits "
+        f"each; {beat.folds} {'beat' if beat.folds == 1 else 'beats'} a pixel; the top bit marks the last beat of a frame"
+    )
+    return [
+        f"| `{name}__payload` | {forth} | {beat.data_bits + 1} | {what} |",
+        f"| `{name}__valid` | {forth} | 1 | a beat is offered |",
+        f"| `{name}__ready` | {back} | 1 | it is taken |",
+    ]

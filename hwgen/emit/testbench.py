@@ -55,7 +55,6 @@ def testbench(
         "BEATS_IN": frames * input.beats,
         "BEATS_OUT": frames * output.beats,
         "FRAME_BEATS": output.beats,
-        "FRAMES": frames,
         "FOLDS": output.folds,
         "LANES": output.lanes,
         "VALUE_BITS": output.bits,
@@ -118,6 +117,7 @@ module @TOP@_tb;
     localparam LANES = @LANES@;  // channels a beat
     localparam VALUE_BITS = @VALUE_BITS@;
     localparam WIDTH = @WIDTH@;  // columns of the output
+    localparam DRAIN = @DRAIN@;  // cycles after the last beat, in which none may follow
 
     reg clk = 0;
     reg rst = 1;
@@ -162,7 +162,7 @@ module @TOP@_tb;
     endfunction
 
     integer sent, taken, extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, lane;
-    reg offered, ready, held, moved, attempt, finished, over;
+    reg offered, ready, held, moved, attempt, finished, over, fresh;
     reg [@OUT_BITS@-1:0] held_payload;
 
     // Choose what to do in the next cycle.
@@ -231,12 +231,15 @@ module @TOP@_tb;
         previous_end = 0;
         attempt = RESET_AT != 0;
         over = 0;
-        restart;
+        fresh = 1;
     end
 
     // At a rising edge: what happened in the cycle that ends, then what to do in the next.
     always @(posedge clk) if (!over) begin
-        if (wait_reset != 0) begin
+        if (fresh) begin
+            fresh = 0;
+            restart;
+        end else if (wait_reset != 0) begin
             wait_reset = wait_reset - 1;
             if (wait_reset == 0) begin
                 rst <= 0;
@@ -303,8 +306,6 @@ module @TOP@_tb;
         end
     end
 
-    localparam DRAIN = @DRAIN@;
-
     // The first difference, by frame, channel, row and column.
     task report;
         integer beat, pixel;
@@ -352,7 +353,7 @@ verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TOP@_tb
 
 obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
 \t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style --Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) \\
-\t\t--top-module @TOP@_tb -CFLAGS "-std=gnu++20" -MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX)" $(SOURCES)
+\t\t--top-module @TOP@_tb -CFLAGS "-std=gnu++20" -MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX) PYTHON3=python3" $(SOURCES)
 
 clean:
 \trm -rf @TOP@_tb.vvp obj_dir obj_waves

@@ -87,7 +87,7 @@ def run(
         payloads=payloads,
         frames=len(frames),
         stalls=stall,
-        idle=_patience(config, stalls) if idle is None else idle,
+        idle=patience(config, stalls) if idle is None else idle,
         reset_at=reset_at,
         taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
         waves=waves,
@@ -111,7 +111,7 @@ def run(
     return conclude(job, raw, simulator)
 
 
-def _patience(config: Config, stalls: tuple[float, float] | None) -> int:
+def patience(config: Config, stalls: tuple[float, float] | None = None) -> int:
     """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other."""
     layers = getattr(config, "layers", ())
     cycles = sum(layer.cycles for layer in layers) or 2 * (config.input.beats + config.output.beats)
