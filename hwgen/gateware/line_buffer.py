@@ -90,7 +90,8 @@ class LineBufferConfig:
             raise ConfigError(
                 f"output_folds must be positive, and {self.input.folds} for depthwise, not {self.output_folds!r}"
             )
-        if (not self.input.shape.signed and self.pad_value < 0) or self.pad_value.bit_length() > self.input.bits:
+        least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
+        if not 0 <= self.pad_value - least < 1 << self.input.bits:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
 
     @property
