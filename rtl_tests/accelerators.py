@@ -1,0 +1,242 @@
+"""Random small networks with random plans, and what must hold of the accelerators made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+from testbench import ALWAYS, Pattern, Trace, pack, run, unpack
+
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.network import golden
+from hwgen.network.graph import (
+    INT32,
+    Conv,
+    FeatureMap,
+    IntegerType,
+    Layer,
+    MaxPool,
+    Network,
+    Requantisation,
+    Window,
+)
+from hwgen.plan.buffers import ample_rows, least_rows, size_buffers
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan, with_buffers
+from hwgen.plan.schedule import Schedule
+
+#: Deeper than any FIFO of a network this small can use.
+DEEP = 100_000
+
+
+def integers(rng: np.random.Generator, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Values from ``low`` to ``high``: all kinds, the ends and -1, 0, 1 among them, or only one of these."""
+    corners = np.array([value for value in (low, high, -1, 0, 1) if low <= value <= high])
+    kind = rng.integers(4)
+    if kind == 0:
+        return np.full(shape, rng.choice(corners))
+    values = rng.integers(low, high + 1, shape)
+    return np.where(rng.random(shape) < (0.2, 0.2, 1)[kind - 1], rng.choice(corners, shape), values)
+
+
+def frames_for(network: Network, count: int, seed: int) -> np.ndarray:
+    """Random frames ``(count, C, H, W)``, each with values of its own kind."""
+    rng, kind = np.random.default_rng(seed), network.input.type
+    frames = [integers(rng, kind.minimum, kind.maximum, network.input.shape) for _ in range(count)]
+    return np.array(frames).astype(kind.dtype)
+
+
+@st.composite
+def windows(draw, height: int, width: int) -> Window:
+    """A window of which at least one fits the map; one in two is plain."""
+    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    if draw(st.booleans()):
+        strides, padding = draw(st.sampled_from([(1, 1), (2, 2), kernel])), (0, 0, 0, 0)
+    else:
+        strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+        padding = tuple(draw(st.integers(0, 2)) for _ in range(4))
+    window = Window(kernel=kernel, stride=strides, padding=padding)
+    if min(window.output_size(height, width)) < 1:
+        window = replace(window, padding=(*kernel, 0, 0))
+    assume(min(window.output_size(height, width)) >= 1)
+    return window
+
+
+def _requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
+    """One that spreads the sums over the output's type, and saturates some; with ties in half of the cases."""
+    channels, kind = layer.output.channels, layer.output.type
+    excess = max(0, golden.accumulator_bound(layer).bit_length() - kind.bits)
+    exact = rng.random() < 0.5
+    significand = np.full(channels, 1 << 23) if exact else rng.integers(1 << 23, 1 << 24, channels)
+    shift = 23 + np.maximum(0, excess - rng.integers(0, 4, channels))
+    low = layer.output.zero_point if rng.random() < 0.3 else kind.minimum
+    return Requantisation(
+        significand=significand, shift=shift, zero_point=layer.output.zero_point, low=low, high=kind.maximum
+    )
+
+
+@st.composite
+def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool | None = None) -> Network:
+    """A chain of convolutions and max pools; ``last_raw``: a last convolution keeps its accumulators."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    kinds = draw(st.lists(st.sampled_from(["conv", "conv", "maxpool"]), min_size=1, max_size=most_layers))
+
+    def a_map(channels: int, height: int, width: int) -> FeatureMap:
+        kind = IntegerType(bits=int(rng.choice([8, 8, 8, 4, 11, 16])), signed=bool(rng.integers(2)))
+        zero = int(rng.integers(kind.minimum, kind.maximum + 1)) if rng.random() < 0.6 else 0
+        return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
+
+    height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+    before = a_map(draw(st.integers(1, 5)), height, width)
+    layers: list[Layer] = []
+    for number, kind in enumerate(kinds):
+        window = draw(windows(before.height, before.width))
+        rows, columns = window.output_size(before.height, before.width)
+        name = f"{kind}{number}"
+        if kind == "maxpool":
+            after = replace(before, height=rows, width=columns)
+            layers.append(MaxPool(name=name, input=before, output=after, window=window))
+        else:
+            channels = draw(st.integers(1, 6))
+            raw = number == len(kinds) - 1 and (draw(st.booleans()) if last_raw is None else last_raw)
+            after = (
+                FeatureMap(channels=channels, height=rows, width=columns, type=INT32)
+                if raw
+                else a_map(channels, rows, columns)
+            )
+            limit = 1 << int(rng.integers(1, 9))
+            layer = Conv(
+                name=name,
+                input=before,
+                output=after,
+                window=window,
+                weights=integers(rng, -limit, limit - 1, (channels, before.channels, *window.kernel)),
+                bias=rng.integers(-(1 << 12), 1 << 12, channels),
+                requantisation=None,
+            )
+            layers.append(layer if raw else replace(layer, requantisation=_requantisation(rng, layer)))
+        before = after
+    assume(sum(layer.output.height * layer.output.width for layer in layers) <= 150)
+    return Network(name="random", layers=tuple(layers))
+
+
+@st.composite
+def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan, ...]:
+    """Any unroll factors, with ample buffers; ``widest``: one beat in, one step, one beat out for each pixel."""
+    plans = []
+    for layer in network.layers:
+        taps = layer.window.taps
+        tn = layer.input.channels if widest else draw(st.integers(1, layer.input.channels))
+        tm = layer.output.channels if widest else draw(st.integers(1, layer.output.channels))
+        divisors = [taps] if widest else [d for d in range(1, taps + 1) if taps % d == 0]
+        plans.append(
+            LayerPlan(
+                name=layer.name,
+                kind=layer.kind,
+                tn=tn,
+                tm=tn if layer.kind == "maxpool" else tm,
+                tk=draw(st.sampled_from(divisors)),
+                chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
+                line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
+                fifo_depth=DEEP,
+            )
+        )
+    return tuple(plans)
+
+
+@st.composite
+def buffered(draw, network: Network, plans: tuple[LayerPlan, ...], mode: str | None = None) -> AcceleratorConfig:
+    """Buffers as the planner sizes them ("sized"), somewhat larger ("roomy"), or down to the least ("tight")."""
+    mode = mode or draw(st.sampled_from(["sized", "roomy", "tight", "least"]))
+    config = compose(network, plans)
+    rows, depths = size_buffers(config)
+    if mode == "roomy":
+        rows = [value + draw(st.integers(0, 2)) for value in rows]
+        depths = [value + draw(st.integers(0, 3)) for value in depths]
+    elif mode in ("tight", "least"):
+        spare = st.integers(0, 0 if mode == "least" else 5)
+        rows = [least_rows(layer) + draw(spare) // 3 for layer in config.layers]
+        depths = [max(layer.fold_beats) + draw(spare) for layer in config.layers]
+    return compose(network, with_buffers(plans, rows, depths))
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network and its accelerator."""
+
+    network: Network
+    config: AcceleratorConfig
+
+    def __repr__(self) -> str:
+        lines = [f"network of {self.network.input}"]
+        for node, layer in zip(self.network.layers, self.config.layers, strict=True):
+            compute = layer.compute
+            chain = f" chain {compute.chain}" if hasattr(compute, "chain") else ""
+            lines.append(
+                f"  {node.name} {node.window} -> {node.output} Tn {layer.window.input.lanes} Tm {compute.lanes} "
+                f"Tk {layer.window.taps}{chain} rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
+            )
+        return "\n".join(lines)
+
+
+@st.composite
+def cases(draw, *, mode: str | None = None, widest: bool = False, **limits) -> Case:
+    network = draw(networks(**limits))
+    plans = draw(unrolls(network, widest=widest))
+    return Case(network, draw(buffered(network, plans, mode)))
+
+
+def to_beats(beat: BeatFormat, frames: np.ndarray) -> list[int]:
+    """Frames ``(n, C, H, W)`` as payload bits: pixels in raster order, folds innermost, ``last`` on top."""
+    count = len(frames)
+    padded = np.zeros((count, beat.folds * beat.lanes, beat.height, beat.width), np.int64)
+    padded[:, : beat.channels] = frames
+    values = padded.transpose(0, 2, 3, 1).reshape(-1, beat.lanes).tolist()
+    return [
+        pack(lanes, beat.bits) | ((number + 1) % beat.beats == 0) << beat.data_bits
+        for number, lanes in enumerate(values)
+    ]
+
+
+def from_beats(beat: BeatFormat, words: list[int]) -> np.ndarray:
+    """The inverse: every beat that is in ``words``, ``last`` and lanes past the channels checked."""
+    values = [unpack(word, beat.bits, beat.signed, beat.lanes) for word in words]
+    lasts = [number for number, word in enumerate(words) if word >> beat.data_bits]
+    assert lasts == list(range(beat.beats - 1, len(words), beat.beats)), "last is not on the last beat of each frame"
+    frames = np.array(values, np.int64).reshape(-1, beat.height, beat.width, beat.folds * beat.lanes)
+    frames = frames.transpose(0, 3, 1, 2)
+    assert not frames[:, beat.channels :].any(), "a lane past the last channel is not zero"
+    return frames[:, : beat.channels]
+
+
+def simulate(
+    config: AcceleratorConfig, frames: np.ndarray, *, offer: Pattern = ALWAYS, accept: Pattern = ALWAYS, **options
+) -> Trace:
+    beats = to_beats(config.input, frames)
+    return run(Accelerator(config), beats, len(frames) * config.output.beats, offer=offer, accept=accept, **options)
+
+
+def check_data(config: AcceleratorConfig, words: list[int], expected: np.ndarray) -> None:
+    """Every value of every frame, nothing missing and nothing more."""
+    assert len(words) == len(expected) * config.output.beats, "beats were lost or repeated"
+    np.testing.assert_array_equal(from_beats(config.output, words), expected)
+
+
+def check_cycles(schedule: Schedule, trace: Trace) -> None:
+    """Every input beat and every output beat, in exactly the cycle that the schedule says."""
+    schedule.solve()
+    begin = schedule.taken[0][0]
+    np.testing.assert_array_equal(np.array(trace.taken) - trace.taken[0], schedule.taken[0] - begin, "input beats")
+    np.testing.assert_array_equal(np.array(trace.times) - trace.taken[0], schedule.taken[-1] - begin, "output beats")
+
+
+def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> Trace:
+    """Never stalled: equal to the golden model, and to the schedule to the cycle."""
+    schedule = schedule or Schedule(case.config, len(frames))
+    trace = simulate(case.config, frames)
+    check_data(case.config, trace.words, golden.run(case.network, frames))
+    check_cycles(schedule, trace)
+    return trace

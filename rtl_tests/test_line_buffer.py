@@ -1,0 +1,230 @@
+"""The line buffer: every tap of every window, and the cycle of everything it does."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from accelerators import integers, to_beats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import ALWAYS, Pattern, Trace, patterns, run
+from walks import line_buffers, step_words, steps_of, whole_windows
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
+from hwgen.gateware.stream import BeatFormat
+
+
+def make(**changes) -> LineBufferConfig:
+    """A 3 x 3 window over 3 x 5 x 7, two channels a beat, with changes; ``input`` may be part of them."""
+    source = {"channels": 3, "height": 5, "width": 7, "lanes": 2, "bits": 8, "signed": True}
+    source |= {name: changes.pop(name) for name in list(changes) if name in source}
+    fields = {
+        "input": BeatFormat(**source),
+        "kernel": (3, 3),
+        "stride": (1, 1),
+        "padding": (1, 1, 1, 1),
+        "pad_value": -5,
+        "taps": 3,
+        "output_folds": 2,
+        "depthwise": False,
+        "rows": 3,
+    }
+    return LineBufferConfig(**fields | changes)
+
+
+def frames_for(config: LineBufferConfig, count: int, seed: int) -> np.ndarray:
+    source = config.input
+    low = -(1 << (source.bits - 1)) if source.signed else 0
+    shape = (count, source.channels, source.height, source.width)
+    return integers(np.random.default_rng(seed), low, low + (1 << source.bits) - 1, shape)
+
+
+def expected_steps(config: LineBufferConfig, frames: np.ndarray) -> list[int]:
+    windows = whole_windows(config, frames)
+    return step_words(config, steps_of(config, windows.reshape(-1, *windows.shape[3:])))
+
+
+def simulate(config: LineBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
+    component = LineBuffer(config)
+    watch = {
+        "offered": component.i.valid,
+        "room": component.room,
+        "start": component.start,
+        "fold": component.fold,
+    }
+    return run(
+        component,
+        to_beats(config.input, frames),
+        len(expected_steps(config, frames)),
+        offer=offer,
+        drive=[(component.room, room)],
+        watch=watch,
+        **options,
+    )
+
+
+def next_high(values: list[int], cycle: int) -> int:
+    """The first cycle from ``cycle`` on in which ``values`` is high."""
+    return next(c for c in range(cycle, len(values)) if values[c])
+
+
+def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
+    """Every event as early as the docstring allows: beats taken, folds started, steps on the output."""
+    source, watched = config.input, trace.watched
+    starts = [cycle for cycle, start in enumerate(watched["start"]) if start]
+    folds = [watched["fold"][cycle] for cycle in starts]
+    assert folds == list(range(config.output_folds)) * (config.windows * frames)
+
+    places = [(row, column) for row in range(config.output_height) for column in range(config.output_width)]
+    needed = [
+        (frame * source.pixels + config.needed(*place)) * source.folds - 1
+        for frame in range(frames)
+        for place in places
+    ]
+    free = 0
+    for number, start in enumerate(starts):
+        window, fold = divmod(number, config.output_folds)
+        earliest = free if fold else max(free, trace.taken[needed[window]] + config.write_delay)
+        assert start == next_high(watched["room"], earliest), f"output fold {number}"
+        free = start + config.steps
+
+    released = np.array([config.released(*place) for place in places])
+    ring = config.rows * source.width
+    ends = [starts[window * config.output_folds + config.output_folds - 1] for window in range(len(needed))]
+    free = 0
+    for number, cycle in enumerate(trace.taken):
+        pixel = number // source.folds - ring  # the one that is overwritten
+        earliest = free
+        if pixel >= 0:
+            frame, pixel = divmod(pixel, source.pixels)
+            window = frame * len(places) + int(np.searchsorted(released, pixel, side="right"))
+            earliest = max(free, ends[window] + config.steps - 1 + config.release_delay)
+        assert cycle == next_high(watched["offered"], earliest), f"beat {number}"
+        free = cycle + 1
+
+    steps = [start + config.latency + step for start in starts for step in range(config.steps)]
+    assert trace.times == steps
+
+
+@settings(max_examples=60)
+@given(config=line_buffers(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
+def test_windows(config, seed, offer, room):
+    frames = frames_for(config, 3, seed)
+    trace = simulate(config, frames, offer, room)
+    assert trace.words == expected_steps(config, frames)
+    assert len(trace.taken) == 3 * config.input.beats
+    check_times(config, trace, 3)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 9])
+@pytest.mark.parametrize("rows", [3, 4, 7])
+@pytest.mark.parametrize("shape", [{"channels": 3, "height": 5, "width": 7}, {"channels": 5, "height": 3, "width": 6}])
+def test_rate(shape, taps, rows):
+    """Nobody stalls: a step a cycle from the second frame on, across padding, row ends and frame ends."""
+    config = make(taps=taps, rows=rows, **shape)
+    frames = frames_for(config, 3, 1)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    check_times(config, trace, 3)
+    steps = config.windows * config.window_cycles
+    if rows > config.kernel[0]:
+        assert trace.times[-1] - trace.times[steps] == 2 * steps - 1
+
+
+@settings(max_examples=20)
+@given(
+    config=line_buffers(most_side=5),
+    seed=st.integers(0, 2**32),
+    offer=patterns(),
+    room=patterns(),
+    reset_at=st.integers(0, 150),
+)
+def test_reset(config, seed, offer, room, reset_at):
+    """The beat after a reset is a frame's first."""
+    frames = frames_for(config, 4, seed)
+    before, after = expected_steps(config, frames[:2]), expected_steps(config, frames[2:])
+    trace = simulate(
+        config, frames[:2], offer, room, reset_at=reset_at, after=(to_beats(config.input, frames[2:]), len(after))
+    )
+    assert trace.reset is not None
+    sent = trace.reset[2]
+    assert trace.words[:sent] == before[:sent]
+    assert trace.words[sent:] == after
+
+
+@settings(max_examples=300)
+@given(config=line_buffers())
+def test_needed_and_released(config):
+    """Against the pixels that each window touches: never too early, and never later than there is reason to."""
+    source = config.input
+    touched = []
+    for row in range(config.output_height):
+        for column in range(config.output_width):
+            top, left = row * config.stride[0] - config.padding[0], column * config.stride[1] - config.padding[1]
+            touched.append(
+                [
+                    y * source.width + x
+                    for y in range(max(top, 0), min(top + config.kernel[0], source.height))
+                    for x in range(max(left, 0), min(left + config.kernel[1], source.width))
+                ]
+            )
+    places = [(row, column) for row in range(config.output_height) for column in range(config.output_width)]
+    released_before = 0
+    for number, place in enumerate(places):
+        if touched[number]:
+            assert config.needed(*place) == max(touched[number]) + 1
+        later = [pixel for pixels in touched[number + 1 :] for pixel in pixels]
+        released = config.released(*place)
+        assert released_before <= released <= min(later, default=source.pixels)
+        released_before = released
+        below = (place[0] + 1) * config.stride[0] > config.padding[0] or place[0] < config.output_height - 1
+        if all(touched) and below:
+            assert released == min(later, default=source.pixels)
+    assert released_before == source.pixels
+
+
+@settings(max_examples=300)
+@given(config=line_buffers(most_side=12))
+def test_cost(config):
+    assert config.patch[0] * config.patch[1] == config.taps
+    assert config.tap_folds * config.taps == config.kernel[0] * config.kernel[1]
+    assert config.window_cycles == config.steps * config.output_folds
+    assert config.steps == config.tap_folds * (1 if config.depthwise else config.input.folds)
+    # Every pixel of the ring has its own word; banks are read side by side.
+    words = config.row_banks * config.column_banks * config.bank_depth
+    assert words >= config.rows * config.input.width * config.input.folds
+    assert config.memory_bits == words * config.input.data_bits
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kernel": (0, 3)}, "kernel and stride must be positive, not (0, 3) and (1, 1)"),
+        ({"stride": (1, 0)}, "kernel and stride must be positive, not (3, 3) and (1, 0)"),
+        ({"padding": (1, -1, 1, 1)}, "padding must not be negative, not (1, -1, 1, 1)"),
+        ({"taps": 2}, "taps must be a divisor of the kernel's 9, not 2"),
+        ({"taps": 0}, "taps must be a divisor of the kernel's 9, not 0"),
+        ({"rows": 2}, "rows must be at least the kernel's 3, not 2"),
+        (
+            {"height": 2, "padding": (0, 0, 0, 0)},
+            "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",
+        ),
+        ({"output_folds": 0}, "output_folds must be positive, and 2 for depthwise, not 0"),
+        ({"depthwise": True, "output_folds": 3}, "output_folds must be positive, and 2 for depthwise, not 3"),
+        ({"pad_value": 128}, "pad_value must be a value of the input's type, not 128"),
+        ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
+        ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),
+        ({"signed": False, "pad_value": 256}, "pad_value must be a value of the input's type, not 256"),
+    ],
+)
+def test_errors(changes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        make(**changes)
+
+
+def test_extreme_pad_values_are_values():
+    for signed, value in ((True, 127), (True, -128), (False, 255), (False, 0)):
+        assert make(signed=signed, pad_value=value).pad_value == value

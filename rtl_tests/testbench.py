@@ -1,0 +1,248 @@
+"""Driving and watching a component cycle by cycle in Amaranth's simulator.
+
+Everything is set after one clock edge and sampled at the next, in one test bench, so nothing races. A
+stimulus is a list of beats; when a beat is offered or accepted is a `Pattern`, so that hypothesis can draw
+and print it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from amaranth import ClockDomain, Const, Module, Value
+from amaranth.lib import data
+from amaranth.sim import Simulator
+from hypothesis import strategies as st
+
+#: Where the next simulation writes its waveforms; set by ``--vcd``.
+waves: Path | None = None
+
+#: Cycles without a transfer after which a simulation counts as stuck.
+PATIENCE = 3000
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Whether something may happen in a cycle.
+
+    ``cycle`` holds a pattern that repeats (never empty); with ``likely`` each cycle is drawn instead, with that
+    probability, from ``seed``; with ``burst`` too, it stays as it was for about so many cycles.
+    """
+
+    cycle: tuple[bool, ...] = (True,)
+    likely: float | None = None
+    burst: int = 1
+    seed: int = 0
+
+    def __iter__(self):
+        if self.likely is None:
+            while True:
+                yield from self.cycle
+        rng = random.Random(self.seed)
+        while True:
+            value = rng.random() < self.likely
+            yield from [value] * rng.randint(1, 2 * self.burst - 1)
+
+
+ALWAYS = Pattern()
+
+
+def patterns() -> st.SearchStrategy[Pattern]:
+    """Always; at random, in bursts or not; by turns in runs of equal or unequal length."""
+    runs = st.lists(st.integers(1, 9), min_size=2, max_size=4).map(
+        lambda lengths: Pattern(tuple(number % 2 == 0 for number, length in enumerate(lengths) for _ in range(length)))
+    )
+    return st.one_of(
+        st.just(ALWAYS),
+        runs,
+        st.builds(
+            Pattern,
+            likely=st.sampled_from([0.1, 0.5, 0.9]),
+            burst=st.sampled_from([1, 1, 4, 20]),
+            seed=st.integers(0, 2**32),
+        ),
+    )
+
+
+@st.composite
+def stalls(draw) -> tuple[Pattern, Pattern]:
+    """Patterns for the source and the sink.
+
+    Among them: the sink accepts just when the source has nothing, so that the output stalls while the input runs
+    full and then drains while the input runs dry.
+    """
+    if draw(st.booleans()):
+        return draw(patterns()), draw(patterns())
+    full, dry = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    source = Pattern((True,) * full + (False,) * dry)
+    sink = Pattern((False,) * full + (True,) * dry)
+    return source, sink
+
+
+def pack(values: Sequence[int], bits: int) -> int:
+    """Values as the bits of a beat, the first in the lowest."""
+    mask = (1 << bits) - 1
+    word = 0
+    for number, value in enumerate(values):
+        word |= (int(value) & mask) << (number * bits)
+    return word
+
+
+def unpack(word: int, bits: int, signed: bool, count: int) -> list[int]:
+    """The inverse of `pack`."""
+    half = 1 << (bits - 1) if signed else 0
+    mask = (1 << bits) - 1
+    return [((word >> (number * bits) & mask) ^ half) - half for number in range(count)]
+
+
+@dataclass
+class Trace:
+    """What was seen. Cycles are numbered from 0, the first in which anything is set.
+
+    ``taken``: cycles of the input's transfers. ``sent``: cycle and payload bits of the output's. ``watched``: by name,
+    what each cycle sampled. ``reset``: the first cycle after the reset, and how many transfers there were before
+    (those in cycles of the reset don't count, nor are they in the lists).
+    """
+
+    taken: list[int] = field(default_factory=list)
+    sent: list[tuple[int, int]] = field(default_factory=list)
+    watched: dict[str, list[int]] = field(default_factory=dict)
+    reset: tuple[int, int, int] | None = None
+    cycles: int = 0
+
+    @property
+    def words(self) -> list[int]:
+        return [word for _, word in self.sent]
+
+    @property
+    def times(self) -> list[int]:
+        return [cycle for cycle, _ in self.sent]
+
+
+class StuckError(AssertionError):
+    """Nothing moved for too long."""
+
+
+def _bits(payload: Any) -> Value:
+    return payload.as_value() if isinstance(payload, data.View) else payload
+
+
+def run(
+    component: Any,
+    beats: Sequence[int],
+    outputs: int,
+    *,
+    offer: Pattern = ALWAYS,
+    accept: Pattern = ALWAYS,
+    drive: Sequence[tuple[Value, Pattern]] = (),
+    watch: dict[str, Value] | None = None,
+    reset_at: int | None = None,
+    after: tuple[Sequence[int], int] = ((), 0),
+    drain: int = 40,
+    patience: int = PATIENCE,
+) -> Trace:
+    """Feed ``beats`` (payload bits) to ``component.i``; take ``outputs`` beats, and any more, from ``component.o``.
+
+    Once the beats are taken and the outputs sent, ``drain`` more cycles go by in which anything sent is recorded too
+    (and belongs to no input). Between beats the input's payload is noise. A beat, once offered, stays until it is
+    taken; the same is asserted of the output.
+
+    Parameters
+    ----------
+    offer, accept : Pattern
+        When the source offers a beat, and when the sink is ready. Of no effect on a side that can't stall.
+    drive : sequence of tuple
+        Further inputs, and when each is high.
+    watch : dict
+        Signals to sample, by name.
+    reset_at : int, optional
+        The cycle in which reset is high.
+    after : tuple
+        Beats and outputs that take the place of ``beats`` and ``outputs`` after the reset; the patterns of the
+        streams start over too.
+
+    Raises
+    ------
+    StuckError
+        If nothing is transferred for ``patience`` cycles.
+    AssertionError
+        If the output takes a beat back, or changes it.
+    """
+    watch = watch or {}
+    m = Module()
+    m.domains.sync = domain = ClockDomain()
+    m.submodules.dut = component
+    trace = Trace(watched={name: [] for name in watch})
+    source, sink = component.i, component.o
+    in_bits, out_bits = _bits(source.payload), _bits(sink.payload)
+    in_stalls = not isinstance(source.ready, Const)
+    out_stalls = not isinstance(sink.ready, Const)
+    sampled = (source.ready, sink.valid, out_bits, *watch.values())
+    noise = random.Random(len(beats))
+    width = len(in_bits)
+
+    async def bench(ctx):
+        pending, number, offering, idle, drained = list(beats), 0, False, 0, 0
+        held = None
+        offers, accepts = iter(offer), iter(accept)
+        driven = [(signal, iter(pattern)) for signal, pattern in drive]
+        wanted = outputs
+        cycle = 0
+        while True:
+            if cycle == reset_at:
+                ctx.set(domain.rst, 1)
+            offering = (next(offers) or offering) and number < len(pending)
+            ctx.set(source.valid, offering)
+            ctx.set(in_bits, pending[number] if offering else noise.getrandbits(width))
+            accepting = next(accepts)
+            if out_stalls:
+                ctx.set(sink.ready, accepting)
+            else:
+                accepting = True
+            for signal, pattern in driven:
+                ctx.set(signal, next(pattern))
+            _, _, ready, valid, word, *others = await ctx.tick().sample(*sampled)
+            if cycle == reset_at:
+                ctx.set(domain.rst, 0)
+                trace.reset = (cycle + 1, len(trace.taken), len(trace.sent))
+                pending, number, offering, idle, held = list(after[0]), 0, False, 0, None
+                offers, accepts = iter(offer), iter(accept)
+                wanted = after[1] + len(trace.sent)
+                for values in trace.watched.values():
+                    values.append(0)
+                cycle += 1
+                continue
+            for name, value in zip(watch, others, strict=True):
+                trace.watched[name].append(int(value))
+            idle += 1
+            if held is not None:
+                assert valid, f"cycle {cycle}: a beat was taken back"
+                assert word == held, f"cycle {cycle}: a beat changed while it waited"
+            held = word if valid and not accepting else None
+            if offering and (ready or not in_stalls):
+                trace.taken.append(cycle)
+                number, offering, idle = number + 1, False, 0
+            if valid and accepting:
+                trace.sent.append((cycle, int(word)))
+                idle = 0
+            cycle += 1
+            trace.cycles = cycle
+            if number == len(pending) and len(trace.sent) >= wanted and (reset_at is None or cycle > reset_at):
+                drained += 1
+                if drained > drain:
+                    return
+            if idle > patience:
+                taken = f"{number} of {len(pending)} beats taken"
+                raise StuckError(f"stuck in cycle {cycle}: {taken}, {len(trace.sent)} of {wanted} sent")
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    with simulator.write_vcd(str(waves)) if waves else nullcontext():
+        simulator.run()
+    return trace
