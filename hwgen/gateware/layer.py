@@ -124,6 +124,13 @@ class LayerConfig:
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
     @property
+    def weights(self) -> str | None:
+        """Where the weights lie: ``lut`` or ``block`` RAM; ``None`` where there are none."""
+        if not isinstance(self.compute, MultiplyConfig):
+            return None
+        return "lut" if self.compute.rom_depth <= 64 else "block"
+
+    @property
     def multipliers(self) -> int:
         return self.compute.multipliers + (self.finish.multipliers if self.finish else 0)
 
