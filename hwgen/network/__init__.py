@@ -49,4 +49,9 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
-    return not isinstance(source, str) or path.suffix.lower() == ".onnx" or path.exists() or os.sep in source
+    """Whether ``source`` is meant as a file rather than as a built-in network's name."""
+    from hwgen.network import builtin
+
+    if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in source:
+        return True
+    return path.is_file() and source not in dict(builtin.names())

@@ -588,8 +588,8 @@ class _Importer:
         """A 1x1 convolution of each channel with itself that does what ``wanted`` says, integer by integer.
 
         Of each channel ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with the table
-        for each weight ``w`` from 1 to 255, until all integers agree; ``b`` is the offset in steps of ``w``. Rarely
-        the bias or the factor must be one step off.
+        for each weight ``w`` from 1 to 255, until all integers agree; ``b`` is the offset in steps of ``w``, rarely
+        one more or less, and the factor is moved where the table asks for it.
         """
         channels = self.map.channels
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -602,15 +602,16 @@ class _Importer:
         low, high = int(wanted.min()), int(wanted.max())
         found = np.zeros((4, len(distinct)), np.int64)
         left = np.arange(len(distinct))
-        nudges = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))  # of the bias and of the factor's last bit
-        for (more, ulps), weight in itertools.product(nudges, range(1, 256)):
+        # Without the clip, outputs ask for products between these.
+        least = np.where(wanted == low, -np.inf, wanted - zero - 0.5)
+        most = np.where(wanted == high, np.inf, wanted - zero + 0.5)
+        for weight, more in itertools.product(range(1, 256), (0, 1, -1)):
             bias = np.rint(distinct[left] / float(state.scale) * weight) + more
             bias = np.clip(bias, INT32.minimum, INT32.maximum).astype(np.int64)
             sums = weight * values + bias[:, None]
             bound = int(np.abs(sums).max())
-            factor = np.float32(float(state.scale) / weight / float(scale))
-            factor = factor + ulps * np.spacing(factor)
-            significand, shift = multiplier(np.full(len(left), factor), bound)
+            factor = _factor(sums, least[left], most[left], float(state.scale) / weight / float(scale))
+            significand, shift = multiplier(factor, bound)
             rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
             same = (requantise(sums, rule, bound) == wanted[left]).all(axis=1)
             found[:, left[same]] = np.stack((np.full(len(left), weight), bias, significand, shift))[:, same]
@@ -1060,6 +1061,21 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
     significand = np.where(significand == 0, 1 << 23, significand)
     # |bound * significand| < 2**(bits + 24): a shift by one bit more leaves less than a half.
     return significand, np.minimum(shift, bound.bit_length() + 25)
+
+
+def _factor(sums: np.ndarray, least: np.ndarray, most: np.ndarray, nominal: float) -> np.ndarray:
+    """float32 factors, one a row, with which ``sums`` lie between ``least`` and ``most`` if any do.
+
+    ``nominal`` where that is such a factor, else the middle of those that are.
+    """
+    positive = np.maximum(sums, 1)
+    negative = np.minimum(sums, -1)
+    low = np.where(sums > 0, least / positive, np.where(sums < 0, most / negative, -np.inf)).max(axis=1)
+    high = np.where(sums > 0, most / positive, np.where(sums < 0, least / negative, np.inf)).min(axis=1)
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high) & (low > 0)
+    inside = (low < nominal) & (nominal < high)
+    middle = np.where(bounded, low, nominal) / 2 + np.where(bounded, high, nominal) / 2
+    return np.where(inside, nominal, middle).astype(np.float32)
 
 
 def _quantised(values: np.ndarray, scale: np.float32, zero: int, kind: IntegerType) -> np.ndarray:
