@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.network.graph import FeatureMap, Network
     from hwgen.plan import Plan
+    from hwgen.simulate import Simulator
 
-__all__ = ["Design", "Model", "Result", "Simulator", "load", "read_array"]
-
-Simulator = Literal["verilator", "icarus", "amaranth"]
-SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+__all__ = ["Design", "Model", "Result", "load", "read_array"]
 
 
 def load(source: str | Path, calibration: np.ndarray | str | Path | None = None) -> Model:
@@ -284,30 +282,30 @@ class Design:
         """
         from hwgen import simulate
         from hwgen.network import golden
+        from hwgen.simulate import check
 
-        if simulator not in SIMULATORS:
-            raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
         frames = self.model.prepare(x)
         expected = golden.run(self.network, frames)
         run = simulate.run(
             self.config,
             frames,
             simulator=simulator,
-            waves=None if waves is None else Path(waves),
+            waves=waves,
             progress=progress,
             stalls=stalls,
             seed=seed,
         )
-        mismatches = int(np.count_nonzero(run.outputs != expected))
+        prediction = self.plan.predict(len(frames))
+        first = check.locate(self.config, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
             outputs=run.outputs,
             expected=expected,
-            mismatches=mismatches,
-            first_mismatch=self._locate(frames, run.outputs != expected, simulator) if mismatches else None,
+            mismatches=first.count if first else 0,
+            first_mismatch=str(first) if first else None,
             latency=run.latency,
             interval=run.interval,
-            predicted_latency=self.latency,
-            predicted_interval=self.interval,
+            predicted_latency=prediction.latency,
+            predicted_interval=self.interval if prediction.interval is None else prediction.interval,
             stalled=stalls is not None,
             wall_s=run.wall_s,
             cycles=run.cycles,
@@ -321,9 +319,6 @@ class Design:
         return generator.integers(
             info.type.minimum, info.type.maximum, size=(count, *info.shape), dtype=info.type.dtype, endpoint=True
         )
-
-    def _locate(self, frames: np.ndarray, wrong: np.ndarray, simulator: Simulator) -> str:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +336,7 @@ class Result:
     latency, interval : int or None
         Measured, in cycles (design terms: of the first frame; between the last two of at least three frames).
     predicted_latency, predicted_interval : int or None
-        What the plan says.
+        What the plan says of so many frames back to back.
     stalled : bool
         Whether source or sink were made to stall: cycles then mean nothing against the prediction.
     wall_s, cycles_per_s : float
