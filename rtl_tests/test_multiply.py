@@ -1,0 +1,218 @@
+"""The convolution's chains: exact sums, their cycle, and where each weight lies."""
+
+from __future__ import annotations
+
+import re
+from array import array
+
+import numpy as np
+import pytest
+from accelerators import integers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import Pattern, run, unpack
+from walks import line_buffers, step_words, steps_of
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multiply import Multiply, MultiplyConfig
+from hwgen.gateware.stream import BeatFormat
+
+
+def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
+    """Bits for any part of the sum of ``w * x``: no more than that, to see that no more are needed."""
+    products = np.stack([weights * low, weights * high, weights * 0])
+    most, least = products.max(axis=0).sum(axis=(1, 2, 3)).max(), products.min(axis=0).sum(axis=(1, 2, 3)).min()
+    return 1 + max(int(most).bit_length(), (-1 - int(least)).bit_length())
+
+
+@st.composite
+def multiplies(draw, **limits) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration, and its weights ``(M, C, Kh, Kw)``."""
+    window = draw(line_buffers(depthwise=False, **limits))
+    lanes = draw(st.integers(1, 4))
+    outputs = draw(st.integers((window.output_folds - 1) * lanes + 1, window.output_folds * lanes))
+    lanes = min(lanes, outputs)
+    bits = draw(st.integers(2, 9))
+    half = 1 << (bits - 1)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    weights = integers(rng, -half, half - 1, (outputs, window.input.channels, *window.kernel))
+    low, high = value_range(window)
+    config = MultiplyConfig(
+        window=window,
+        outputs=outputs,
+        lanes=lanes,
+        weights=array("h", weights.ravel().tolist()),
+        weight_bits=bits,
+        sum_bits=sum_bits(weights, low, high),
+        chain=draw(st.integers(1, 16)),
+    )
+    return config, weights
+
+
+def value_range(window: LineBufferConfig) -> tuple[int, int]:
+    bits, signed = window.input.bits, window.input.signed
+    low = -(1 << (bits - 1)) if signed else 0
+    return low, low + (1 << bits) - 1
+
+
+def windows_for(window: LineBufferConfig, count: int, seed: int) -> np.ndarray:
+    """``(count, folds * Tn, Kh, Kw)``; lanes past the channels hold anything too."""
+    rng = np.random.default_rng(seed)
+    shape = (window.input.folds * window.input.lanes, *window.kernel)
+    return np.array([integers(rng, *value_range(window), shape) for _ in range(count)])
+
+
+def offers(steps: int, gaps: list[int]) -> Pattern:
+    """When steps come: those of an output fold without a pause, any pause between folds."""
+    return Pattern(tuple(step < 0 for gap in gaps for step in range(gap, -steps - 1, -1) if step))
+
+
+def expected_sums(config: MultiplyConfig, weights: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """``(windows, M)``."""
+    return np.einsum("nchw,mchw->nm", windows[:, : config.window.input.channels], weights)
+
+
+def check_sums(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
+    """Every fold's ``Tm`` sums in order; lanes past the last channel don't matter."""
+    assert len(words) == len(expected) * config.folds
+    for number, word in enumerate(words):
+        window, fold = divmod(number, config.folds)
+        wanted = expected[window, fold * config.lanes : (fold + 1) * config.lanes].tolist()
+        assert unpack(word, config.sum_bits, True, config.lanes)[: len(wanted)] == wanted, f"window {window} {fold=}"
+
+
+def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **options):
+    words = step_words(config.window, steps_of(config.window, windows))
+    return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
+
+
+GAPS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
+
+
+@settings(max_examples=70)
+@given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_sums(drawn, seed, gaps):
+    config, weights = drawn
+    windows = windows_for(config.window, 8, seed)
+    trace = simulate(config, windows, offers(config.window.steps, gaps))
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+    last_steps = trace.taken[config.window.steps - 1 :: config.window.steps]
+    assert trace.times == [cycle + config.latency for cycle in last_steps]
+
+
+@settings(max_examples=15)
+@given(drawn=multiplies(), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
+def test_reset(drawn, seed, reset_at):
+    """The step after a reset is the first of a window."""
+    config, weights = drawn
+    windows = windows_for(config.window, 12, seed)
+    after = step_words(config.window, steps_of(config.window, windows[6:]))
+    trace = simulate(config, windows[:6], Pattern(), reset_at=reset_at, after=(after, 6 * config.folds))
+    assert trace.reset is not None
+    sent = trace.reset[2]
+    expected = expected_sums(config, weights, windows)
+    folds = expected_words(config, expected[:6])
+    for word, wanted in zip(trace.words[:sent], folds, strict=False):
+        assert unpack(word, config.sum_bits, True, config.lanes)[: len(wanted)] == wanted
+    check_sums(config, trace.words[sent:], expected[6:])
+
+
+def expected_words(config: MultiplyConfig, sums: np.ndarray) -> list[list[int]]:
+    return [
+        row[start : start + config.lanes].tolist() for row in sums for start in range(0, config.outputs, config.lanes)
+    ]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("weight", [-256, 255])
+@pytest.mark.parametrize("chain", [1, 4, 16])
+def test_extremes(signed, weight, chain):
+    """The largest sums there are, all of one sign, in the fewest bits that hold them."""
+    config, weights = _plain(signed=signed, chain=chain, fill=weight)
+    low, high = value_range(config.window)
+    shape = (1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
+    windows = np.concatenate([np.full(shape, value) for value in (low, high, -1 if signed else 1, 0)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+@settings(max_examples=100)
+@given(drawn=multiplies())
+def test_contents(drawn):
+    """Decoded by the rule in the docstring alone, the memories hold every weight, and zero past the last channels."""
+    config, weights = drawn
+    window, bits = config.window, config.weight_bits
+    (high, wide), tn = window.patch, window.input.lanes
+    assert len(config.contents) == config.positions <= config.chain
+    assert config.chains == -(-config.products // config.chain)
+    seen = set()
+    for position, words in enumerate(config.contents):
+        chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
+        assert config.rom_widths[position] == bits * config.lanes * len(chains)
+        assert len(words) == config.rom_depth
+        for step, word in enumerate(words):
+            fold, within = divmod(step, window.steps)
+            patch, input_fold = divmod(within, window.input.folds)
+            top, left = window.patches[patch]
+            values = iter(unpack(word, bits, True, config.lanes * len(chains)))
+            for output in range(fold * config.lanes, (fold + 1) * config.lanes):
+                for chain in chains:
+                    tap, lane = divmod(config.lane_of(chain, position), tn)
+                    row, column = top + tap // wide, left + tap % wide
+                    channel = input_fold * tn + lane
+                    inside = output < config.outputs and channel < window.input.channels
+                    assert next(values) == (weights[output, channel, row, column] if inside else 0)
+                    assert tap < high * wide
+                    seen.add((output, channel, row, column))
+            assert word >> config.rom_widths[position] == 0
+    assert len(seen) == config.rom_depth * config.multipliers  # each product once
+    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
+    assert config.multipliers == window.taps * tn * config.lanes
+
+
+def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) -> tuple[MultiplyConfig, np.ndarray]:
+    """5 channels, 2 at a time; 7 outputs, 3 at a time; 3 x 3 taps, 3 at a time."""
+    source = BeatFormat(channels=5, height=5, width=6, lanes=2, bits=8, signed=signed)
+    window = LineBufferConfig(
+        input=source,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        pad_value=0,
+        taps=3,
+        output_folds=3,
+        depthwise=False,
+        rows=3,
+    )
+    weights = np.full((7, 5, 3, 3), fill)
+    fields = {
+        "window": window,
+        "outputs": 7,
+        "lanes": 3,
+        "weights": array("h", weights.ravel().tolist()),
+        "weight_bits": 9,
+        "sum_bits": sum_bits(weights, *value_range(window)),
+        "chain": chain,
+    }
+    return MultiplyConfig(**fields | changes), weights
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"outputs": 0}, "outputs must be a positive integer, not 0"),
+        ({"lanes": -1}, "lanes must be a positive integer, not -1"),
+        ({"weight_bits": 0}, "weight_bits must be a positive integer, not 0"),
+        ({"sum_bits": 0}, "sum_bits must be a positive integer, not 0"),
+        ({"chain": 0}, "chain must be a positive integer, not 0"),
+        ({"lanes": 8}, "lanes must be at most the 7 output channels, not 8"),
+        ({"weights": array("h", [1] * 314)}, "weights must be 315 integers, not 314"),
+        ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
+        ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
+        ({"lanes": 4}, "window.output_folds must be 2, not 3"),
+    ],
+)
+def test_errors(changes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        _plain(**changes)
