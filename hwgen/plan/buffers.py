@@ -62,17 +62,21 @@ def least_rows(layer: LayerConfig) -> int:
 
 
 def _least_depth(schedule: Schedule, number: int, low: int, target) -> Schedule:
-    """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used."""
+    """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used.
+
+    What the present times use is mostly the least already, so the first trial is one less.
+    """
     high = max(schedule.credits_used(number), low)
     best = schedule.copy()
     best.shrink(number, depth=high)
     best.solve(target)
+    middle = high - 1
     while low < high:
-        middle = (low + high) // 2
         trial = best.copy()
         trial.shrink(number, depth=middle)
         if trial.solve(target):
             best, high = trial, middle
         else:
             low = middle + 1
+        middle = (low + high) // 2
     return best
