@@ -1,0 +1,139 @@
+"""The FIFO, behind a writer that counts credits: every beat once, in order, as early as can be."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from accelerators import integers
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import Pattern, pack, patterns, run, stalls
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.fifo import Fifo, FifoConfig
+
+
+class Credited(wiring.Component):
+    """A FIFO whose input is taken while there are credits, as a layer's output folds are."""
+
+    def __init__(self, config: FifoConfig):
+        self.config, self.fifo = config, Fifo(config)
+        shape = self.fifo.i.payload.shape()
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(self.fifo.o.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fifo = fifo = self.fifo
+        connect(m, fifo=fifo.o, outside=flipped(self.o))
+        credits = Signal(range(self.config.depth + 1), init=self.config.depth)
+        m.d.comb += [
+            self.i.ready.eq(credits != 0),
+            fifo.i.valid.eq(self.i.valid & self.i.ready),
+            fifo.i.payload.eq(self.i.payload),
+        ]
+        m.d.sync += credits.eq(credits + (self.o.valid & self.o.ready) - fifo.i.valid)
+        return m
+
+
+@st.composite
+def fifos(draw) -> FifoConfig:
+    return FifoConfig(
+        lanes=draw(st.integers(1, 3)),
+        bits=draw(st.integers(1, 9)),
+        signed=draw(st.booleans()),
+        beats=draw(st.integers(1, 9)),
+        depth=draw(st.integers(1, 9)),
+    )
+
+
+def beats_for(config: FifoConfig, frames: int, seed: int) -> list[int]:
+    values = integers(np.random.default_rng(seed), 0, (1 << config.bits) - 1, (frames * config.beats, config.lanes))
+    return [pack(lanes, config.bits) for lanes in values.tolist()]
+
+
+def with_last(config: FifoConfig, beats: list[int]) -> list[int]:
+    return [beat | ((number + 1) % config.beats == 0) << config.width for number, beat in enumerate(beats)]
+
+
+def first_high(values: list[int], cycle: int) -> int:
+    return next(c for c in range(cycle, len(values)) if values[c])
+
+
+@settings(max_examples=60)
+@given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls())
+def test_order_and_cycles(config, seed, pattern):
+    beats = beats_for(config, 6, seed)
+    component = Credited(config)
+    watch = {"offered": component.i.valid, "accepted": component.o.ready}
+    trace = run(component, beats, len(beats), offer=pattern[0], accept=pattern[1], watch=watch)
+    assert trace.words == with_last(config, beats)
+    for number, cycle in enumerate(trace.times):
+        earliest = trace.taken[number] + config.latency
+        if number:
+            earliest = max(earliest, trace.times[number - 1] + 1)
+        assert cycle == first_high(trace.watched["accepted"], earliest)
+    for number, cycle in enumerate(trace.taken):
+        earliest = trace.taken[number - 1] + 1 if number else 0
+        if number >= config.depth:
+            earliest = max(earliest, trace.times[number - config.depth] + 1)  # the credit is back
+        assert cycle == first_high(trace.watched["offered"], earliest)
+
+
+@settings(max_examples=30)
+@given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
+def test_reset(config, seed, pattern, reset_at):
+    before, after = beats_for(config, 4, seed), beats_for(config, 4, seed + 1)
+    trace = run(
+        Credited(config),
+        before,
+        len(before),
+        offer=pattern[0],
+        accept=pattern[1],
+        reset_at=reset_at,
+        after=(after, len(after)),
+    )
+    assert trace.reset is not None
+    sent = trace.reset[2]
+    assert trace.words[:sent] == with_last(config, before)[:sent]
+    assert trace.words[sent:] == with_last(config, after)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 8])
+def test_full(depth):
+    """A sink that sleeps: exactly ``depth`` beats go in, none is lost, and a beat is offered unasked."""
+    config = FifoConfig(lanes=3, bits=7, signed=True, beats=5, depth=depth)
+    beats = beats_for(config, 6, 1)
+    component = Credited(config)
+    sink = Pattern((False,) * 40 + (True,) * 400)
+    trace = run(component, beats, len(beats), accept=sink, watch={"valid": component.o.valid})
+    assert trace.words == with_last(config, beats)
+    assert sum(cycle < 40 for cycle in trace.taken) == depth
+    assert trace.watched["valid"][config.latency : 40] == [1] * (40 - config.latency)
+
+
+@settings(max_examples=20)
+@given(config=fifos(), seed=st.integers(0, 2**32), offer=patterns())
+def test_rate(config, seed, offer):
+    """A depth of ``latency + 1`` keeps up with a beat a cycle."""
+    config = FifoConfig(lanes=1, bits=4, signed=False, beats=config.beats, depth=config.latency + 1)
+    beats = beats_for(config, 8, seed)
+    trace = run(Credited(config), beats, len(beats), offer=offer)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@pytest.mark.parametrize("name", ["lanes", "bits", "beats", "depth"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_errors(name, value):
+    fields = {"lanes": 2, "bits": 8, "signed": True, "beats": 4, "depth": 3}
+    with pytest.raises(ConfigError, match=f"^{re.escape(f'{name} must be a positive integer, not {value}')}$"):
+        FifoConfig(**fields | {name: value})
+
+
+def test_cost():
+    config = FifoConfig(lanes=3, bits=7, signed=True, beats=5, depth=6)
+    assert (config.width, config.memory_bits) == (21, 126)

@@ -1,0 +1,178 @@
+"""Regroup: every channel once, pixels apart, no idle cycles."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from accelerators import from_beats, integers, to_beats
+from amaranth import Shape
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import ALWAYS, Trace, pack, run, stalls
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.regroup import Regroup, RegroupConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.unload import UnloadConfig
+
+
+@st.composite
+def regroups(draw, *, most: int = 9) -> RegroupConfig:
+    """Between a layer's folds and any consumer, as in an accelerator."""
+    channels = draw(st.integers(1, most))
+    lanes_in = draw(st.integers(1, channels))
+    lanes_out = draw(st.integers(1, lanes_in))
+    unload = UnloadConfig(channels=channels, lanes_in=lanes_in, lanes_out=lanes_out, shape=Shape(1))
+    return config_for([len(beat) for beat in unload.beats], lanes_out, draw(st.integers(1, channels)), draw)
+
+
+@st.composite
+def any_regroups(draw) -> RegroupConfig:
+    """Any counts at all, and lanes that are never used."""
+    counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    lanes = max(counts) + draw(st.integers(0, 1))
+    return config_for(counts, lanes, draw(st.integers(1, sum(counts) + 1)), draw)
+
+
+def config_for(counts: list[int], lanes: int, lanes_out: int, draw) -> RegroupConfig:
+    output = BeatFormat(
+        channels=sum(counts),
+        height=draw(st.integers(1, 3)),
+        width=draw(st.integers(1, 4)),
+        lanes=lanes_out,
+        bits=draw(st.integers(2, 8)),
+        signed=draw(st.booleans()),
+    )
+    return RegroupConfig(counts=tuple(counts), lanes=lanes, output=output)
+
+
+def frames_for(config: RegroupConfig, count: int, seed: int) -> np.ndarray:
+    output = config.output
+    low = -(1 << (output.bits - 1)) if output.signed else 0
+    shape = (count, output.channels, output.height, output.width)
+    return integers(np.random.default_rng(seed), low, low + (1 << output.bits) - 1, shape)
+
+
+def beats_in(config: RegroupConfig, frames: np.ndarray) -> list[int]:
+    """Beats of ``counts`` channels; the lanes they leave hold noise."""
+    output = config.output
+    noise = np.random.default_rng(1)
+    words = []
+    for frame in frames:
+        pixels = frame.reshape(output.channels, -1).T.tolist()
+        for number, pixel in enumerate(pixels):
+            start = 0
+            for beat, count in enumerate(config.counts):
+                lanes = pixel[start : start + count] + noise.integers(0, 2, config.lanes - count).tolist()
+                last = number == len(pixels) - 1 and beat == len(config.counts) - 1
+                words.append(pack(lanes, output.bits) | last << (config.lanes * output.bits))
+                start += count
+    return words
+
+
+def simulate(config: RegroupConfig, frames: np.ndarray, **options) -> Trace:
+    component = Regroup(config)
+    watch = {"offered": component.i.valid, "accepted": component.o.ready}
+    return run(component, beats_in(config, frames), len(frames) * config.output.beats, watch=watch, **options)
+
+
+def check_times(config: RegroupConfig, trace: Trace) -> None:
+    """Each beat as early as the configuration's own rules allow, which are the schedule's too."""
+    counts, sizes = len(config.counts), len(config.sizes)
+
+    def first_high(name: str, cycle: int) -> int:
+        return next(c for c in range(cycle, trace.cycles) if trace.watched[name][c])
+
+    for number, cycle in enumerate(trace.times):
+        pixel, beat = divmod(number, sizes)
+        earliest = trace.taken[pixel * counts + config.after[beat]] + config.latency
+        if number:
+            earliest = max(earliest, trace.times[number - 1] + 1)
+        assert cycle == first_high("accepted", earliest), f"outgoing beat {number}"
+    for number, cycle in enumerate(trace.taken):
+        pixel, beat = divmod(number, counts)
+        earliest = trace.taken[number - 1] + 1 if number else 0
+        waits_for = pixel * sizes - 1 - config.waiting[beat]
+        if waits_for >= 0:
+            earliest = max(earliest, trace.times[waits_for])
+        assert cycle == first_high("offered", earliest), f"incoming beat {number}"
+
+
+def check(config: RegroupConfig, seed: int, pattern) -> None:
+    frames = frames_for(config, 3, seed)
+    trace = simulate(config, frames, offer=pattern[0], accept=pattern[1])
+    assert len(trace.words) == 3 * config.output.beats
+    np.testing.assert_array_equal(from_beats(config.output, trace.words), frames)
+    check_times(config, trace)
+
+
+@settings(max_examples=60)
+@given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls())
+def test_channels_and_cycles(config, seed, pattern):
+    check(config, seed, pattern)
+
+
+@settings(max_examples=40)
+@given(config=any_regroups(), seed=st.integers(0, 2**32), pattern=stalls())
+def test_any_counts(config, seed, pattern):
+    check(config, seed, pattern)
+
+
+@settings(max_examples=60)
+@given(config=regroups(most=12), seed=st.integers(0, 2**32))
+def test_rate(config, seed):
+    """Nobody stalls: a pixel takes no more cycles than it has beats on the side that has more."""
+    frames = frames_for(config, 3, seed)
+    trace = simulate(config, frames, offer=ALWAYS, accept=ALWAYS)
+    period = max(len(config.counts), len(config.sizes))
+    ends = trace.times[len(config.sizes) - 1 :: len(config.sizes)]
+    assert max(np.diff(ends), default=0) <= period
+
+
+@settings(max_examples=30)
+@given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
+def test_reset(config, seed, pattern, reset_at):
+    frames = frames_for(config, 4, seed)
+    trace = simulate(
+        config,
+        frames[:2],
+        offer=pattern[0],
+        accept=pattern[1],
+        reset_at=reset_at,
+        after=(beats_in(config, frames[2:]), 2 * config.output.beats),
+    )
+    assert trace.reset is not None
+    sent = trace.reset[2]
+    assert trace.words[:sent] == to_beats(config.output, frames[:2])[:sent]
+    assert trace.words[sent:] == to_beats(config.output, frames[2:])
+
+
+@settings(max_examples=200)
+@given(config=any_regroups())
+def test_needed(config):
+    """A wire does where every beat carries the same channels either way."""
+    same = config.lanes == config.output.lanes and list(config.counts) == [
+        min(config.output.lanes, config.output.channels - start)
+        for start in range(0, config.output.channels, config.output.lanes)
+    ]
+    assert config.needed == (not same)
+    assert config.register_bits == config.held * config.output.bits
+
+
+OUTPUT = BeatFormat(channels=7, height=3, width=5, lanes=3, bits=8, signed=True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "lanes", "message"),
+    [
+        ((3, 3), 3, "counts must add up to 7 channels, not 6"),
+        ((4, 4), 4, "counts must add up to 7 channels, not 8"),
+        ((4, 3), 3, "counts must be between 1 and 3 lanes, not (4, 3)"),
+        ((4, 0, 3), 4, "counts must be between 1 and 4 lanes, not (4, 0, 3)"),
+    ],
+)
+def test_errors(counts, lanes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        RegroupConfig(counts=counts, lanes=lanes, output=OUTPUT)
