@@ -17,7 +17,11 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class SimpleConfig:
-    """``fault`` is None, "stuck" (gives up after five beats), "drops" (a payload), "extra" (one beat too many) or "last"."""
+    """A FIFO of ``depth`` beats, and the table's seed.
+
+    ``fault``: "stuck" (gives up after five beats), "drops" (a beat that is not taken at once), "changes" (a payload
+    that waits), "extra" (one beat too many), "last" (marks a fourth beat).
+    """
 
     name: str
     input: BeatFormat
@@ -100,7 +104,7 @@ class Simple(wiring.Component):
         with m.If(fetch):
             m.d.sync += number.eq(Mux(number == beat.beats - 1, 0, number + 1))
         m.d.sync += level.eq(level + push - fetch)
-        held = Signal()
+        held, changed = Signal(), Signal()
         with m.If(fetch):
             m.d.sync += held.eq(1)
         with m.Elif(self.o.ready):
@@ -116,8 +120,12 @@ class Simple(wiring.Component):
         elif config.fault == "drops":
             with m.If(self.o.valid & ~self.o.ready):
                 m.d.sync += held.eq(0)
+        elif config.fault == "changes":
+            with m.If(self.o.valid & ~self.o.ready):
+                m.d.sync += changed.eq(1)
+            m.d.comb += self.o.payload.data.as_value()[0].eq(changed)
         elif config.fault == "extra":
-            m.d.comb += self.o.valid.eq(held | (left == 2 * beat.beats))
+            m.d.comb += self.o.valid.eq(held | (left == beat.beats))
         elif config.fault == "last":
             m.d.comb += self.o.payload.last.eq(read.data[-1] ^ (left == 3))
         if self.taps:

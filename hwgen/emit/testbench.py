@@ -349,7 +349,7 @@ verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TOP@_tb
 \t$< $(PLUSARGS)
 
 @TOP@_tb.vvp: $(SOURCES)
-\t$(IVERILOG) -g2012 -Wno-timescale -s @TOP@_tb -o $@ $(SOURCES)
+\t$(IVERILOG) -g2005 -Wno-timescale -s @TOP@_tb -o $@ $(SOURCES)
 
 obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
 \t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style --Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) \\

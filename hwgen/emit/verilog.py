@@ -325,9 +325,14 @@ _INSTANCE = re.compile(r'"hwgen-memory-(\d+)"[^;]*?\) (\\\S+ |\w+) \(')
 
 
 def _tidy(text: str) -> str:
-    """Without Yosys' own head, its long helper names, and initial values of mere aliases."""
+    """Without Yosys' own head, its long helper names, and initial values of mere aliases.
+
+    Each ``always @*`` waits for a change of a helper at time 0, so that it runs at all when its other inputs never
+    change. In SystemVerilog a value in the declaration is no change; one set by ``initial`` is.
+    """
     text = re.sub(r"\A/\*.*?\*/\n", "", text, flags=re.DOTALL)
     text = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", r"\\$always", text)
+    text = text.replace("  reg \\$always  = 0;\n", "  reg \\$always ;\n  initial \\$always = 0;\n")
     return re.sub(r"^ *\(\* init = [^\n]* \*\)\n(?=  (?:output )?wire )", "", text, flags=re.MULTILINE)
 
 

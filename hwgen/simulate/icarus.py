@@ -46,7 +46,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         write_files({**files, f"{top}_tb.v": bench.encode()}, place)
         (place / STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
         sources = [f"{top}_tb.v", f"{top}.v"]
-        _call([compiler, "-g2012", "-Wno-timescale", "-s", f"{top}_tb", "-o", "simulator", *sources], place, top)
+        _call([compiler, "-g2005", "-Wno-timescale", "-s", f"{top}_tb", "-o", "simulator", *sources], place, top)
         arguments = [runner, "-n", "simulator", "+results=results.txt"]
         if job.waves:
             arguments += [*(("-fst",) if job.waves.suffix == ".fst" else ()), f"+waves={job.waves}"]

@@ -36,7 +36,7 @@ _VERILATOR = (
     "--cc --exe --prefix Vdesign --no-timing --x-assign fast --x-initial fast --no-assert -O3 "
     "--output-split 12000 --output-split-cfuncs 1500 -Wno-fatal -Wno-lint -Wno-style"
 ).split()
-_MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -march=native", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
+_MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -march=native", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
@@ -201,6 +201,9 @@ def _call(command: list[str], folder: Path, environment: dict[str, str], what: s
     if process.returncode:
         lines = (process.stderr + process.stdout).splitlines()
         errors = [line for line in lines if "rror" in line] or lines or ["no message"]
+        for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
+            if f"{header}: No such file" in errors[0]:
+                raise ToolError(f"Verilator's .fst waves need {header}: apt install {package}, or write a .vcd")
         raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
 
 

@@ -1,0 +1,374 @@
+"""Simulation: three simulators, one stimulus, one checker."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from simple import Simple, SimpleConfig
+
+from hwgen import simulate
+from hwgen.errors import CheckError, InputError, ToolError
+from hwgen.gateware.stream import BeatFormat
+from hwgen.simulate import check, stimuli, verilator
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
+)
+needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+SIMULATORS = [
+    "amaranth",
+    pytest.param("icarus", marks=needs_icarus),
+    pytest.param("verilator", marks=needs_compiler),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of this module's own, so that a stale one can't hide a failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def beat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False):
+    return BeatFormat(channels=channels, height=height, width=width, lanes=lanes, bits=bits, signed=signed)
+
+
+# Beats
+
+
+beats = st.builds(
+    beat,
+    channels=st.integers(1, 9),
+    height=st.integers(1, 4),
+    width=st.integers(1, 4),
+    lanes=st.integers(1, 11),
+    bits=st.integers(1, 33),
+    signed=st.booleans(),
+)
+
+
+@given(beats, st.data())
+@settings(deadline=None)
+def test_packing_is_the_definition_of_a_beat(this, data):
+    low, high = (-(1 << this.bits - 1), (1 << this.bits - 1) - 1) if this.signed else (0, (1 << this.bits) - 1)
+    shape = (data.draw(st.integers(1, 3)), this.channels, this.height, this.width)
+    frames = data.draw(npst.arrays(stimuli.dtype(this), shape, elements=st.integers(low, high)))
+    payloads = stimuli.pack(frames, this)
+    expected = []
+    for frame in frames:
+        for row in range(this.height):
+            for column in range(this.width):
+                for first in range(0, this.channels, this.lanes):
+                    value = 0
+                    for lane, number in enumerate(frame[first : first + this.lanes, row, column]):
+                        value |= (int(number) & (1 << this.bits) - 1) << lane * this.bits
+                    expected.append(value)
+        expected[-1] |= 1 << this.data_bits
+    assert stimuli.integers(payloads) == expected
+    np.testing.assert_array_equal(stimuli.words(expected, this), payloads)
+    back, last = stimuli.unpack(payloads, this)
+    np.testing.assert_array_equal(back, frames)
+    assert back.dtype == frames.dtype
+    assert list(np.flatnonzero(last)) == list(range(this.beats - 1, len(payloads), this.beats))
+
+
+def test_packing_in_parts(monkeypatch):
+    this = beat(channels=5, lanes=3, bits=12, signed=True)
+    frames = np.random.default_rng(0).integers(-2048, 2048, (7, 5, 4, 5)).astype(np.int16)
+    whole = stimuli.pack(frames, this)
+    monkeypatch.setattr(stimuli, "_BLOCK", 3 * this.beats * 64)
+    np.testing.assert_array_equal(stimuli.pack(frames, this), whole)
+    np.testing.assert_array_equal(stimuli.unpack(whole, this)[0], frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        (np.zeros((1, 3, 5, 4), np.uint8), r"frames must be of shape \(n, 3, 4, 5\), n at least 1, not \(1, 3, 5, 4\)"),
+        (np.zeros((0, 3, 4, 5), np.uint8), r"n at least 1, not \(0, 3, 4, 5\)"),
+        (np.zeros((3, 4, 5), np.uint8), r"not \(3, 4, 5\)"),
+        ([[1]], "not list"),
+        (np.zeros((1, 3, 4, 5), np.float32), "frames must be integers, not float32"),
+        (np.full((1, 3, 4, 5), 256, np.int64), "frames must lie in 0 .. 255, not reach from 256 to 256"),
+        (np.full((1, 3, 4, 5), -1, np.int8), "frames must lie in 0 .. 255, not reach from -1 to -1"),
+    ],
+)
+def test_frames_that_do_not_fit(frames, words):
+    with pytest.raises(InputError, match=words):
+        stimuli.pack(frames, beat())
+
+
+def test_stalls_have_their_probability_and_are_seeded():
+    for probability in (0.0, 0.25, 0.9):
+        stalls = stimuli.Stalls.make((probability, probability), 3)
+        drawn = [[next(side) for _ in range(4000)] for side in map(stimuli.draws, (stalls.source, stalls.sink))]
+        for side in drawn:
+            assert abs(np.mean(side) - probability) < 0.03
+        assert probability == 0 or drawn[0] != drawn[1]
+    assert stimuli.Stalls.make((0.5, 0.5), 3) != stimuli.Stalls.make((0.5, 0.5), 4)
+    for probabilities in ((1.0, 0.0), (0.0, -0.1)):
+        with pytest.raises(InputError, match=r"probabilities of stalls must lie in \[0, 1\)"):
+            stimuli.Stalls.make(probabilities, 0)
+
+
+# The three simulators
+
+
+CASES = {
+    "narrow": beat(channels=1, height=3, width=3, lanes=1, bits=2, signed=True),
+    "folds": beat(channels=5, height=3, width=7, lanes=2, bits=8, signed=True),
+    "64 bits": beat(channels=9, height=2, width=5, lanes=9, bits=7),
+    "65 bits": beat(channels=8, height=5, width=3, lanes=8, bits=8),
+    "wide": beat(channels=130, height=5, width=2, lanes=65, bits=16, signed=True),
+    "large": beat(channels=3, height=11, width=13, lanes=1, bits=12),  # its table is read by $readmemh
+}
+RUNS = [{}, {"stalls": (0.5, 0.3), "seed": 1}, {"stalls": (0.0, 0.9), "seed": 2}, {"reset_at": 17}]
+
+
+@needs_icarus
+@needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_all_simulators_give_the_same_values_and_cycles(case):
+    config = SimpleConfig(name=f"case {case}", input=CASES[case])
+    frames = config.random_frames(4)
+    for options in RUNS:
+        runs = [
+            simulate.run(config, frames, simulator=name, component=Simple, **options) for name in simulate.SIMULATORS
+        ]
+        for run in runs:
+            np.testing.assert_array_equal(run.outputs, config.golden(frames))
+            assert run.outputs.dtype == frames.dtype
+            assert run.taps == {}
+            assert (run.frame_ends, run.first_input) == (runs[0].frame_ends, runs[0].first_input)
+            assert (run.latency, run.interval, run.cycles) == (runs[0].latency, runs[0].interval, runs[0].cycles)
+        assert [run.simulator for run in runs] == list(simulate.SIMULATORS)
+        if "stalls" not in options:
+            # Two beats of the stand-in are under way: the last one leaves two cycles after it came.
+            beats = config.input.beats
+            assert (runs[0].latency, runs[0].interval, runs[0].steady) == (beats + 1, beats, True)
+            assert runs[0].cycles == 4 * beats + 2
+        else:
+            assert runs[0].cycles > 4 * config.input.beats + 2
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_one_frame_and_taps(simulator):
+    config = SimpleConfig(name="taps", input=CASES["folds"])
+    for count in (1, 2, 3):
+        frames = config.random_frames(count, seed=count)
+        run = simulate.run(config, frames, simulator=simulator, component=Simple, taps=True, stalls=(0.2, 0.2))
+        np.testing.assert_array_equal(run.outputs, config.golden(frames))
+        np.testing.assert_array_equal(run.taps[0], frames)
+        np.testing.assert_array_equal(run.taps[1], config.golden(frames))
+        assert (run.interval is None) == (count < 3)
+        assert run.latency > 0
+        assert run.wall_s > 0
+        assert run.cycles_per_s == pytest.approx(run.cycles / max(run.wall_s, 1e-6))
+
+
+FAULTS = {
+    "stuck": "stuck: no transfer for 60 cycles after [0-9]+ of 63 input beats and 5 of 63 output beats",
+    "drops": "o.valid changed before the beat was taken",
+    "changes": "o.payload changed before the beat was taken",
+    "extra": "1 output beats more than the 63 expected",
+    "last": "o.last must be 0 in beat 3 of frame 0, not 1",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_broken_designs_are_reported(simulator, fault):
+    config = SimpleConfig(name="broken", input=beat(channels=3, height=7, width=3, lanes=1), fault=fault)
+    frames = config.random_frames(1)
+    with pytest.raises(CheckError, match=rf"^broken: {FAULTS[fault]}.*\({simulator}\)$") as caught:
+        simulate.run(config, frames, simulator=simulator, component=Simple, stalls=(0, 0.3), idle=60)
+    assert "\n" not in str(caught.value)
+
+
+def test_patience_follows_the_design():
+    config = SimpleConfig(name="x", input=CASES["large"])
+    assert simulate.patience(config) > 2 * config.input.beats
+    assert simulate.patience(config, (0.5, 0.75)) == 8 * simulate.patience(config)
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+@pytest.mark.parametrize("suffix", [".vcd", ".fst"])
+def test_waves(simulator, suffix, tmp_path):
+    config = SimpleConfig(name="waves", input=CASES["narrow"])
+    frames = config.random_frames(2)
+    path = tmp_path / f"out{suffix}"
+    if simulator == "amaranth" and suffix == ".fst":
+        with pytest.raises(InputError, match=r"waves of amaranth must end in .vcd, not 'out.fst'"):
+            simulate.run(config, frames, simulator=simulator, component=Simple, waves=path)
+        return
+    try:
+        run = simulate.run(config, frames, simulator=simulator, component=Simple, waves=path)
+    except ToolError as error:
+        if (simulator, suffix) != ("verilator", ".fst") or "apt install" not in str(error):
+            raise
+        pytest.skip(str(error))
+    np.testing.assert_array_equal(run.outputs, config.golden(frames))
+    if suffix == ".vcd":
+        text = path.read_text()
+        assert "i__payload" in text
+        assert text.count("\n#") > run.cycles
+    else:
+        assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"simulator": "xsim"}, "simulator must be one of verilator, icarus, amaranth, not 'xsim'"),
+        ({"waves": "none/x.vcd"}, "waves can't be written: there is no folder"),
+        ({"waves": "x.txt"}, "waves of verilator must end in .vcd or .fst, not 'x.txt'"),
+        ({"stalls": (0, 1)}, "probabilities of stalls"),
+    ],
+)
+def test_options_that_do_not_fit(options, words):
+    config = SimpleConfig(name="x", input=beat())
+    with pytest.raises(InputError, match=words):
+        simulate.run(config, config.random_frames(1), component=Simple, **options)
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_progress(simulator, capfd, monkeypatch):
+    config = SimpleConfig(name="slow", input=beat(height=20, width=20))
+    seen = []
+    monkeypatch.setattr(simulate._Bar, "update", lambda self, beats: seen.append(beats))
+    simulate.run(config, config.random_frames(2), simulator=simulator, component=Simple, progress=True)
+    assert seen == sorted(seen)
+    assert simulator != "amaranth" or len(seen) > 10
+    assert capfd.readouterr().err == ""  # too short for a bar
+
+
+# The cache
+
+
+@needs_compiler
+def test_compiled_once(tmp_path, monkeypatch):
+    compiled = []
+    compile_design = verilator._compile
+    monkeypatch.setattr(verilator, "_compile", lambda *args: (compiled.append(args[2]), compile_design(*args)))
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    config = SimpleConfig(name="first", input=CASES["large"])
+    frames = config.random_frames(1)
+
+    def run(this):
+        np.testing.assert_array_equal(simulate.run(this, frames, component=Simple).outputs, this.golden(frames))
+        return len(compiled)
+
+    assert run(config) == 1
+    assert run(config) == 1
+    # Other contents of a memory file: the same program.
+    assert run(SimpleConfig(name="first", input=CASES["large"], seed=9)) == 1
+    assert run(SimpleConfig(name="first", input=CASES["large"], depth=9)) == 2
+    left = {path.name.split("-")[0] for path in (tmp_path / "verilator").iterdir()}
+    assert len(left) == 3
+    assert "runtime" in left
+    monkeypatch.setattr(verilator, "KEEP", 1)
+    assert run(SimpleConfig(name="first", input=CASES["large"], depth=10)) == 3
+    assert len(list((tmp_path / "verilator").iterdir())) == 2
+
+
+@needs_compiler
+def test_failed_compilation_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(verilator, "_MAKE", (*verilator._MAKE, "CPPFLAGS=-DNONSENSE"))
+    config = SimpleConfig(name="fails", input=CASES["narrow"])
+    with pytest.raises(ToolError, match=r"^g\+\+ failed on fails with status 2: .*rror") as caught:
+        simulate.run(config, config.random_frames(1), component=Simple)
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "verilator").iterdir()) == []
+
+
+def test_cache_that_can_not_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "file" / "cache"))
+    config = SimpleConfig(name="x", input=CASES["narrow"])
+    with pytest.raises(ToolError, match=r"the cache .* can't be written: .*; set HWGEN_CACHE" if _compiler() else "g"):
+        simulate.run(config, config.random_frames(1), component=Simple)
+
+
+def _compiler():
+    return shutil.which("g++") and shutil.which("make")
+
+
+def test_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    assert verilator.cache_folder() == tmp_path
+    monkeypatch.delenv("HWGEN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert verilator.cache_folder() == tmp_path / "xdg" / "hwgen"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert verilator.cache_folder() == tmp_path / "home" / ".cache" / "hwgen"
+
+
+@pytest.mark.parametrize(("simulator", "package"), [("verilator", r"g\+\+ make"), ("icarus", "iverilog")])
+def test_missing_tools(simulator, package, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    config = SimpleConfig(name="x", input=CASES["narrow"])
+    with pytest.raises(ToolError, match=f"apt install {package}$"):
+        simulate.run(config, config.random_frames(1), simulator=simulator, component=Simple)
+
+
+@needs_compiler
+def test_simulator_that_crashes(tmp_path, monkeypatch):
+    program = tmp_path / "simulator"
+    program.write_text("#!/bin/sh\necho trouble >&2\nexit 7\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(verilator, "build", lambda *args: program)
+    config = SimpleConfig(name="x", input=CASES["narrow"])
+    with pytest.raises(ToolError, match="the simulator of x ended with status 7: trouble"):
+        simulate.run(config, config.random_frames(1), component=Simple)
+
+
+# The checker
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_compare_finds_the_first_difference(data):
+    expected = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    values = expected.copy()
+    places = data.draw(st.sets(st.tuples(*(st.integers(0, size - 1) for size in values.shape)), min_size=1, max_size=4))
+    for place in places:
+        values[place] += 1000
+    frame, channel, row, column = min(places, key=lambda place: (place[0], place[2], place[3], place[1]))
+    mismatch = check.compare(values, expected, layer="conv1")
+    assert mismatch.count == len(places)
+    assert mismatch.size == values.size
+    value = expected[frame, channel, row, column]
+    assert str(mismatch) == (
+        f"layer conv1, frame {frame}, channel {channel}, row {row}, column {column}: {value + 1000}, expected {value}"
+    )
+
+
+def test_compare_equal_and_misshapen():
+    values = np.zeros((1, 2, 3, 4), np.int8)
+    assert check.compare(values, values.astype(np.int64)) is None
+    with pytest.raises(InputError, match="values and expected must be of one shape"):
+        check.compare(values, values[:, :1])
+    values[0, 1, 2, 3] = 1
+    assert str(check.compare(values, values * 0)) == "frame 0, channel 1, row 2, column 3: 1, expected 0"
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_compare_layers_names_the_first_wrong_layer(layer):
+    config = SimpleConfig(name="taps", input=CASES["folds"])
+    frames = config.random_frames(2)
+    run = simulate.run(config, frames, simulator="amaranth", component=Simple, taps=True)
+    expected = [("fifo", frames.copy()), ("table", config.golden(frames))]
+    assert check.compare_layers(run.taps, expected) is None
+    for _, values in expected[layer:]:
+        values[1, 2, 1, 3] ^= 1
+    mismatch = check.compare_layers(run.taps, expected)
+    assert (mismatch.layer, mismatch.frame, mismatch.channel) == (expected[layer][0], 1, 2)
+    assert (mismatch.row, mismatch.column) == (1, 3)
