@@ -83,6 +83,8 @@ def test_every_held_out_image_in_hardware(model, reference, simulator):
     np.testing.assert_array_equal(result.outputs.reshape(-1, 10).argmax(axis=1), reference.argmax(axis=1))
     assert np.mean(result.outputs.reshape(-1, 10).argmax(axis=1) == LABELS) >= 0.96
     assert (result.latency, result.interval) == (design.latency, design.interval)
+    readme = (DIGITS.parent.parent / "README.md").read_text()
+    assert f"{design.table()}\nwrote build/digits-zedboard\n{result.summary()}\n" in readme
 
 
 @needs_compiler
