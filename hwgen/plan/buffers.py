@@ -8,6 +8,8 @@ The test is the exact schedule, not a simulation.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.network.graph import Window
@@ -33,8 +35,8 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
 
     ``config`` holds ample rows; its depths don't matter.
     """
-    count = len(config.layers)
-    schedule = Schedule(config, enough_frames(config), depths=[None] * count)
+    frames, depths = enough_frames(config), [None] * len(config.layers)
+    schedule = Schedule(config, frames, depths=depths)
     schedule.solve()
     target = schedule.frame_ends.copy()
     for number, layer in enumerate(config.layers):
@@ -44,9 +46,23 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
             if trial.solve(target):
                 schedule = trial
                 break
+    shrunk = _with_rows(config, schedule.rows)
+    if [layer.pipeline_latency for layer in shrunk.layers] != [layer.pipeline_latency for layer in config.layers]:
+        # A ring of one row is read a cycle faster: fewer credits are in flight.
+        schedule = Schedule(shrunk, frames, depths=depths)
+        schedule.solve()
+        target = schedule.frame_ends.copy()
     for number, layer in enumerate(config.layers):
         schedule = _least_depth(schedule, number, max(layer.fold_beats), target)
     return schedule.rows, [depth for depth in schedule.depths if depth is not None]
+
+
+def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
+    layers = []
+    for layer, count in zip(config.layers, rows, strict=True):
+        window = replace(layer.window, rows=count)
+        layers.append(replace(layer, compute=replace(layer.compute, window=window)))
+    return replace(config, layers=tuple(layers))
 
 
 def enough_frames(config: AcceleratorConfig) -> int:
