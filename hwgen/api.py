@@ -240,8 +240,7 @@ class Design:
                 self.table().rstrip("\n"),
                 "```",
                 "",
-                f"Latency {self.latency:,} cycles, interval {self.interval:,} cycles (predicted; exact when neither end"
-                " stalls).",
+                "Cycles are exact when neither end stalls.",
                 "",
             ]
         )
