@@ -8,6 +8,20 @@ from collections.abc import Mapping, Sequence
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 
 
+#: Deepest table that is held in LUTs; deeper ones go to block RAM.
+LUT_DEPTH = 64
+
+
+def rom_attributes(depth: int) -> dict[str, str]:
+    """Where synthesis shall put a read-only memory.
+
+    Yosys refuses a ROM that is "distributed" (it knows RAM of that kind only); Vivado doesn't know "logic".
+    """
+    if depth <= LUT_DEPTH:
+        return {"rom_style": "distributed", "ram_style": "logic"}
+    return {"rom_style": "block", "ram_style": "block"}
+
+
 def bits_for_range(low: int, high: int) -> Shape:
     """The narrowest shape that holds every integer from ``low`` to ``high``."""
     return Shape.cast(range(min(low, 0), max(high, 0) + 1))

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, rom_attributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +259,6 @@ class Multiply(wiring.Component):
         address = Signal(range(config.rom_depth))
         with m.If(self.i.valid):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        style = "distributed" if config.rom_depth <= 64 else "block"
         weights = {}
         position_address = address
         for position in range(config.positions):
@@ -269,7 +268,7 @@ class Multiply(wiring.Component):
                 shape=layout.size,
                 depth=config.rom_depth,
                 init=config.contents[position],
-                attrs={"ram_style": style},
+                attrs=rom_attributes(config.rom_depth),
             )
             m.submodules[f"weights_{position}"] = rom
             read = rom.read_port()
