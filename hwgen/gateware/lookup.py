@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 
-
 #: Deepest table that is held in LUTs; deeper ones go to block RAM.
 LUT_DEPTH = 64
 
