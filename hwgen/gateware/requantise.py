@@ -65,6 +65,8 @@ class _ChannelsConfig:
         for name in ("lanes", "accumulator_bits"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if not self.beats:
+            raise ConfigError(f"beats must not be empty, not {self.beats!r}")
         if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
             raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
         if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
@@ -418,18 +420,32 @@ class RequantiseConfig(_ChannelsConfig):
 
     @property
     def multipliers(self) -> int:
-        """DSP slices. A factor that is the same power of two (or 0) in all beats of a lane takes none."""
+        """DSP slices, as Yosys counts them: wiring and tiny products take none."""
         recipe = self.recipe
         total = 0
         for piece in range(recipe.pieces):
+            top = piece == recipe.pieces - 1
+            bits = recipe.operand_bits if recipe.split_factor else recipe.operand_bits - piece * PIECE if top else PIECE
             table = self.tables[f"factor_{piece}" if recipe.split_factor else "factor"]
-            total += sum(not _is_wiring(column) for column in table)
+            total += sum(_takes_slice(bits, column) for column in table)
         return total
 
 
-def _is_wiring(column: Sequence[int]) -> bool:
-    """Whether multiplying by these values takes no multiplier: one power of two, or only 0 and 1."""
-    return max(column) <= 1 or (len(set(column)) == 1 and column[0] & (column[0] - 1) == 0)
+def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
+    """Whether a product with one of ``factors`` is worth a DSP slice: Yosys leaves 1 x n bits and less than 9 bits."""
+    bits = max(factors).bit_length()
+    if len(set(factors)) == 1 and bits:
+        bits -= (factors[0] & -factors[0]).bit_length() - 1  # a constant's zeros at the end are wiring
+    return bits > 1 and operand_bits + bits > 8
+
+
+def _pack(fields: Sequence[tuple[int, int]]) -> int:
+    """One word of (value, width) fields, the first in the lowest bits."""
+    word = start = 0
+    for value, width in fields:
+        word |= value % (1 << width) << start
+        start += width
+    return word
 
 
 def _shape(values: Sequence[int]) -> Shape:
@@ -462,17 +478,20 @@ class _Beats:
             return values
         for stage in range(len(self._numbers), cycle):
             self._numbers.append(delayed(m, f"beat_{stage}", self._numbers[-1], 1))
-        layout = data.StructLayout({f"lane_{lane}": _shape(table[lane]) for lane in varying})
-        depth = len(self._config.beats)
-        rows = [{f"lane_{lane}": table[lane][beat] for lane in varying} for beat in range(depth)]
-        rom = memory.Memory(
-            shape=layout, depth=depth, init=rows, attrs=ROM_IN_LUTS if depth <= LUT_DEPTH else ROM_IN_BLOCKS
-        )
-        m.submodules[name] = rom
+        words = [
+            _pack([(table[lane][beat], _shape(table[lane]).width) for lane in varying]) for beat in range(len(table[0]))
+        ]
+        width = sum(_shape(table[lane]).width for lane in varying)
+        attrs = ROM_IN_LUTS if len(words) <= LUT_DEPTH else ROM_IN_BLOCKS
+        m.submodules[name] = rom = memory.Memory(shape=width, depth=len(words), init=words, attrs=attrs)
         port = rom.read_port()
         m.d.comb += port.addr.eq(self._numbers[cycle - 1])
+        start = 0
         for lane in varying:
-            values[lane] = port.data[f"lane_{lane}"]
+            shape = _shape(table[lane])
+            value = port.data[start : start + shape.width]
+            values[lane] = value.as_signed() if shape.signed else value
+            start += shape.width
         return values
 
 
@@ -584,7 +603,7 @@ class Requantise(wiring.Component):
             zeros = (config.offset & -config.offset).bit_length() - 1
             step = config.offset >> zeros
             values = [_extended(value, zeros + 1) for value in values]
-            moved = [Cat(value[:zeros], value[zeros:].as_signed() + step) for value in values]
+            moved = [Cat(value[:zeros], value[zeros:].as_signed() + step).as_signed() for value in values]
             values = self._registers(m, "offset", moved, signed(config.product_bits))
             cycle += 1
         present = beats.read("present", cycle)
@@ -631,7 +650,8 @@ class Requantise(wiring.Component):
                 product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
                 total = delayed(m, f"total_{lane}_{piece}", product + total, 1)
                 if not top:
-                    done.append(delayed(m, f"done_{lane}_{piece}", total[:PIECE], recipe.pieces - 1 - piece))
+                    low = _extended(total, PIECE)[:PIECE]
+                    done.append(delayed(m, f"done_{lane}_{piece}", low, recipe.pieces - 1 - piece))
                     total = total >> PIECE
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
@@ -662,8 +682,9 @@ class Requantise(wiring.Component):
 
 
 def _extended(value: Value, bits: int) -> Value:
-    """``value``, signed, at least ``bits`` bits wide."""
-    return Cat(value, value[-1].replicate(max(0, bits - len(value)))).as_signed()
+    """``value``, at least ``bits`` bits wide, signed."""
+    sign = value[-1] if value.shape().signed else Const(0)
+    return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()
 
 
 def _clamp(value: Value, bits: int) -> Value:

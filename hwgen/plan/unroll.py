@@ -153,13 +153,9 @@ def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Builda
         intervals, True, key=lambda interval: sum(choice.cost for choice in cheapest(interval)) <= budget
     )
     if works and index == len(intervals):
-        least = [front[-1] for front in fronts]
-        parts = ", ".join(
-            f"{work.name} {choice.cost}" for work, choice in zip(works, least, strict=True) if choice.cost
-        )
-        raise PlanError(
-            f"no unrolling fits {budget} multipliers: the least is {sum(choice.cost for choice in least)} ({parts})"
-        )
+        least = [front[-1].cost for front in fronts]
+        parts = ", ".join(f"{work.name} {cost}" for work, cost in zip(works, least, strict=True) if cost)
+        raise PlanError(f"no unrolling fits {budget} multipliers: the least is {sum(least)} ({parts})")
     return [choice.unroll for choice in cheapest(intervals[index])] if works else []
 
 

