@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,22 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: not an ONNX file, or cut short ({_line(error)})") from None
     if not model.ByteSize():
         raise ModelError(f"{path}: an empty file, not an ONNX model")
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
     return model
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    """The names in ``model``; protobuf gives those that are no UTF-8 as bytes."""
+    graph = model.graph
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (entry.domain for entry in model.opset_import)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def is_float(model: onnx.ModelProto) -> bool:
@@ -99,7 +114,9 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
     where = where or name
     check(model, where)
     try:
-        return _Importer(model, name, where).network()
+        # Absurd scales overflow; what they lead to is checked where it matters.
+        with np.errstate(all="ignore"):
+            return _Importer(model, name, where).network()
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None
 
@@ -288,8 +305,9 @@ class _Importer:
 
     def network(self) -> Network:
         graph = self.model.graph
-        for tensor in [*graph.sparse_initializer]:
-            raise ModelError(f"{self.where}: initialiser {tensor.values.name!r} is sparse; only dense ones are read")
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise ModelError(f"{self.where}: initialiser {name!r} is sparse; only dense ones are read")
         shape = input_shape(self.model, self.where)
         (source,) = data_inputs(self.model)
         channels, height, width = shape if len(shape) == 3 else (*shape, 1, 1)
@@ -398,7 +416,7 @@ class _Importer:
     def _array(self, tensor: onnx.TensorProto, name: str) -> np.ndarray:
         try:
             return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, KeyError, OSError) as error:
             raise ModelError(f"{self.where}: initialiser {name!r} can't be read: {_line(error)}") from None
 
     def _constant(self, node: onnx.NodeProto) -> np.ndarray:
@@ -445,6 +463,8 @@ class _Importer:
             zero = self._read_constant(node, first + 1, "zero point")
         else:
             output = int(_attribute(node, "output_dtype", 0))
+            if output not in (0, TensorProto.INT8, TensorProto.UINT8):
+                raise self._refusal(node, "output_dtype must be int8 or uint8")
             zero = np.zeros((), helper.tensor_dtype_to_np_dtype(output) if output else default)
         return scale, zero
 
@@ -551,8 +571,7 @@ class _Importer:
         step = _Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         if scale is not None:
             bound = self._bound(step)
-            with np.errstate(all="ignore"):
-                factor = sums.x_scale * sums.w_scale / scale
+            factor = sums.x_scale * sums.w_scale / scale
             if not np.isfinite(factor).all():
                 raise self._refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
             significand, shift = multiplier(factor, bound)
@@ -666,7 +685,9 @@ class _Importer:
         if dilations != (1, 1):
             raise self._refusal(node, f"dilation {_by(dilations)} is not supported, 1x1 is")
         stride = tuple(_attribute(node, "strides", (1, 1)))
-        mode = _attribute(node, "auto_pad", b"NOTSET").decode()
+        mode = _attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
+        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+            raise self._refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode!r}")
         pads = tuple(_attribute(node, "pads", (0, 0, 0, 0))) if mode == "NOTSET" else (0, 0, 0, 0)
         if min(pads) < 0:
             raise self._refusal(node, f"padding must be 0 or more, not {pads}")
@@ -736,7 +757,10 @@ class _Importer:
         return self._weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def _bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> np.ndarray:
-        """The int32 bias (as int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,)."""
+        """The int32 bias (as int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
+
+        A bias in other steps (float, or of another scale) is rounded to these.
+        """
         name = node.input[index] if len(node.input) > index else ""
         if not name:
             return np.zeros(outputs, np.int64)
@@ -756,8 +780,7 @@ class _Importer:
         return self._in_steps(node, values, unit)
 
     def _in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            steps = np.rint(values / unit.astype(np.float64))
+        steps = np.rint(values / unit.astype(np.float64))
         if not (np.abs(steps) <= INT32.maximum).all():
             raise self._refusal(
                 node, "bias must fit int32 in steps of x_scale * w_scale; the weights' scale is too small"
@@ -819,7 +842,7 @@ class _Importer:
     def _conv(self, node: onnx.NodeProto) -> None:
         operand = self._operand(node)
         weights, w_scale = self._float_weights(node, 0)
-        bias = self._bias(node, 2, len(weights), self._unit(node, operand.scale, w_scale))
+        bias = self._bias(node, 2, len(weights), operand.scale * w_scale)
         self.state = self._accumulate(node, weights, bias, operand.scale, w_scale)
 
     def _gemm(self, node: onnx.NodeProto) -> None:
@@ -827,7 +850,7 @@ class _Importer:
         transposed = self._gemm_attributes(node)
         matrix, w_scale = self._float_weights(node, 0 if transposed else 1)
         matrix = matrix if transposed else matrix.T
-        bias = self._bias(node, 2, len(matrix), self._unit(node, operand.scale, w_scale))
+        bias = self._bias(node, 2, len(matrix), operand.scale * w_scale)
         self.state = self._multiply(node, matrix, bias, operand.scale, w_scale)
 
     def _matmul(self, node: onnx.NodeProto) -> None:
@@ -844,10 +867,6 @@ class _Importer:
             if value != usual:
                 raise self._refusal(node, f"{name} must be {usual}, not {value}")
         return bool(_attribute(node, "transB", 0))
-
-    def _unit(self, node: onnx.NodeProto, x_scale: np.float32, w_scale: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return x_scale * w_scale
 
     def _integer_input(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int, kind: IntegerType) -> None:
         if not isinstance(self.state, _Integers):
@@ -971,7 +990,7 @@ class _Importer:
             if (state.low, state.high) != (-math.inf, math.inf):
                 raise self._refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
             values = self._by_channel(node, values, len(state.weights), flat=self.flat)
-            state.bias = state.bias + self._in_steps(node, values, self._unit(node, state.x_scale, state.w_scale))
+            state.bias = state.bias + self._in_steps(node, values, state.x_scale * state.w_scale)
             if np.abs(state.bias).max() > INT32.maximum:
                 raise self._refusal(node, "bias must fit int32 in steps of x_scale * w_scale")
         elif isinstance(state, _Reals):
@@ -1010,7 +1029,7 @@ class _Importer:
         axis = int(_attribute(node, "axis", 1))
         if axis % rank != 1:
             raise self._refusal(node, f"axis must be 1, not {axis}")
-        self._flattened(node)
+        self.flat = True
 
     def _reshape(self, node: onnx.NodeProto) -> None:
         shape = self._read_constant(node, 1, "shape").tolist()
@@ -1023,7 +1042,7 @@ class _Importer:
             or (kept and 0 in shape)
         ):
             raise self._refusal(node, f"must flatten to (batch, {size}) by shape [0, -1] or [-1, {size}], not {shape}")
-        self._flattened(node)
+        self.flat = True
 
     def _current_size(self) -> int:
         if isinstance(self.state, _Sums):
@@ -1032,9 +1051,6 @@ class _Importer:
                 _, (height, width) = self._pool_window(pool, height, width)
             return channels * height * width
         return self.map.channels * self.map.height * self.map.width
-
-    def _flattened(self, node: onnx.NodeProto) -> None:
-        self.flat = True
 
     def _softmax(self, node: onnx.NodeProto) -> None:
         state = self.state
@@ -1080,8 +1096,7 @@ def _factor(sums: np.ndarray, least: np.ndarray, most: np.ndarray, nominal: floa
 
 def _quantised(values: np.ndarray, scale: np.float32, zero: int, kind: IntegerType) -> np.ndarray:
     """ONNX QuantizeLinear of float32 ``values``, as int64."""
-    with np.errstate(over="ignore"):
-        steps = np.rint(values / scale).astype(np.float64)
+    steps = np.rint(values / scale).astype(np.float64)
     return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
 
 
