@@ -13,7 +13,7 @@ from dataclasses import replace
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.network.graph import Window
-from hwgen.plan.schedule import Schedule
+from hwgen.plan.schedule import Schedule, enough_frames
 
 #: Beats that can come in between a window's end and the first that takes its place, with some to spare.
 IN_FLIGHT = 8
@@ -35,7 +35,8 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
 
     ``config`` holds ample rows; its depths don't matter.
     """
-    frames, depths = enough_frames(config), [None] * len(config.layers)
+    depths = [None] * len(config.layers)
+    frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
     schedule = Schedule(config, frames, depths=depths)
     schedule.solve()
     target = schedule.frame_ends.copy()
@@ -63,13 +64,6 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
         window = replace(layer.window, rows=count)
         layers.append(replace(layer, compute=replace(layer.compute, window=window)))
     return replace(config, layers=tuple(layers))
-
-
-def enough_frames(config: AcceleratorConfig) -> int:
-    """Frames after which what is in flight has been replaced once, and three more."""
-    cycles = Schedule(config, 3, depths=[None] * len(config.layers)).cycles
-    assert cycles.interval is not None
-    return 3 + cycles.latency // cycles.interval
 
 
 def least_rows(layer: LayerConfig) -> int:

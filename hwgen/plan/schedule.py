@@ -24,6 +24,9 @@ NEVER = -(1 << 50)
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
 MOST_FRAMES = 64
 
+#: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
+LEAST_BEATS = 10_000
+
 Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
 
 
@@ -251,16 +254,29 @@ class Schedule:
         return changed
 
 
+def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
+    """Frames after which what is in flight (by the ``cycles`` of a few) was replaced twice, and three more.
+
+    A loop of credits that loses a part of a cycle each time round shows it then. More frames where they cost nothing.
+    """
+    in_flight = cycles.latency // (cycles.interval or cycles.latency)
+    beats = max(config.output.beats, *(layer.window.input.beats for layer in config.layers))
+    return max(3 + 2 * in_flight, min(LEAST_BEATS // beats, MOST_FRAMES))
+
+
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
     """Cycles of so many frames back to back; of as many as it takes to settle, if ``None``.
 
-    Once an interval has settled it stays, so long runs cost no more than short ones.
+    An interval has settled, and stays, once it has not changed for `enough_frames`, but for the first (two alike alone
+    may be part of a pattern that repeats). So long runs cost no more than short ones.
     """
-    cycles, covered = None, 3
-    while cycles is None or not cycles.steady:
-        covered = min(covered, MOST_FRAMES, frames or MOST_FRAMES)
-        cycles = Schedule(config, covered).cycles
-        if covered in (frames, MOST_FRAMES):
-            break
-        covered += 2 + cycles.latency // (cycles.interval or cycles.latency)
-    return cycles
+    covered, limit = 3, min(frames or MOST_FRAMES, MOST_FRAMES)
+    while True:
+        covered = min(covered, limit)
+        schedule = Schedule(config, covered)
+        cycles = schedule.cycles
+        enough = enough_frames(config, cycles)
+        distances = np.diff(schedule.frame_ends)[1 - enough :]
+        if covered == limit or (covered >= enough and bool((distances[1:] == cycles.interval).all())):
+            return cycles
+        covered = max(covered + 2, enough)

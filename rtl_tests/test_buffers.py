@@ -1,0 +1,222 @@
+"""Line buffers and FIFOs as the planner sizes them: nothing is lost, and nothing could be less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerators import Case, buffered, cases, check, frames_for, networks, unrolls
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.plan.buffers import ample_rows, least_rows, size_buffers
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan, with_buffers
+from hwgen.plan.schedule import Cycles, Schedule, enough_frames, steady_cycles
+
+
+def unbounded(config: AcceleratorConfig, frames: int) -> Schedule:
+    """With FIFOs without end and rows for whole frames."""
+    rows = [layer.window.rows + 3 * layer.window.input.height for layer in config.layers]
+    schedule = Schedule(config, frames, depths=[None] * len(config.layers), rows=rows)
+    schedule.solve()
+    return schedule
+
+
+def covered(config: AcceleratorConfig) -> int:
+    """The frames that sizing looks at."""
+    return enough_frames(config, Schedule(config, 3).cycles)
+
+
+@settings(max_examples=80)
+@given(case=cases(mode="sized"))
+def test_nothing_lost(case):
+    """Every frame's end is where buffers without end would have it; the interval is the slowest layer's cycles.
+
+    But for the first: where later frames queue behind the one before, it may be early even without any bound.
+    """
+    config = case.config
+    frames = 2 * covered(config)
+    schedule = Schedule(config, frames)
+    schedule.solve()
+    np.testing.assert_array_equal(schedule.frame_ends, unbounded(config, frames).frame_ends)
+    slowest = max(layer.cycles for layer in config.layers)
+    latency = int(schedule.frame_ends[0])
+    assert (np.diff(schedule.frame_ends)[1:] == slowest).all()
+    assert steady_cycles(config) == Cycles(latency=latency, interval=slowest, steady=True)
+    assert Schedule(config, 1).cycles == Cycles(latency=latency, interval=None, steady=True)
+
+
+@pytest.mark.parametrize(("kernel", "outputs"), [(1, 6), (3, 4)])
+def test_loss_in_one_of_many_frames(kernel, outputs):
+    """A pixel or two a frame: a loop of credits half a cycle too short shows in every eleventh frame only."""
+    before = FeatureMap(channels=3, height=1, width=3, type=UINT8)
+    after = FeatureMap(channels=outputs, height=1, width=2, type=INT32)
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=after,
+        window=Window(kernel=(1, kernel), stride=(2, 2), padding=(0, kernel // 2) * 2),
+        weights=np.ones((outputs, 3, 1, kernel), int),
+        bias=np.zeros(outputs, int),
+        requantisation=None,
+    )
+    network = Network(name="strided", layers=(layer,))
+    for chain in (1, 2, 3, 16):
+        plan = LayerPlan(
+            name="conv", kind="conv", tn=3, tm=outputs, tk=kernel, chain=chain, line_rows=20, fifo_depth=outputs
+        )
+        rows, depths = size_buffers(compose(network, (plan,)))
+        config = compose(network, with_buffers((plan,), rows, depths))
+        schedule = Schedule(config, 100)
+        schedule.solve()
+        assert (np.diff(schedule.frame_ends) == config.layers[0].cycles).all()
+
+
+@settings(max_examples=40)
+@given(case=cases(mode="sized"))
+def test_nothing_could_be_less(case):
+    """One credit or one row less, anywhere: some run of three frames or more has a greater latency or interval.
+
+    Or it has no interval at all any more, because its last two distances differ.
+    """
+    config = case.config
+    frames = covered(config)
+    ends = Schedule(config, frames)
+    ends.solve()
+    for number, layer in enumerate(config.layers):
+        smaller = []
+        if layer.fifo_depth > max(2, *layer.fold_beats):
+            smaller.append({"depth": layer.fifo_depth - 1})
+        if layer.window.rows > least_rows(layer):
+            smaller.append({"rows": layer.window.rows - 1})
+        for change in smaller:
+            schedule = ends.copy()
+            schedule.shrink(number, **change)
+            schedule.solve()
+            late = np.flatnonzero(schedule.frame_ends > ends.frame_ends)
+            assert len(late), f"{layer.name}: {change} would do"
+            count = max(3, int(late[0]) + 1)
+            now, then = cycles_of(schedule, count), cycles_of(ends, count)
+            assert now.latency > then.latency or now.interval > then.interval or not now.steady
+
+
+def cycles_of(schedule: Schedule, frames: int) -> Cycles:
+    ends = schedule.frame_ends[:frames]
+    distances = np.diff(ends)
+    return Cycles(latency=int(ends[0]), interval=int(distances[-1]), steady=bool(distances[-1] == distances[-2]))
+
+
+@settings(max_examples=100)
+@given(network=networks(), data=st.data())
+def test_ample_rows(network, data):
+    """More rows than `ample_rows` never help."""
+    config = compose(network, data.draw(unrolls(network)))
+    frames = covered(config)
+    schedule = Schedule(config, frames, depths=[None] * len(config.layers))
+    schedule.solve()
+    np.testing.assert_array_equal(schedule.frame_ends, unbounded(config, frames).frame_ends)
+
+
+@settings(max_examples=8)
+@given(network=networks(most_layers=3, most_side=5), data=st.data())
+def test_one_credit_less_in_simulation(network, data):
+    """The hardware agrees: with a credit less some frame ends later."""
+    config = data.draw(buffered(network, data.draw(unrolls(network)), "sized"))
+    deep = [n for n, layer in enumerate(config.layers) if layer.fifo_depth > max(2, *layer.fold_beats)]
+    assume(deep)
+    number = data.draw(st.sampled_from(deep))
+    frames = frames_for(network, min(covered(config), 12), 1)
+    layers = list(config.layers)
+    layers[number] = replace(layers[number], fifo_depth=layers[number].fifo_depth - 1)
+    less = replace(config, layers=tuple(layers))
+    late = Schedule(less, len(frames))
+    late.solve()
+    full = Schedule(config, len(frames))
+    full.solve()
+    assume((late.frame_ends > full.frame_ends).any())
+    check(Case(network, config), frames, full)
+    check(Case(network, less), frames, late)
+
+
+@settings(max_examples=10)
+@given(case=cases(mode="sized", most_layers=3, most_side=5))
+def test_one_frame_alone(case):
+    """It finishes, on time, without a beat of another frame."""
+    trace = check(case, frames_for(case.network, 1, 1))
+    assert trace.times[-1] - trace.taken[0] == steady_cycles(case.config).latency
+
+
+def test_fifo_behind_a_pool():
+    """A 2 x 2 pool gives beats in every other row only; a FIFO that is too shallow makes its neighbours take turns.
+
+    Three layers of 256 cycles each, a beat a pixel. With one credit behind the pool a frame takes 640.
+    """
+    first = FeatureMap(channels=1, height=8, width=32, type=UINT8)
+    pooled = replace(first, height=4, width=16)
+    window, halves = Window(kernel=(3, 3), padding=(1, 1, 1, 1)), Window(kernel=(2, 2), stride=(2, 2))
+    weights = np.arange(9).reshape(1, 1, 3, 3) - 4
+    scale = Requantisation(significand=np.array([1 << 23]), shift=np.array([26]), zero_point=0, low=0, high=255)
+    before = Conv(
+        name="before",
+        input=first,
+        output=first,
+        window=window,
+        weights=weights,
+        bias=np.array([0]),
+        requantisation=scale,
+    )
+    after = Conv(
+        name="after",
+        input=pooled,
+        output=replace(pooled, channels=4, type=INT32),
+        window=window,
+        weights=np.repeat(weights, 4, axis=0),
+        bias=np.zeros(4, int),
+        requantisation=None,
+    )
+    network = Network(
+        name="pooled", layers=(before, MaxPool(name="pool", input=first, output=pooled, window=halves), after)
+    )
+    plans = tuple(
+        LayerPlan(
+            name=layer.name,
+            kind=layer.kind,
+            tn=1,
+            tm=1,
+            tk=layer.window.taps,
+            chain=16,
+            line_rows=ample_rows(layer.window, layer.input.width, 1),
+            fifo_depth=1,
+        )
+        for layer in network.layers
+    )
+    rows, depths = size_buffers(compose(network, plans))
+    config = compose(network, with_buffers(plans, rows, depths))
+    assert [layer.cycles for layer in config.layers] == [256, 256, 256]
+    assert steady_cycles(config).interval == 256
+    depths[1] = 1
+    config = compose(network, with_buffers(plans, rows, depths))
+    assert steady_cycles(config).interval == 640
+    check(Case(network, config), frames_for(network, 3, 1))
+
+
+def test_ring_of_one_row():
+    """It is read a cycle faster than the ample ring was, so a credit less is in flight."""
+    before = FeatureMap(channels=1, height=1, width=1, type=UINT8)
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=replace(before, channels=3, width=2, type=INT32),
+        window=Window(kernel=(2, 1), padding=(0, 0, 1, 1)),
+        weights=np.ones((3, 1, 2, 1), int),
+        bias=np.zeros(3, int),
+        requantisation=None,
+    )
+    network = Network(name="one", layers=(layer,))
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=2, chain=1, line_rows=20, fifo_depth=1)
+    rows, depths = size_buffers(compose(network, (plan,)))
+    assert (rows, depths) == ([1], [13])
