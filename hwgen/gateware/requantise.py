@@ -297,11 +297,14 @@ class RequantiseConfig(_ChannelsConfig):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The arrangement with the fewest DSP slices, then the least shifting, then no clamp."""
+        """The arrangement with the fewest DSP slices, then the least shifting, then no clamp, then whole operands.
+
+        A slice that multiplies the whole sum adds the bias in its pre-adder.
+        """
         for pieces in count():
             recipes = list(self._recipes(pieces))
             if recipes:
-                return min(recipes, key=lambda recipe: (max(recipe.left), recipe.clamp, recipe.split_factor))
+                return min(recipes, key=lambda recipe: (max(recipe.left), recipe.clamp, not recipe.split_factor))
         raise AssertionError("unreachable")
 
     def _recipes(self, pieces: int) -> Iterator[Recipe]:
@@ -584,8 +587,17 @@ class Requantise(wiring.Component):
         beats = _Beats(m, config, self.i.valid)
         biases = beats.read("bias", 1)
         accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1) for lane in range(config.lanes)]
-        sums = [accumulator + bias for accumulator, bias in zip(accumulators, biases, strict=True)]
-        values = self._registers(m, "sum", sums, signed(config.sum_bits))
+
+        def sums(delay: int) -> list[Value]:
+            """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
+            late = [
+                delayed(m, f"accumulator_{lane}_late", accumulator, delay)
+                + delayed(m, f"bias_{lane}_late", bias, delay)
+                for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
+            ]
+            return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
+
+        values = sums(0)
         cycle = 2
         if any(recipe.left):
             lefts = beats.read("left", cycle)
@@ -597,7 +609,14 @@ class Requantise(wiring.Component):
             clamped = [_clamp(value, recipe.operand_bits) for value in values]
             values = self._registers(m, "clamped", clamped, signed(recipe.operand_bits))
             cycle += 1
-        values = self._multiply(m, beats, values, cycle)
+        operands = [values]
+        for piece in range(1, recipe.pieces):
+            # Yosys 0.66 takes a sum that several slices multiply into the pre-adder of one and leaves the others
+            # without, so each slice gets an adder of its own: its pre-adder, which costs nothing.
+            own = recipe.split_factor and not (any(recipe.left) or recipe.clamp)
+            late = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
+            operands.append(sums(piece) if own else late)
+        values = self._multiply(m, beats, operands, cycle)
         cycle += recipe.pieces + 1 if recipe.pieces else 0
         if config.offset_place == "late":
             zeros = (config.offset & -config.offset).bit_length() - 1
@@ -618,8 +637,8 @@ class Requantise(wiring.Component):
         m.d.sync += [register.eq(value) for register, value in zip(registers, values, strict=True)]
         return list(registers)
 
-    def _multiply(self, m: Module, beats: _Beats, values: list[Value], cycle: int) -> list[Value]:
-        """Products (and the offset, if it comes in here) of operands that are valid in ``cycle``.
+    def _multiply(self, m: Module, beats: _Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
+        """Products (and the offset, if it comes in here) of operands: by piece, valid ``piece`` cycles after ``cycle``.
 
         The pieces of a product form a cascade, one cycle apart: each slice adds its piece to the sum before it
         shifted right by 17; the 17 bits shifted out are final.
@@ -632,20 +651,20 @@ class Requantise(wiring.Component):
             factors = [beats.read("factor", cycle)]
         if not pieces:
             masked = 0 in recipe.factor
-            return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], values, strict=True)]
+            return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], operands[0], strict=True)]
 
         products = []
-        for lane, value in enumerate(values):
+        for lane in range(config.lanes):
             total: Value = Const(config.offset if config.offset_place == "slice" else 0)
             done = []
             for piece in pieces:
                 top = piece == recipe.pieces - 1
+                left = operands[piece][lane]
                 if recipe.split_factor:
-                    left = delayed(m, f"operand_{lane}_{piece}", value, piece)
                     right = factors[piece][lane]
                 else:
-                    part = value[piece * PIECE :].as_signed() if top else value[piece * PIECE : (piece + 1) * PIECE]
-                    left = delayed(m, f"operand_{lane}_{piece}", part, piece)
+                    start = piece * PIECE
+                    left = left[start:].as_signed() if top else left[start : start + PIECE]
                     right = delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
                 product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
                 total = delayed(m, f"total_{lane}_{piece}", product + total, 1)
