@@ -17,6 +17,7 @@ from hwgen.gateware.stream import BeatFormat
 
 __all__ = ["build"]
 
+
 def build(
     plan_json: str,
     config: Config,
@@ -69,7 +70,7 @@ def build(
     top = identifier(config.name)
     stalls = stimuli.Stalls.make(None, 0)
     contents = files(config, component=component)
-    contents[f"{top}_tb.v"] = testbench.testbench(
+    contents[f"{top}_tb.v"] = testbench.bench(
         top,
         input=config.input,
         output=config.output,
@@ -192,10 +193,12 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
 def _ports(name: str, beat: BeatFormat) -> list[str]:
     forth, back = ("in", "out") if name == "i" else ("out", "in")
     sign = "signed" if beat.signed else "unsigned"
+    channels = "channel" if beat.lanes == 1 else "channels"
+    beats = "beat" if beat.folds == 1 else "beats"
     what = (
-        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} "
-        f"{'channel' if beat.lanes == 1 else 'channels'} a beat, the lowest in the lowest bits, {sign} {beat.bits} bits "
-        f"each; {beat.folds} {'beat' if beat.folds == 1 else 'beats'} a pixel; the top bit marks the last beat of a frame"
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} {channels} "
+        f"a beat, the lowest in the lowest bits, {sign} {beat.bits} bits each; {beat.folds} {beats} a pixel; the top "
+        "bit marks the last beat of a frame"
     )
     return [
         f"| `{name}__payload` | {forth} | {beat.data_bits + 1} | {what} |",

@@ -15,7 +15,7 @@ DRAIN = 64
 STIMULUS, EXPECTED = "stimulus.hex", "expected.hex"
 
 
-def testbench(
+def bench(
     top: str,
     *,
     input: BeatFormat,
@@ -71,7 +71,8 @@ def testbench(
         "EXPECTED": EXPECTED,
         "SIGNED": "$signed" if output.signed else "",
         "TAP_WIRES": "".join(
-            f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid;\n" for n, beat in enumerate(taps)
+            f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid;\n"
+            for n, beat in enumerate(taps)
         ),
         "TAP_PORTS": "".join(
             f",\n        .tap_{n}__payload(tap_{n}__payload), .tap_{n}__valid(tap_{n}__valid)" for n in range(len(taps))
@@ -352,8 +353,9 @@ verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TOP@_tb
 \t$(IVERILOG) -g2005 -Wno-timescale -s @TOP@_tb -o $@ $(SOURCES)
 
 obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
-\t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style --Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) \\
-\t\t--top-module @TOP@_tb -CFLAGS "-std=gnu++20" -MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX) PYTHON3=python3" $(SOURCES)
+\t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style \\
+\t\t--Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) --top-module @TOP@_tb -CFLAGS "-std=gnu++20" \\
+\t\t-MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX) PYTHON3=python3" $(SOURCES)
 
 clean:
 \trm -rf @TOP@_tb.vvp obj_dir obj_waves

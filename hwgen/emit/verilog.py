@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
 from amaranth.back import verilog
@@ -42,15 +42,20 @@ Factory = Callable[..., wiring.Component]
 """Makes the component: ``factory(config)``, or ``factory(config, taps=True)``."""
 
 _KEYWORDS = frozenset(
-    """always and assign automatic begin bit buf byte case casex casez cell class config const deassign default defparam
-    design disable do edge else end endcase endconfig endfunction endgenerate endmodule endtask enum event export extern
-    final for force forever fork function generate genvar highz0 highz1 if import incdir include initial inout input
-    inside instance int integer interface join large liblist library localparam logic longint macromodule medium modport
-    module nand negedge new nor not null or output package packed parameter posedge primitive priority program property
-    pull0 pull1 pulldown pullup pure rand real realtime ref reg release repeat return scalared sequence shortint signed
-    small specify specparam static string strong0 strong1 struct super supply0 supply1 table task this time tran tri tri0
-    tri1 triand trior trireg type typedef union unique unsigned use var vectored virtual void wait wand weak0 weak1 while
-    wire with wor xnor xor""".split()
+    re.findall(
+        r"\w+",
+        """
+    always and assign automatic begin bit buf byte case casex casez cell class config const deassign default
+    defparam design disable do edge else end endcase endconfig endfunction endgenerate endmodule endtask enum event
+    export extern final for force forever fork function generate genvar highz0 highz1 if import incdir include
+    initial inout input inside instance int integer interface join large liblist library localparam logic longint
+    macromodule medium modport module nand negedge new nor not null or output package packed parameter posedge
+    primitive priority program property pull0 pull1 pulldown pullup pure rand real realtime ref reg release repeat
+    return scalared sequence shortint signed small specify specparam static string strong0 strong1 struct super
+    supply0 supply1 table task this time tran tri tri0 tri1 triand trior trireg type typedef union unique unsigned
+    use var vectored virtual void wait wand weak0 weak1 while wire with wor xnor xor
+    """,
+    )
 )
 
 
@@ -62,11 +67,12 @@ def identifier(name: str) -> str:
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
     """The component of a configuration: ``Accelerator`` unless another factory is given."""
-    if component is None:
+    factory = component
+    if factory is None:
         from hwgen.gateware.accelerator import Accelerator
 
-        component = Accelerator
-    return component(config, taps=True) if taps else component(config)
+        factory = cast(Factory, Accelerator)
+    return factory(config, taps=True) if taps else factory(config)
 
 
 def files(config: Config, *, component: Factory | None = None, taps: bool = False) -> dict[str, bytes]:
@@ -101,9 +107,7 @@ def files(config: Config, *, component: Factory | None = None, taps: bool = Fals
     return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
 
 
-def write(
-    config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False
-) -> list[Path]:
+def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:
     """Write what ``files`` gives into a folder, which is made if it is missing; unchanged files keep their time.
 
     Raises
@@ -260,7 +264,9 @@ def _content(this: memory.Memory, width: int) -> bytes | None:
     return "".join(f"{row:0{digits}x}\n" for row in rows).encode()
 
 
-def _memory_module(name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool) -> str:
+def _memory_module(
+    name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool
+) -> str:
     parameters = ["WIDTH = 1", "DEPTH = 2"] + [f"W{number}_PARTS = 1" for number in range(writes)]
     if initialised:
         parameters.append('INIT = ""')
@@ -273,7 +279,8 @@ def _memory_module(name: str, reads: list[str], writes: int, attributes: Mapping
         body.append(f"    (* {quoted} *)")
     body += ["    reg [WIDTH-1:0] memory [0:DEPTH-1];", ""]
     if initialised:
-        body += ["    initial $readmemh(INIT, memory);", ""]
+        # Yosys also reads the module as it stands, without a file.
+        body += ["    generate", '        if (INIT != "") initial $readmemh(INIT, memory);', "    endgenerate", ""]
     else:
         body += [
             "    integer row;",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from typing import Any
 
 from amaranth import ClockDomain, Module, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from hwgen.emit.testbench import DRAIN
 from hwgen.simulate import stimuli
-from hwgen.simulate.result import DRAIN, Job, Raw
+from hwgen.simulate.result import Job, Raw
 
 __all__ = ["run"]
 
@@ -24,8 +26,10 @@ def run(job: Job, component: wiring.Component) -> Raw:
     beats = stimuli.integers(job.payloads)
     frame_beats, beats_out = job.config.output.beats, job.beats_out
     m = Module()
-    m.domains.sync = domain = ClockDomain()
-    m.submodules.dut = dut = component
+    domain: Any = ClockDomain()
+    dut: Any = component
+    m.domains.sync = domain
+    m.submodules.dut = dut
     i_payload, o_payload = _plain(dut.i.payload), _plain(dut.o.payload)
     noise = (1 << len(i_payload)) - 1
     watched = [getattr(dut, f"tap_{number}") for number in range(len(job.taps))]

@@ -88,7 +88,6 @@ int main(int argc, char** argv) {
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
     const uint64_t frame_beats = number(3), beats_out = number(4), idle_limit = number(9), reset_at = number(10);
     const std::string results = argv[2];
-    constexpr uint64_t drain = 64;
 
     VerilatedContext context;
     context.randReset(0);
@@ -165,7 +164,7 @@ int main(int argc, char** argv) {
         for (;; ++cycle) {
             if (!real && cycle == cycles) return;
             const bool finished = taken >= beats_out && sent == beats_in;
-            if (finished && ++drained > drain) return;
+            if (finished && ++drained > HWGEN_DRAIN) return;
             const bool stall = source.stall();
             const bool ready = !sink.stall();
             if (!offered && sent < beats_in && !stall) offered = true;

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hwgen.emit.testbench import STIMULUS, testbench
+from hwgen.emit import testbench
 from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.simulate import stimuli
@@ -29,7 +29,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         If a bit that matters is unknown.
     """
     compiler, runner = _find("iverilog"), _find("vvp")
-    bench = testbench(
+    bench = testbench.bench(
         top,
         input=job.config.input,
         output=job.config.output,
@@ -44,7 +44,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
         place = Path(folder)
         write_files({**files, f"{top}_tb.v": bench.encode()}, place)
-        (place / STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
+        (place / testbench.STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
         sources = [f"{top}_tb.v", f"{top}.v"]
         _call([compiler, "-g2005", "-Wno-timescale", "-s", f"{top}_tb", "-o", "simulator", *sources], place, top)
         arguments = [runner, "-n", "simulator", "+results=results.txt"]

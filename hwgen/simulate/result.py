@@ -13,9 +13,6 @@ from hwgen.errors import CheckError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.simulate import stimuli
 
-DRAIN = 64
-"""Cycles simulated after the last expected beat, in which none may follow."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -23,7 +20,8 @@ class Job:
 
     In each cycle of the run, which begin when reset is released: both sides draw whether they stall; the source offers
     its next beat unless it stalls (once offered, a beat stays); the sink is ready unless it stalls; the outputs of the
-    design are sampled at the end of the cycle. While nothing is offered the payload's bits are all one.
+    design are sampled at the end of the cycle. While nothing is offered the payload's bits are all one. After the last
+    expected beat a run goes on for ``emit.testbench.DRAIN`` cycles, in which none may follow.
 
     Parameters
     ----------
