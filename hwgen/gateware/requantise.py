@@ -592,7 +592,7 @@ class Requantise(wiring.Component):
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
             late = [
                 delayed(m, f"accumulator_{lane}_late", accumulator, delay)
-                + delayed(m, f"bias_{lane}_late", bias, delay)
+                + _delayed(m, f"bias_{lane}_late", bias, delay)
                 for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
             ]
             return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
@@ -665,7 +665,7 @@ class Requantise(wiring.Component):
                 else:
                     start = piece * PIECE
                     left = left[start:].as_signed() if top else left[start : start + PIECE]
-                    right = delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
+                    right = _delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
                 product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
                 total = delayed(m, f"total_{lane}_{piece}", product + total, 1)
                 if not top:
@@ -698,6 +698,11 @@ class Requantise(wiring.Component):
         else:
             below, above = rounded <= config.low, rounded > config.high
         return Mux(below, config.low, Mux(above, config.high, whole))
+
+
+def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """``value``, so many cycles later; a constant stays one (a register that starts at 0 would not)."""
+    return value if isinstance(value, Const) else delayed(m, name, value, cycles)
 
 
 def _extended(value: Value, bits: int) -> Value:
