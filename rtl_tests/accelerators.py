@@ -233,10 +233,10 @@ def check_cycles(schedule: Schedule, trace: Trace) -> None:
     np.testing.assert_array_equal(np.array(trace.times) - trace.taken[0], schedule.taken[-1] - begin, "output beats")
 
 
-def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> Trace:
+def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None, **options) -> Trace:
     """Never stalled: equal to the golden model, and to the schedule to the cycle."""
     schedule = schedule or Schedule(case.config, len(frames))
-    trace = simulate(case.config, frames)
+    trace = simulate(case.config, frames, **options)
     check_data(case.config, trace.words, golden.run(case.network, frames))
     check_cycles(schedule, trace)
     return trace

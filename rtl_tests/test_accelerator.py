@@ -1,0 +1,208 @@
+"""Whole accelerators of random small networks: every value, every cycle, stalls, resets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerators import (
+    Case,
+    cases,
+    check,
+    check_data,
+    frames_for,
+    simulate,
+    to_beats,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import ALWAYS, Pattern, run, stalls
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig, identifier
+from hwgen.network import golden
+from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan
+from hwgen.plan.schedule import Schedule
+
+SEEDS = st.integers(0, 2**32)
+
+
+def check_exact(case: Case, seed: int) -> None:
+    check(case, frames_for(case.network, 3, seed))
+
+
+def check_stalled(case: Case, seed: int, patterns: tuple[Pattern, Pattern]) -> None:
+    frames = frames_for(case.network, 2, seed)
+    offer, accept = patterns
+    trace = simulate(case.config, frames, offer=offer, accept=accept)
+    check_data(case.config, trace.words, golden.run(case.network, frames))
+
+
+def check_reset(case: Case, seed: int, patterns: tuple[Pattern, Pattern], share: float) -> None:
+    """Reset after ``share`` of the time two frames take: before it a prefix, after it two complete new frames."""
+    config, (offer, accept) = case.config, patterns
+    frames = frames_for(case.network, 4, seed)
+    expected = golden.run(case.network, frames)
+    schedule = Schedule(config, 2)
+    schedule.solve()
+    reset_at = int(share * (schedule.frame_ends[-1] + 1))
+    count = config.output.beats
+    trace = run(
+        Accelerator(config),
+        to_beats(config.input, frames[:2]),
+        2 * count,
+        offer=offer,
+        accept=accept,
+        reset_at=reset_at,
+        after=(to_beats(config.input, frames[2:]), 2 * count),
+    )
+    assert trace.reset is not None
+    begin, taken, sent = trace.reset
+    before = to_beats(config.output, expected[:2])
+    assert trace.words[:sent] == before[:sent]
+    check_data(config, trace.words[sent:], expected[2:])
+    if patterns == (ALWAYS, ALWAYS):
+        np.testing.assert_array_equal(np.array(trace.times[sent:]) - begin, schedule.taken[-1])
+        np.testing.assert_array_equal(np.array(trace.taken[taken:]) - begin, schedule.taken[0])
+
+
+@settings(max_examples=60)
+@given(case=cases(), seed=SEEDS)
+def test_exact(case, seed):
+    """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
+    check_exact(case, seed)
+
+
+@settings(max_examples=40)
+@given(case=cases(), seed=SEEDS, patterns=stalls())
+def test_stalls(case, seed, patterns):
+    check_stalled(case, seed, patterns)
+
+
+@settings(max_examples=15)
+@given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
+def test_one_beat_per_output(case, seed, patterns):
+    """A beat in, a step, a beat out for each pixel: every credit counts."""
+    check_exact(case, seed)
+    check_stalled(case, seed, patterns)
+
+
+@settings(max_examples=25)
+@given(
+    case=cases(most_layers=3),
+    seed=SEEDS,
+    patterns=st.one_of(st.just((ALWAYS, ALWAYS)), stalls()),
+    share=st.floats(0, 1),
+)
+def test_reset(case, seed, patterns, share):
+    """A reset in a random cycle drops what is in flight; every later frame is complete, right and on time."""
+    check_reset(case, seed, patterns, share)
+
+
+@settings(max_examples=10)
+@given(case=cases(most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
+def test_taps(case, seed, patterns):
+    """Every layer's own output, for locating a first mismatch, equals the golden model's."""
+    config, frames = case.config, frames_for(case.network, 2, seed)
+    component = Accelerator(config, taps=True)
+    watch = {}
+    for number in range(len(config.layers)):
+        tap = getattr(component, f"tap_{number}")
+        watch |= {f"{number} valid": tap.valid, f"{number} payload": tap.payload.as_value()}
+    trace = run(
+        component,
+        to_beats(config.input, frames),
+        2 * config.output.beats,
+        offer=patterns[0],
+        accept=patterns[1],
+        watch=watch,
+    )
+    for number, (_, outputs) in enumerate(golden.trace(case.network, frames)):
+        valid, payload = trace.watched[f"{number} valid"], trace.watched[f"{number} payload"]
+        words = [word for high, word in zip(valid, payload, strict=True) if high]
+        assert words == to_beats(config.taps[number], outputs)
+
+
+@pytest.mark.long
+@settings(max_examples=600)
+@given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
+def test_many(case, seed, patterns, share):
+    """All of the above, ten times more of it."""
+    check_exact(case, seed)
+    check_stalled(case, seed, patterns)
+    check_reset(case, seed, patterns, share)
+
+
+def small(**changes) -> AcceleratorConfig:
+    """A pool behind a convolution, 3 x 5 x 7 in."""
+    before = FeatureMap(channels=3, height=5, width=7, type=INT8)
+    between = replace(before, channels=5)
+    scale = Requantisation(
+        significand=np.full(5, 3 << 22), shift=np.full(5, 30), zero_point=0, low=INT8.minimum, high=INT8.maximum
+    )
+    convolution = Conv(
+        name="conv",
+        input=before,
+        output=between,
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=np.random.default_rng(1).integers(-128, 128, (5, 3, 3, 3)),
+        bias=np.arange(5),
+        requantisation=scale,
+    )
+    pool = MaxPool(
+        name="pool",
+        input=between,
+        output=replace(between, height=2, width=3),
+        window=Window(kernel=(2, 2), stride=(2, 2)),
+    )
+    network = Network(name="small", layers=(convolution, pool))
+    plan = LayerPlan(name="conv", kind="conv", tn=2, tm=3, tk=9, chain=16, line_rows=4, fifo_depth=20)
+    plans = (plan, replace(plan, name="pool", kind="maxpool", tn=2, tm=2, tk=2))
+    return replace(compose(network, plans), **changes)
+
+
+def test_figures():
+    config = small()
+    assert (config.input.lanes, config.output.lanes) == (2, 1)
+    assert config.multipliers == sum(layer.multipliers for layer in config.layers)
+    assert config.layers[0].compute.multipliers == 2 * 3 * 9
+    assert [beat.channels for beat in config.taps] == [5, 5]
+
+
+def test_errors():
+    config = small()
+    with pytest.raises(ConfigError, match=r"^layers must be at least one, not \(\)$"):
+        replace(config, layers=())
+    first, second = config.layers
+    message = f"conv: input must be pool's output {second.output}, not {first.window.input}"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        replace(config, layers=(second, first))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("conv1_1", "conv1_1"),
+        ("/features/conv.0/Conv", "features_conv_0_Conv"),
+        ("0", "_0"),
+        ("lambda", "_lambda"),
+        ("größe", "gr_e"),
+        ("???", "layer"),
+        ("", "layer"),
+    ],
+)
+def test_identifier(name, expected):
+    assert identifier(name) == expected
+    assert identifier(name).isidentifier()
+
+
+def test_names_that_become_one_identifier():
+    config = small()
+    first, second = config.layers
+    same = replace(config, layers=(replace(first, name="a/b"), replace(second, name="a.b")))
+    frames = np.zeros((1, 3, 5, 7), np.int8)
+    assert simulate(same, frames).words == simulate(config, frames).words

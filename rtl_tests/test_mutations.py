@@ -1,0 +1,350 @@
+"""The checker checks: faults put in on purpose are caught by the very checks that the suite makes.
+
+One small network goes through `accelerators.check` (golden model and exact schedule, nobody stalling) and through a
+run with stalls. Each fault is in the hardware only: prediction and golden model come from the network as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from accelerators import Case, check, check_data, frames_for, simulate
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
+from testbench import Pattern
+
+from hwgen.gateware import layer as layer_module
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.fifo import Fifo
+from hwgen.gateware.layer import Layer
+from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.unload import Unload
+from hwgen.network import golden
+from hwgen.network.graph import UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.plan.buffers import ample_rows, size_buffers
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan, with_buffers
+from hwgen.plan.schedule import Schedule
+
+
+@cache
+def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
+    """Convolution, pool, convolution, their buffers as small as can be; frames, prediction, golden outputs."""
+    rng = np.random.default_rng(5)
+    first = FeatureMap(channels=3, height=4, width=5, type=UINT8, zero_point=7)
+    second = FeatureMap(channels=4, height=4, width=5, type=UINT8, zero_point=2)
+    third = replace(second, height=2, width=3)
+    last = FeatureMap(channels=3, height=2, width=3, type=UINT8, zero_point=30)
+
+    def convolution(name: str, before: FeatureMap, after: FeatureMap) -> Conv:
+        channels = after.channels
+        # A power of two, so that sums lie just between two outputs now and then.
+        scale = Requantisation(
+            significand=np.full(channels, 1 << 23),
+            shift=np.full(channels, 23 + 2),
+            zero_point=after.zero_point,
+            low=0,
+            high=255,
+        )
+        return Conv(
+            name=name,
+            input=before,
+            output=after,
+            window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+            weights=rng.integers(-2, 3, (channels, before.channels, 3, 3)),
+            bias=rng.integers(200, 600, channels),
+            requantisation=scale,
+        )
+
+    layers = (
+        convolution("first", first, second),
+        MaxPool(
+            name="pool",
+            input=second,
+            output=third,
+            window=Window(kernel=(2, 2), stride=(2, 2), padding=(0, 1, 0, 1)),
+        ),
+        convolution("second", third, last),
+    )
+    network = Network(name="subject", layers=layers)
+    unrolls = ((2, 3, 3), (2, 2, 1), (3, 2, 9))
+    plans = tuple(
+        LayerPlan(
+            name=layer.name,
+            kind=layer.kind,
+            tn=tn,
+            tm=tm,
+            tk=tk,
+            chain=4,
+            line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
+            fifo_depth=9,
+        )
+        for layer, (tn, tm, tk) in zip(layers, unrolls, strict=True)
+    )
+    config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
+    frames = np.concatenate([frames_for(network, 1, 0), rng.integers(0, 256, (1, 3, 4, 5), dtype=np.uint8)])
+    schedule = Schedule(config, len(frames))
+    schedule.solve()
+    return Case(network, config), frames, schedule, golden.run(network, frames)
+
+
+STALLS = (Pattern((True,) * 150 + (False,) * 50), Pattern((False,) * 150 + (True,) * 50))
+
+
+def exact(config: AcceleratorConfig | None = None) -> None:
+    """Never stalled, every value and every cycle; on hardware with ``config``, the subject's own if none is given."""
+    case, frames, schedule, _ = subject()
+    check(replace(case, config=config or case.config), frames, schedule, patience=400)
+
+
+def stalled(config: AcceleratorConfig | None = None) -> None:
+    """Stalled on both sides by turns, every value."""
+    case, frames, _, expected = subject()
+    trace = simulate(config or case.config, frames, offer=STALLS[0], accept=STALLS[1], patience=400)
+    check_data(case.config, trace.words, expected)
+
+
+def caught(*checks, config: AcceleratorConfig | None = None) -> None:
+    """Each of ``checks`` must fail."""
+    for one in checks:
+        with pytest.raises(AssertionError):
+            one(config)
+
+
+def changed(number: int, **changes) -> AcceleratorConfig:
+    """The subject's configuration with other fields in layer ``number``'s arithmetic."""
+    config = subject()[0].config
+    layers = list(config.layers)
+    layers[number] = replace(layers[number], compute=replace(layers[number].compute, **changes))
+    return replace(config, layers=tuple(layers))
+
+
+def test_without_a_fault():
+    """The subject passes, and is one in which faults can show: ties to even, values that saturate, padding."""
+    exact()
+    stalled()
+    case, frames, _, _ = subject()
+    first = case.network.layers[0]
+    assert isinstance(first, Conv)
+    sums = golden.compute(replace(first, requantisation=None, output=replace(first.output, type=INT)), frames[1])
+    up, even = (sums + 2) >> 2, np.round(sums / 4)
+    assert ((up != even) & (up >= 0) & (up < 250)).any()
+    assert (up < -first.output.zero_point).any()
+    assert (up > 255).any()
+
+
+INT = replace(UINT8, bits=32, signed=True)
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+@pytest.mark.parametrize("bit", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_flipped_weight_bit(layer, bit, place):
+    compute = subject()[0].config.layers[layer].compute
+    assert isinstance(compute, MultiplyConfig)
+    weights = compute.weights[:]
+    index = int(place * (len(weights) - 1))
+    flipped_bit = (weights[index] ^ (1 << bit)) & (2**compute.weight_bits - 1)
+    half = 1 << (compute.weight_bits - 1)
+    weights[index] = (flipped_bit ^ half) - half
+    caught(exact, config=changed(layer, weights=weights))
+
+
+@pytest.mark.parametrize(("layer", "value"), [(0, 8), (0, 0), (1, 255), (2, 3)])
+def test_wrong_padding(layer, value):
+    window = subject()[0].config.layers[layer].window
+    assert window.pad_value != value
+    caught(exact, config=changed(layer, window=replace(window, pad_value=value)))
+
+
+@contextmanager
+def other_geometry(monkeypatch, owner: type, method: str, **changes):
+    """One part of every line buffer is built for slightly different fields than the rest."""
+    right = getattr(owner, method)
+
+    def wrong(self, *args):
+        config, self._config = self._config, replace(self._config, **{n: f(self._config) for n, f in changes.items()})
+        try:
+            return right(self, *args)
+        finally:
+            self._config = config
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, wrong)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (LineBuffer, "_elaborate_flow"),  # a row more may be written than there is
+        (LineBuffer, "_elaborate_writer"),  # the writer wraps a row late
+        (_Walk, "_count_slots"),  # the reader does
+    ],
+)
+def test_slot_count(monkeypatch, owner, method):
+    with other_geometry(monkeypatch, owner, method, rows=lambda config: config.rows + 1):
+        caught(exact)
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_needed_off_by_one(monkeypatch, by):
+    """A window starts a pixel before what it needs is there (or a pixel late)."""
+    right = LineBufferConfig.needed
+    subject()
+    monkeypatch.setattr(LineBufferConfig, "needed", lambda self, row, column: right(self, row, column) + by)
+    caught(exact)
+
+
+def test_released_early(monkeypatch):
+    """A pixel is given back while the window after next still wants it."""
+    right = LineBufferConfig.released
+    subject()
+
+    def wrong(self, row, column):
+        last = (row, column) == (self.output_height - 1, self.output_width - 1)
+        return right(self, row, column) if last else min(right(self, row, column) + 1, self.input.pixels)
+
+    monkeypatch.setattr(LineBufferConfig, "released", wrong)
+    caught(exact)
+
+
+class Wrapped(wiring.Component):
+    """A component with something between it and its ports; ``fault(m, ports, inner, layout)`` says what."""
+
+    def __init__(self, inner, fault):
+        self._inner, self._fault = inner, fault
+        super().__init__(inner.signature)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.inner = inner = self._inner
+        self._fault(m, self, inner)
+        return m
+
+
+def at_beat(m: Module, number: int, step) -> Signal:
+    """High at the beat of that number, counted by ``step``, and never again."""
+    count = Signal(range(number + 2))
+    with m.If(step & (count <= number)):
+        m.d.sync += count.eq(count + 1)
+    here = Signal()
+    m.d.comb += here.eq(count == number)
+    return here
+
+
+def drop_beat(m: Module, ports, inner) -> None:
+    connect(m, inner=inner.o, outside=flipped(ports.o))
+    dropped = at_beat(m, 20, ports.i.valid)
+    m.d.comb += [inner.i.payload.eq(ports.i.payload), inner.i.valid.eq(ports.i.valid & ~dropped)]
+
+
+def repeat_beat(m: Module, ports, inner) -> None:
+    connect(m, outside=flipped(ports.i), inner=inner.i)
+    repeated = at_beat(m, 20, ports.o.valid & ports.o.ready)
+    m.d.comb += [
+        ports.o.payload.eq(inner.o.payload),
+        ports.o.valid.eq(inner.o.valid),
+        inner.o.ready.eq(ports.o.ready & ~repeated),
+    ]
+
+
+def swap_lanes(m: Module, ports, inner) -> None:
+    connect(m, inner=inner.o, outside=flipped(ports.o))
+    m.d.comb += inner.i.valid.eq(ports.i.valid)
+    lanes = inner.config.lanes_in
+    for lane in range(lanes):
+        m.d.comb += inner.i.payload[lane].eq(ports.i.payload[lane ^ 1 if lane ^ 1 < lanes else lane])
+
+
+@pytest.mark.parametrize(
+    ("name", "component", "fault"),
+    [
+        ("Fifo", Fifo, drop_beat),
+        ("Fifo", Fifo, repeat_beat),
+        ("Unload", Unload, swap_lanes),
+    ],
+)
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_wrapped(monkeypatch, name, component, fault, layer):
+    """A beat dropped or repeated, two lanes swapped, behind one of the layers."""
+    built = []
+
+    def build(config):
+        built.append(config)
+        inner = component(config)
+        return Wrapped(inner, fault) if (len(built) - 1) % 3 == layer else inner
+
+    monkeypatch.setattr(layer_module, name, build)
+    caught(exact, stalled)
+
+
+def test_missing_last(monkeypatch):
+    """The mark of a frame's last beat."""
+
+    def without_last(m: Module, ports, inner) -> None:
+        connect(m, outside=flipped(ports.i), inner=inner.i)
+        m.d.comb += [
+            ports.o.payload.data.eq(inner.o.payload.data),
+            ports.o.valid.eq(inner.o.valid),
+            inner.o.ready.eq(ports.o.ready),
+        ]
+
+    monkeypatch.setattr(layer_module, "Fifo", lambda config: Wrapped(Fifo(config), without_last))
+    caught(exact, stalled)
+
+
+@pytest.mark.parametrize("number", [0, 10])
+def test_lost_credit(monkeypatch, number):
+    """One credit, of all that come back, does not."""
+    right = Layer._elaborate_credits
+
+    def wrong(self, m, window, fifo):
+        lost = at_beat(m, number, fifo.o.valid & fifo.o.ready)
+        seen = Signal()
+        m.d.comb += seen.eq(fifo.o.valid & ~lost)
+        right(self, m, window, SimpleNamespace(o=SimpleNamespace(valid=seen, ready=fifo.o.ready)))
+
+    monkeypatch.setattr(Layer, "_elaborate_credits", wrong)
+    caught(exact)
+
+
+def test_credits_too_many(monkeypatch):
+    """The writer believes in a FIFO two beats deeper than it is (one finds room where a beat is offered)."""
+    right = Layer._elaborate_credits
+
+    def wrong(self, m, window, fifo):
+        config, self._config = self._config, replace(self._config, fifo_depth=self._config.fifo_depth + 2)
+        right(self, m, window, fifo)
+        self._config = config
+
+    monkeypatch.setattr(Layer, "_elaborate_credits", wrong)
+    caught(stalled)
+
+
+def test_round_half_up(monkeypatch):
+    """Ties go up instead of to even."""
+    config = subject()[0].config
+    monkeypatch.setattr(RequantiseConfig, "ties", False)
+    # New configurations: the old ones remember what they worked out.
+    layers = (replace(config.layers[0], finish=replace(config.layers[0].finish)), *config.layers[1:])
+    caught(exact, config=replace(config, layers=layers))
+
+
+@pytest.mark.parametrize("field", ["zero_point", "high", "low", "bias"])
+def test_wrong_requantisation(field):
+    """Off by one in the zero point, a bound or one channel's bias."""
+    config = subject()[0].config
+    finish = config.layers[-1].finish
+    value = getattr(finish, field)
+    wrong = {"bias": lambda: (*value[:-1], value[-1] + 4), "high": lambda: value - 1}.get(field, lambda: value + 1)()
+    layers = (*config.layers[:-1], replace(config.layers[-1], finish=replace(finish, **{field: wrong})))
+    caught(exact, config=replace(config, layers=layers))
