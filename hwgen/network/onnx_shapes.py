@@ -229,7 +229,11 @@ def _window(kernel: tuple[int, ...], attributes: dict[str, Any], size: tuple[int
                 end = max(end, (windows - 1) * s + k - extent - start)
         before.append(start)
         after.append(end)
-    return Window(kernel=(kernel[0], kernel[1]), stride=(stride[0], stride[1]), padding=(*before, *after))
+    return Window(
+        kernel=(kernel[0], kernel[1]),
+        stride=(stride[0], stride[1]),
+        padding=(before[0], before[1], after[0], after[1]),
+    )
 
 
 def _described(node: onnx.NodeProto) -> str:

@@ -361,7 +361,11 @@ def _chain(specs: Iterable[_Spec], channels: int, size: tuple[int, int]) -> tupl
             outputs=spec.outputs or channels,
             height=size[0],
             width=size[1],
-            window=Window(kernel=(spec.kernel,) * 2, stride=(spec.stride,) * 2, padding=(spec.padding,) * 4),
+            window=Window(
+                kernel=(spec.kernel, spec.kernel),
+                stride=(spec.stride, spec.stride),
+                padding=(spec.padding, spec.padding, spec.padding, spec.padding),
+            ),
             groups=spec.groups,
         )
         channels, size = layer.outputs, (layer.output_height, layer.output_width)

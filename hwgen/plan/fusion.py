@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import add
+from typing import Any
 
 from hwgen.errors import InputError
 from hwgen.network.shapes import LayerShape
@@ -178,8 +179,8 @@ def dsp_cycles(choices: Sequence[Sequence[Choice]]) -> list[CyclesPoint]:
 
 
 def front(
-    count: int, options: Callable[[int, int], Iterable[tuple[tuple[int, ...], object]]], joins: Sequence[Join]
-) -> list[tuple[tuple[int, ...], list[tuple[Span, object]]]]:
+    count: int, options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]], joins: Sequence[Join]
+) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
     """Exact Pareto front over all groupings of ``count`` layers and all options of their groups.
 
     Parameters
@@ -195,7 +196,7 @@ def front(
         Sorted by costs, all minimal and all different; a path lists each group's span and tag. Among groupings of the
         same costs any one is given, but always the same one.
     """
-    prefixes: list[list[tuple[tuple[int, ...], object]]] = [[((0,) * len(joins), None)]]
+    prefixes: list[list[tuple[tuple[int, ...], Any]]] = [[((0,) * len(joins), None)]]
     for end in range(1, count + 1):
         labels = [
             (tuple(join(a, b) for join, a, b in zip(joins, before, costs, strict=True)), (path, ((begin, end), tag)))
@@ -207,15 +208,15 @@ def front(
     return [(costs, _unroll_path(path)) for costs, path in prefixes[count]]
 
 
-def spans(path: Iterable[tuple[Span, object]]) -> tuple[Span, ...]:
+def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
     """The groups of a path."""
     return tuple(span for span, _ in path)
 
 
-def _minimal(labels: list[tuple[tuple[int, ...], object]]) -> list[tuple[tuple[int, ...], object]]:
+def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
     """The labels whose costs no other's equal or undercut in everything, sorted by costs."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
-    kept: list[tuple[tuple[int, ...], object]] = []
+    kept: list[tuple[tuple[int, ...], Any]] = []
     stairs: list[tuple[int, int]] = []  # of the last two costs: rising, falling
     for costs, path in labels:
         second, third = (costs[1], 0) if len(costs) == 2 else costs[1:]
@@ -231,10 +232,10 @@ def _minimal(labels: list[tuple[tuple[int, ...], object]]) -> list[tuple[tuple[i
     return kept
 
 
-def _unroll_path(path: object) -> list[tuple[Span, object]]:
+def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
     groups = []
     while path is not None:
-        path, group = path  # type: ignore[misc]
+        path, group = path
         groups.append(group)
     return groups[::-1]
 

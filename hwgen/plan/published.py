@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_HALF_UP, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import cache
 
@@ -21,7 +21,7 @@ from hwgen.network.shapes import LayerShape, NetworkShape
 from hwgen.plan import fusion, papers, pyramid
 from hwgen.plan.papers import WORD_BYTES
 
-ROUNDINGS = {"rounded": ROUND_HALF_UP, "cut": ROUND_DOWN, "rounded up": ROUND_CEILING}
+ROUNDINGS = {"rounded": ROUND_HALF_UP, "cut": ROUND_DOWN}
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(b.storage_words), 2)} KB, {_text(_mb(b.traffic_words), 3)} MB",
             integers=(b.storage_words, b.traffic_words),
             verdict="exact",
-            figures=(Figure("232", _kb(b.storage_words)), Figure("17.1", _mb(b.traffic_words), "rounded up")),
-            note="17.052 is rounded up",
+            figures=(Figure("232", _kb(b.storage_words)), Figure("17.1", _mb(b.traffic_words))),
         ),
         Row(
             where="T Fig. 4.1 C",

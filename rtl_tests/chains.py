@@ -1,0 +1,62 @@
+"""Random small chains of layers, as shapes, for tests of planning."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from hwgen.network.graph import Window
+from hwgen.network.shapes import LayerShape
+
+
+@st.composite
+def chains(draw, most=6):
+    """One to ``most`` layers: convolutions with groups and strides, pools, square windows or not."""
+    channels, height, width = draw(st.integers(1, 4)), draw(st.integers(4, 20)), draw(st.integers(4, 20))
+    layers = []
+    for index in range(draw(st.integers(1, most))):
+        kind = draw(st.sampled_from(["conv", "conv", "maxpool"]))
+        kernel = tuple(draw(st.integers(1, min(4, size))) for size in (height, width))
+        stride = tuple(draw(st.integers(1, 3)) for _ in kernel)
+        padding = tuple(draw(st.integers(0, kernel[axis % 2] - 1)) for axis in range(4))
+        groups = draw(st.sampled_from([1, 1, channels])) if kind == "conv" else 1
+        outputs = groups * draw(st.integers(1, 3)) if kind == "conv" else channels
+        layer = LayerShape(
+            name=f"{kind}{index}",
+            kind=kind,
+            channels=channels,
+            outputs=outputs,
+            height=height,
+            width=width,
+            window=Window(kernel=kernel, stride=stride, padding=padding),
+            groups=groups,
+        )
+        layers.append(layer)
+        channels, height, width = outputs, layer.output_height, layer.output_width
+    return tuple(layers)
+
+
+def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1):
+    """A square convolution."""
+    return LayerShape(
+        name=name,
+        kind="conv",
+        channels=channels,
+        outputs=outputs,
+        height=size,
+        width=size,
+        window=Window(kernel=(kernel,) * 2, stride=(stride,) * 2, padding=(padding,) * 4),
+        groups=groups,
+    )
+
+
+def pool(name, channels, size, kernel=2, stride=2):
+    """A square pool without padding."""
+    return LayerShape(
+        name=name,
+        kind="maxpool",
+        channels=channels,
+        outputs=channels,
+        height=size,
+        width=size,
+        window=Window(kernel=(kernel,) * 2, stride=(stride,) * 2),
+    )
