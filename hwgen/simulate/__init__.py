@@ -99,12 +99,12 @@ def run(
 
             raw = amaranth_sim.run(job, accelerator(config, component=component, taps=taps))
         else:
-            written = files(config, component=component, taps=taps)
             if simulator == "verilator":
                 from hwgen.simulate import verilator as engine
             else:
                 from hwgen.simulate import icarus as engine
-            raw = engine.run(job, written, identifier(config.name))
+            engine.check_tools()  # before the Verilog is written, which may take longer than a message
+            raw = engine.run(job, files(config, component=component, taps=taps), identifier(config.name))
     finally:
         if bar:
             bar.close()

@@ -26,7 +26,7 @@ def run(job: Job, component: wiring.Component) -> Raw:
     beats = stimuli.integers(job.payloads)
     frame_beats, beats_out = job.config.output.beats, job.beats_out
     m = Module()
-    domain: Any = ClockDomain()
+    domain: Any = ClockDomain("sync")
     dut: Any = component
     m.domains.sync = domain
     m.submodules.dut = dut

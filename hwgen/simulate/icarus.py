@@ -15,7 +15,19 @@ from hwgen.errors import CheckError, ToolError
 from hwgen.simulate import stimuli
 from hwgen.simulate.result import Job, Raw
 
-__all__ = ["run"]
+__all__ = ["check_tools", "run"]
+
+
+def check_tools() -> None:
+    """Refuse to begin without the tools.
+
+    Raises
+    ------
+    ToolError
+        If Icarus is missing.
+    """
+    _find("iverilog")
+    _find("vvp")
 
 
 def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:

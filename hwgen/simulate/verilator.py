@@ -27,7 +27,7 @@ from hwgen.errors import ToolError
 from hwgen.simulate import stimuli
 from hwgen.simulate.result import Job, Raw
 
-__all__ = ["build", "run"]
+__all__ = ["build", "check_tools", "run"]
 
 KEEP = 64
 """Compiled simulators kept in the cache; the longest unused go first."""
@@ -40,6 +40,18 @@ _VERILATOR = (
 )
 # -O2 and -O3 compile for a third longer, and the simulation is no faster (3,500 multipliers, g++ 12).
 _MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1 -march=native", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
+
+
+def check_tools() -> None:
+    """Refuse to begin without the tools.
+
+    Raises
+    ------
+    ToolError
+        If g++, make or Verilator is missing.
+    """
+    _compiler()
+    _root()
 
 
 def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
@@ -145,6 +157,11 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
         with suppress(OSError):
             os.utime(place)
         return program
+    if waves == _WAVES[".fst"]:
+        for needed, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
+            probe = [compiler, "-E", "-x", "c++", "-include", needed, os.devnull]
+            if subprocess.run(probe, capture_output=True).returncode:
+                raise ToolError(f"Verilator's .fst waves need {needed}: apt install {package}, or write a .vcd")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
@@ -205,9 +222,6 @@ def _call(command: list[str], folder: Path, environment: dict[str, str], what: s
     if process.returncode:
         lines = (process.stderr + process.stdout).splitlines()
         errors = [line for line in lines if "rror" in line] or lines or ["no message"]
-        for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
-            if f"{header}: No such file" in errors[0]:
-                raise ToolError(f"Verilator's .fst waves need {header}: apt install {package}, or write a .vcd")
         raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
 
 
