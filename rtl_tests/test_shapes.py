@@ -130,7 +130,7 @@ def save(path, nodes, shape=("n", 2, 12, 12), weights=()):
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["n", "c", "p", "q"])],
         [helper.make_tensor(name, TensorProto.FLOAT, dims, [0.0] * prod(dims)) for name, dims in weights],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -192,6 +192,23 @@ def test_what_is_left_out_is_named(tmp_path, nodes, left_out):
 def test_models_with_nothing_to_plan(tmp_path, nodes, message):
     with pytest.raises(ModelError, match=message):
         shapes.load(save(tmp_path / "m.onnx", nodes, weights=[("full", [5, 2, 12, 12])]))
+
+
+def test_sizes_that_the_model_leaves_open(tmp_path):
+    path = save(tmp_path / "m.onnx", [node("Conv", "x", "a", "w")], ("n", 2, "h", "w"), [("w", [2, 2, 3, 3])])
+    with pytest.raises(
+        ModelError, match=r"no Conv or MaxPool to plan; Conv a: its input's shape \(0, 2, 0, 0\) is not"
+    ):
+        shapes.load(path)
+
+
+def test_a_file_that_is_no_model(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"not a model")
+    with pytest.raises(ModelError, match="not an ONNX file"):
+        shapes.load(str(tmp_path / "m.onnx"))
+    path = save(tmp_path / "n.onnx", [node("Conv", "x", "a")])  # without weights
+    with pytest.raises(ModelError, match="not a valid ONNX model"):
+        shapes.load(path)
 
 
 @pytest.mark.parametrize(

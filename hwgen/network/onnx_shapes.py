@@ -89,15 +89,17 @@ def _parts(path: Path) -> list[_Part]:
     from hwgen.network import onnx_import
 
     model = onnx_import.read(path)
+    onnx_import.check(model, str(path))
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
         raise ModelError(f"{path}: shapes can't be inferred: {reason}") from None
     parts = _Graph(inferred, str(path)).parts()
-    if not parts:
-        raise ModelError(f"{path}: no Conv or MaxPool to plan")
-    return parts
+    found = [part for part in parts if part.layers]
+    if not found:
+        raise ModelError(f"{path}: no Conv or MaxPool to plan" + "".join(f"; {part.end}" for part in parts[:1]))
+    return found
 
 
 class _Graph:
@@ -124,14 +126,13 @@ class _Graph:
         self._pools = 0
 
     def parts(self) -> list[_Part]:
+        """Every chain, in the graph's order; one without layers says why in ``end``."""
         done: set[str] = set()
         parts = []
         for node in self._nodes:
             if not self._planned(node) or node.output[0] in done:
                 continue
-            part = self._walk(node, done)
-            if part.layers:
-                parts.append(part)
+            parts.append(self._walk(node, done))
         return parts
 
     def _planned(self, node: onnx.NodeProto) -> bool:
@@ -192,6 +193,9 @@ class _Graph:
             name = node.name.lstrip("/")
         if len(kernel) != 2 or outputs < 1:
             return "its kernel or its outputs are not known from the model"
+        numbers = (*kernel, *attributes.get("strides", ()), groups)
+        if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
+            return "kernel, strides and groups must be positive, and padding 0 or more"
         try:
             window = _window(kernel, attributes, (height, width))
             return LayerShape(

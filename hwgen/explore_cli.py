@@ -1,0 +1,53 @@
+"""``hwgen explore``: the whole trade-off of a network, on the terminal, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from hwgen.errors import InputError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything but MODEL."""
+    parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
+    parser.add_argument("--first", type=_count, metavar="N", help="the first N layers only")
+    parser.add_argument("--json", metavar="FILE", help="write the fronts there")
+    parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs matplotlib)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explore, print, write; returns the exit status."""
+    from hwgen.boards import load as load_board
+    from hwgen.cli import Outputs
+    from hwgen.network import shapes
+    from hwgen.plan.explore import PLOT_FORMATS, explore
+
+    outputs = Outputs()
+    outputs.check(arguments.json, arguments.plot)
+    kind = None if arguments.plot is None else Path(arguments.plot).suffix.lower().lstrip(".")
+    if kind is not None and kind not in PLOT_FORMATS:
+        raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {Path(arguments.plot).suffix!r}")
+    board = None if arguments.board is None else load_board(arguments.board)
+    network = shapes.load(arguments.model)
+    if arguments.first is not None:
+        network = network.first(arguments.first)
+    result = explore(network, board)
+    if arguments.json is not None:
+        outputs.add(arguments.json, (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    if kind is not None:
+        outputs.add(arguments.plot, result.plot(kind))
+    outputs.write()
+    print(result.table())
+    return 0
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return value
