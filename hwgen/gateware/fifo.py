@@ -19,7 +19,7 @@ class FifoConfig:
     Parameters
     ----------
     lanes : int
-        Values a beat.
+        Values a beat (channels times pixels).
     bits, signed : int, bool
         Shape of one value.
     beats : int

@@ -57,6 +57,8 @@ class LayerConfig:
     credit_delay = 1
 
     def __post_init__(self) -> None:
+        if self.output.pixels != self.pixels:
+            raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {self.output.pixels!r}")
         if max(self.fold_beats) > self.window.steps:
             raise ConfigError(
                 f"{self.name}: fifo_lanes must be at least {-(-self.compute.lanes // self.window.steps)}, "
@@ -72,6 +74,11 @@ class LayerConfig:
     def window(self) -> LineBufferConfig:
         return self.compute.window
 
+    @property
+    def pixels(self) -> int:
+        """``Tp``: pixels of an output beat."""
+        return self.window.pixels
+
     @cached_property
     def unload(self) -> UnloadConfig:
         if isinstance(self.compute, MultiplyConfig):
@@ -84,6 +91,8 @@ class LayerConfig:
             lanes_out=self.fifo_lanes,
             shape=shape,
             clears=self.finish is None,
+            pixels=self.pixels,
+            groups=self.window.input.groups,
         )
 
     @cached_property
@@ -99,7 +108,7 @@ class LayerConfig:
     @cached_property
     def fifo(self) -> FifoConfig:
         return FifoConfig(
-            lanes=self.fifo_lanes,
+            lanes=self.fifo_lanes * self.pixels,
             bits=self.output.bits,
             signed=self.output.signed,
             beats=self.beats,

@@ -7,8 +7,8 @@ ends and frame ends cost no cycle. Two signed counters decide everything:
 - ``margin``: pixels written beyond those the next window needs; a window may start unless it is negative.
 - ``space``: pixels that may still be written before a pixel is overwritten that a window of its frame needs.
 
-Memory is split into banks so that the taps of one patch never meet in one bank: ``patch`` columns side by side
-(column ``x`` in bank ``x mod patch columns``) and, where a patch is higher than one row, a bank for each row.
+Memory is split into banks so that pixels read or written together never meet in one bank: column ``x`` lies in
+column bank ``x mod column_banks``, and where a patch is higher than one row, each ring row has banks of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
@@ -42,18 +41,21 @@ class LineBufferConfig:
     pad_value : int
         What a tap in the padding reads as.
     taps : int
-        ``Tk``: taps read in one cycle, a divisor of the kernel's.
+        ``Tk``: taps read in one cycle, at most the kernel's.
     output_folds : int
-        How often each window is walked (``ceil(M / Tm)``); for a ``depthwise`` walk the input's own folds.
+        How often each window is walked: ``ceil(M / groups / Tm)`` for each of the input's groups; for a
+        ``depthwise`` walk once for each of the input's folds.
     depthwise : bool
         Input fold ``f`` belongs to output fold ``f`` alone (pooling).
     rows : int
         Rows the ring holds, at least the kernel's.
+    pixels : int
+        ``Tp``: neighbouring windows walked at once.
 
     Raises
     ------
     ConfigError
-        If no window fits, the taps don't divide the kernel, or the rows don't hold a window.
+        If no window fits, there are more taps than the kernel has, or the rows don't hold a window.
     """
 
     input: BeatFormat
@@ -65,6 +67,7 @@ class LineBufferConfig:
     output_folds: int
     depthwise: bool
     rows: int
+    pixels: int = 1
 
     #: Cycles from a pixel's last beat being taken to the start of the window that waits for it.
     write_delay = 1
@@ -77,8 +80,10 @@ class LineBufferConfig:
             raise ConfigError(f"kernel and stride must be positive, not {self.kernel!r} and {self.stride!r}")
         if min(self.padding) < 0:
             raise ConfigError(f"padding must not be negative, not {self.padding!r}")
-        if self.taps < 1 or kernel_taps % self.taps:
-            raise ConfigError(f"taps must be a divisor of the kernel's {kernel_taps}, not {self.taps!r}")
+        if not 1 <= self.taps <= kernel_taps:
+            raise ConfigError(f"taps must be between 1 and the kernel's {kernel_taps}, not {self.taps!r}")
+        if not 1 <= self.pixels <= max(self.output_width, 1):
+            raise ConfigError(f"pixels must be between 1 and the {self.output_width} of a row, not {self.pixels!r}")
         if self.rows < self.kernel[0] and self.rows < self.input.height:
             raise ConfigError(f"rows must be at least the kernel's {self.kernel[0]}, not {self.rows!r}")
         if min(self.output_height, self.output_width) < 1:
@@ -86,9 +91,10 @@ class LineBufferConfig:
                 f"input and padding must hold at least one {self.kernel[0]} x {self.kernel[1]} window, "
                 f"not {self.input.height} x {self.input.width} with {self.padding!r}"
             )
-        if self.output_folds < 1 or (self.depthwise and self.output_folds != self.input.folds):
+        if self.output_folds < 1 or self.output_folds % self.groups or (self.depthwise and self.fold_folds > 1):
             raise ConfigError(
-                f"output_folds must be positive, and {self.input.folds} for depthwise, not {self.output_folds!r}"
+                f"output_folds must be a positive multiple of {self.groups} groups, and {self.input.folds} for "
+                f"depthwise, not {self.output_folds!r}"
             )
         least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
         if not 0 <= self.pad_value - least < 1 << self.input.bits:
@@ -105,37 +111,79 @@ class LineBufferConfig:
         return (self.input.width + left + right - self.kernel[1]) // self.stride[1] + 1
 
     @property
+    def row_steps(self) -> int:
+        """Groups of windows walked at once in an output row: ``ceil(W_out / Tp)``."""
+        return -(-self.output_width // self.pixels)
+
+    @property
     def windows(self) -> int:
-        """Windows a frame."""
-        return self.output_height * self.output_width
+        """Groups of windows a frame."""
+        return self.output_height * self.row_steps
+
+    @property
+    def groups(self) -> int:
+        """Groups of input folds that an output fold sees one of."""
+        return self.input.folds if self.depthwise else self.input.groups
+
+    @property
+    def group_folds(self) -> int:
+        """Input folds that an output fold sees."""
+        return self.input.folds // self.groups
+
+    @property
+    def fold_folds(self) -> int:
+        """Output folds that see the same input folds."""
+        return self.output_folds // self.groups
 
     @cached_property
     def patch(self) -> tuple[int, int]:
-        """Rows and columns of the taps that are read in one cycle; as few rows as the taps allow."""
-        columns = gcd(self.taps, self.kernel[1])
-        while self.kernel[0] % (self.taps // columns):
-            columns = max(c for c in range(1, columns) if self.taps % c == 0 and self.kernel[1] % c == 0)
-        return self.taps // columns, columns
+        """Rows and columns of the window that are read in one cycle; as few rows as the taps allow.
+
+        If the taps divide the kernel there is such a patch of just as many; otherwise it is the whole window, and
+        the taps are chosen behind the memory.
+        """
+        height, width = self.kernel
+        columns = next((c for c in range(min(self.taps, width), 0, -1) if _divides(c, self.taps, width, height)), None)
+        return self.kernel if columns is None else (self.taps // columns, columns)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a patch has more taps than are used in one cycle."""
+        return self.patch[0] * self.patch[1] > self.taps
 
     @cached_property
-    def patches(self) -> tuple[tuple[int, int], ...]:
-        """Top left tap (row, column) of each patch, in the order they are read."""
-        height, width = self.patch
-        return tuple((i, j) for i in range(0, self.kernel[0], height) for j in range(0, self.kernel[1], width))
+    def step_taps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Taps (row, column) of each tap fold, in the order they are walked; the last fold may have fewer."""
+        height, width = self.kernel
+        if self.chooses:
+            taps = [(i, j) for i in range(height) for j in range(width)]
+            return tuple(tuple(taps[first : first + self.taps]) for first in range(0, len(taps), self.taps))
+        rows, columns = self.patch
+        return tuple(
+            tuple((top + i, left + j) for i in range(rows) for j in range(columns))
+            for top in range(0, height, rows)
+            for left in range(0, width, columns)
+        )
 
     @property
     def tap_folds(self) -> int:
-        return len(self.patches)
+        """``ceil(Kh * Kw / Tk)``."""
+        return len(self.step_taps)
 
     @property
     def steps(self) -> int:
         """Cycles an output fold takes."""
-        return self.tap_folds * (1 if self.depthwise else self.input.folds)
+        return self.tap_folds * self.group_folds
 
     @property
     def window_cycles(self) -> int:
-        """Cycles a window takes."""
+        """Cycles that the windows walked at once take."""
         return self.steps * self.output_folds
+
+    @property
+    def read_columns(self) -> int:
+        """Neighbouring columns read in one cycle: the patches of ``Tp`` windows."""
+        return (self.pixels - 1) * self.stride[1] + self.patch[1]
 
     @property
     def row_banks(self) -> int:
@@ -143,7 +191,7 @@ class LineBufferConfig:
 
     @property
     def column_banks(self) -> int:
-        return self.patch[1]
+        return max(self.read_columns, self.input.pixels)
 
     @property
     def row_words(self) -> int:
@@ -157,30 +205,36 @@ class LineBufferConfig:
 
     @property
     def memory_bits(self) -> int:
-        return self.row_banks * self.column_banks * self.bank_depth * self.input.data_bits
+        return self.row_banks * self.column_banks * self.bank_depth * self.word_bits
+
+    @property
+    def word_bits(self) -> int:
+        """Width of a word: ``Tn`` channels of one pixel."""
+        return self.input.lanes * self.input.bits
 
     @property
     def latency(self) -> int:
         """Cycles from a step being issued to its taps being on ``o``."""
-        return 4 + (self.row_banks > 1)
+        return 4 + (self.row_banks > 1) + self.chooses
 
-    def needed(self, row: int, column: int) -> int:
-        """Pixels of the frame that must be written before window (``row``, ``column``) starts."""
+    def needed(self, row: int, step: int) -> int:
+        """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
+        column = min((step + 1) * self.pixels, self.output_width) - 1
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.kernel[0] - 1, 0), self.input.height - 1)
         right = min(max(column * self.stride[1] - self.padding[1] + self.kernel[1] - 1, 0), self.input.width - 1)
         return bottom * self.input.width + right + 1
 
-    def released(self, row: int, column: int) -> int:
-        """Leading pixels of the frame that no window after (``row``, ``column``) needs."""
+    def released(self, row: int, step: int) -> int:
+        """Leading pixels of the frame that no window after those of (``row``, ``step``) needs."""
         height, width = self.input.height, self.input.width
         top = row * self.stride[0] - self.padding[0]
-        if column == self.output_width - 1:
-            return (
-                height * width if row == self.output_height - 1 else min(max(top + self.stride[0], 0), height) * width
-            )
+        if step == self.row_steps - 1:
+            if row == self.output_height - 1:
+                return height * width
+            return min(max(top + self.stride[0], 0), height) * width
         if top + self.stride[0] <= 0 or top >= height:
             return min(max(top, 0), height) * width
-        left = min(max((column + 1) * self.stride[1] - self.padding[1], 0), width)
+        left = min(max((step + 1) * self.pixels * self.stride[1] - self.padding[1], 0), width)
         return max(top, 0) * width + left
 
     @property
@@ -189,11 +243,11 @@ class LineBufferConfig:
 
         The last row's end counts the frame: the next window is the next frame's first.
         """
-        last = (self.output_height - 1, self.output_width - 1)
+        last = (self.output_height - 1, self.row_steps - 1)
 
         def step(row: int, column: int) -> int:
             if (row, column) == last:
-                return self.input.pixels + self.needed(0, 0) - self.needed(*last)
+                return self.input.frame_pixels + self.needed(0, 0) - self.needed(*last)
             after = (row, column + 1) if column < last[1] else (row + 1, 0)
             return self.needed(*after) - self.needed(row, column)
 
@@ -206,21 +260,48 @@ class LineBufferConfig:
         def step(row: int, column: int) -> int:
             if (row, column) == (0, 0):
                 return self.released(0, 0)
-            before = (row, column - 1) if column else (row - 1, self.output_width - 1)
+            before = (row, column - 1) if column else (row - 1, self.row_steps - 1)
             return self.released(row, column) - self.released(*before)
 
         return self._steps(step)
 
     def _steps(self, step: Callable[[int, int], int]) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
-        rows, last = range(self.output_height), self.output_width - 1
+        rows, last = range(self.output_height), self.row_steps - 1
         inside = {(row, column): step(row, column) for row in rows for column in range(last)}
         return inside, {row: step(row, last) for row in rows}
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``taps`` pixels of ``Tn`` channels, patch in row-major order, and its place in the fold."""
+        """One step: ``Tk`` taps of ``Tn`` channels for each of ``Tp`` windows, and its place in the fold."""
         pixel = data.ArrayLayout(self.input.shape, self.input.lanes)
-        return data.StructLayout({"taps": data.ArrayLayout(pixel, self.taps), "first": 1, "last": 1})
+        return data.StructLayout({"taps": data.ArrayLayout(pixel, self.pixels * self.taps), "first": 1, "last": 1})
+
+
+@dataclass(frozen=True)
+class _Bank:
+    """A memory, and its place among the banks."""
+
+    row: int
+    column: int
+    write: memory.WritePort
+    read: memory.ReadPort
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Pixels in the step that comes in next, and pixels written in this cycle."""
+
+    count: Value
+    written: Value
+
+
+#: Pixels (``word_bits`` wide) by row and column.
+_Pixels = dict[tuple[int, int], Value]
+
+
+def _divides(columns: int, taps: int, width: int, height: int) -> bool:
+    """Whether patches of ``taps`` taps, ``columns`` wide, tile a ``height x width`` kernel."""
+    return taps % columns == 0 and width % columns == 0 and height % (taps // columns) == 0
 
 
 class _Walk:
@@ -231,19 +312,20 @@ class _Walk:
 
     def __init__(self, m: Module, config: LineBufferConfig, room: Value):
         self._m, self._config = m, config
-        folds = config.input.folds
         patch_rows, patch_columns = config.patch
-        last_row, last_column = config.output_height - 1, config.output_width - 1
+        last_row, last_step = config.output_height - 1, config.row_steps - 1
+        turns = config.tap_folds if config.chooses else config.kernel[0] // patch_rows
 
         self.window_ready = Signal()
         self.top = self._position("top", [self.top_of(row) for row in range(last_row + 1)])
-        self.left = self._position("left", [self.left_of(column) for column in range(last_column + 1)])
+        self.left = self._position("left", [self.left_of(step) for step in range(last_step + 1)])
         self.fold = Signal(range(config.output_folds), name="output_fold")
+        self.turn = Signal(range(turns))  # of patch rows; where the taps are chosen, the tap fold
         patch_row = Signal(range(config.kernel[0]))
         patch_column = Signal(range(config.kernel[1]))
-        inner = Signal(range(1 if config.depthwise else folds))  # input fold
+        inner = Signal(range(config.group_folds))  # input fold within the group
 
-        inner_ends = inner == (0 if config.depthwise else folds - 1)
+        inner_ends = inner == config.group_folds - 1
         across_ends = inner_ends & (patch_column == config.kernel[1] - patch_columns)
         self.first = Signal()
         self.last = Signal()
@@ -256,15 +338,15 @@ class _Walk:
         window_last = Signal()
         frame_ends = Signal()
         m.d.comb += [
-            self.first.eq((inner == 0) & (patch_column == 0) & (patch_row == 0)),
-            self.last.eq(across_ends & (patch_row == config.kernel[0] - patch_rows)),
+            self.first.eq((inner == 0) & (patch_column == 0) & (self.turn == 0)),
+            self.last.eq(across_ends & (self.turn == turns - 1)),
             self.start.eq(self.first & room & ((self.fold != 0) | self.window_ready)),
             self.stepping.eq(self.start | ~self.first),
             window_last.eq(self.fold == config.output_folds - 1),
             fold_ends.eq(self.stepping & self.last),
             self.window_starts.eq(self.start & (self.fold == 0)),
             self.window_ends.eq(fold_ends & window_last),
-            self.row_ends.eq(self.left == self.left_of(last_column)),
+            self.row_ends.eq(self.left == self.left_of(last_step)),
             frame_ends.eq(self.row_ends & (self.top == self.top_of(last_row))),
         ]
 
@@ -273,16 +355,19 @@ class _Walk:
             with m.If(inner_ends):
                 m.d.sync += patch_column.eq(Mux(across_ends, 0, patch_column + patch_columns))
             with m.If(across_ends):
-                m.d.sync += patch_row.eq(Mux(self.last, 0, patch_row + patch_rows))
+                m.d.sync += self.turn.eq(Mux(self.last, 0, self.turn + 1))
+                if not config.chooses:
+                    m.d.sync += patch_row.eq(Mux(self.last, 0, patch_row + patch_rows))
         with m.If(fold_ends):
             m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
         with m.If(self.window_ends):
-            m.d.sync += self.left.eq(Mux(self.row_ends, self.left_of(0), self.left + config.stride[1]))
+            ahead = config.stride[1] * config.pixels
+            m.d.sync += self.left.eq(Mux(self.row_ends, self.left_of(0), self.left + ahead))
             with m.If(self.row_ends):
                 m.d.sync += self.top.eq(Mux(frame_ends, self.top_of(0), self.top + config.stride[0]))
 
-        self._count_words(across_ends, fold_ends, window_last)
-        self._count_columns()
+        self._count_input_folds(inner_ends, fold_ends, window_last)
+        self._count_columns(inner_ends, across_ends)
         self._count_slots(across_ends, fold_ends, frame_ends)
         self.inside = self._inside(patch_row, patch_column)
 
@@ -290,46 +375,72 @@ class _Walk:
         """Image row of the top of the windows in output row ``row``."""
         return row * self._config.stride[0] - self._config.padding[0]
 
-    def left_of(self, column: int) -> int:
-        """Image column of the left of the windows in output column ``column``."""
-        return column * self._config.stride[1] - self._config.padding[1]
+    def left_of(self, step: int) -> int:
+        """Image column of the left of the first window in row step ``step``."""
+        return step * self._config.pixels * self._config.stride[1] - self._config.padding[1]
 
     def _position(self, name: str, values: list[int]) -> Signal:
         return Signal(bits_for_range(values[0], values[-1]), name=name, init=values[0])
 
-    def _count_words(self, across_ends: Value, fold_ends: Value, window_last: Value) -> None:
-        """``step_word``: words from the window's first in its patch row to the step's."""
+    def _count_input_folds(self, inner_ends: Value, fold_ends: Value, window_last: Value) -> None:
+        """``input_fold``: the input fold of the step, counted over all groups."""
         m, config = self._m, self._config
-        folds = config.input.folds
-        across = config.kernel[1] // config.patch[1] * folds
-        self.step_word = Signal(range(across))
-        if config.depthwise:
-            following = Signal(range(folds))
-            m.d.comb += following.eq(Mux(fold_ends, Mux(window_last, 0, self.fold + 1), self.fold))
-            ahead, restart = folds, following
+        self.input_fold = Signal(range(config.input.folds))
+        if config.groups == 1:
+            restart: Value = Const(0)
         else:
-            ahead, restart = 1, Const(0)
+            first = Signal(range(config.input.folds), name="group_first")
+            following = Signal(range(config.input.folds), name="group_following")
+            member = Signal(range(config.fold_folds), name="group_member")  # output fold within the group
+            group_ends = member == config.fold_folds - 1
+            m.d.comb += following.eq(first)
+            with m.If(fold_ends):
+                m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
+                with m.If(group_ends):
+                    m.d.comb += following.eq(Mux(window_last, 0, first + config.group_folds))
+            m.d.sync += first.eq(following)
+            restart = following
         with m.If(self.stepping):
-            m.d.sync += self.step_word.eq(Mux(across_ends, restart, self.step_word + ahead))
+            m.d.sync += self.input_fold.eq(Mux(inner_ends, restart, self.input_fold + 1))
 
-    def _count_columns(self) -> None:
-        """``phase``: the window's left column modulo the banks; ``window_word``: the word of that column."""
+    def _count_columns(self, inner_ends: Value, across_ends: Value) -> None:
+        """``phase``: the patch's left column modulo the banks; ``column_word``: the word of that column's pixel."""
         m, config = self._m, self._config
-        banks, folds, stride = config.column_banks, config.input.folds, config.stride[1]
+        banks, folds = config.column_banks, config.input.folds
         first_word, first_phase = divmod(self.left_of(0), banks)
         width = max(1, (config.bank_depth - 1).bit_length())
-        self.window_word = Signal(width, init=first_word * folds % (1 << width))
-        self.phase = Signal(range(banks), init=first_phase)
-        ahead, turn = divmod(stride, banks)
-        wraps = self.phase + turn >= banks
+        first_word = first_word * folds % (1 << width)
+
+        def counters(name: str) -> tuple[Signal, Signal]:
+            word = Signal(width, name=f"{name}_word", init=first_word)
+            return word, Signal(range(banks), name=f"{name}_phase", init=first_phase)
+
+        def ahead(word: Value, phase: Value, columns: int) -> tuple[Value, Value]:
+            words, turn = divmod(columns, banks)
+            wraps = phase + turn >= banks
+            return (
+                word + Mux(wraps, (words + 1) * folds, words * folds),
+                Mux(wraps, phase + turn - banks, phase + turn),
+            )
+
+        window_word, window_phase = counters("window")
+        self.column_word, self.phase = counters("column")
+        next_word = Signal(width)
+        next_phase = Signal(range(banks))
+        m.d.comb += [next_word.eq(window_word), next_phase.eq(window_phase)]
         with m.If(self.window_ends):
-            with m.If(self.row_ends):
-                m.d.sync += [self.window_word.eq(self.window_word.init), self.phase.eq(first_phase)]
-            with m.Else():
-                m.d.sync += [
-                    self.window_word.eq(self.window_word + Mux(wraps, (ahead + 1) * folds, ahead * folds)),
-                    self.phase.eq(Mux(wraps, self.phase + turn - banks, self.phase + turn)),
-                ]
+            word, phase = ahead(window_word, window_phase, config.stride[1] * config.pixels)
+            m.d.comb += [
+                next_word.eq(Mux(self.row_ends, first_word, word)),
+                next_phase.eq(Mux(self.row_ends, first_phase, phase)),
+            ]
+        m.d.sync += [window_word.eq(next_word), window_phase.eq(next_phase)]
+        with m.If(self.stepping & inner_ends):
+            word, phase = ahead(self.column_word, self.phase, config.patch[1])
+            m.d.sync += [
+                self.column_word.eq(Mux(across_ends, next_word, word)),
+                self.phase.eq(Mux(across_ends, next_phase, phase)),
+            ]
 
     def _count_slots(self, across_ends: Value, fold_ends: Value, frame_ends: Value) -> None:
         """``slot``: the ring slot of the patch's top row."""
@@ -355,17 +466,20 @@ class _Walk:
         m.d.sync += top_slot.eq(next_top)
         with m.If(fold_ends):
             m.d.sync += self.slot.eq(next_top)
-        with m.Elif(self.stepping & across_ends):
-            m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch[0]))
+        if not config.chooses:
+            with m.Elif(self.stepping & across_ends):
+                m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """A bit a tap of the patch: it lies in the map, not in the padding. ``None`` without padding."""
+        """A bit for each row and column read: it lies in the map, not in the padding. ``None`` without padding."""
         config = self._config
         if not any(config.padding):
             return None
-        rows = [(self.top + patch_row + row).as_unsigned() for row in range(config.patch[0])]
-        columns = [(self.left + patch_column + column).as_unsigned() for column in range(config.patch[1])]
-        return Cat((row < config.input.height) & (column < config.input.width) for row in rows for column in columns)
+        rows = [self.top + patch_row + row for row in range(config.patch[0])]
+        columns = [self.left + patch_column + column for column in range(config.read_columns)]
+        row_inside = [(row >= 0) & (row < config.input.height) for row in rows]
+        column_inside = [(column >= 0) & (column < config.input.width) for column in columns]
+        return Cat(row & column for row in row_inside for column in column_inside)
 
 
 class LineBuffer(wiring.Component):
@@ -417,82 +531,94 @@ class LineBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         banks = self._elaborate_banks(m)
-        pixel_written = self._elaborate_writer(m, banks)
-        self._elaborate_reader(m, banks, pixel_written)
+        writer = self._elaborate_writer(m, banks)
+        walk = _Walk(m, self.config, self.room)
+        m.d.comb += [self.start.eq(walk.start), self.fold.eq(walk.fold)]
+        self._elaborate_flow(m, walk, writer)
+        self._elaborate_fetch(m, walk, banks)
         return m
 
-    def _elaborate_banks(self, m: Module):
-        """Write and read ports of the memories, by row bank and column bank."""
+    def _elaborate_banks(self, m: Module) -> list[_Bank]:
+        """The memories."""
         config = self.config
         banks = []
         for row in range(config.row_banks):
             for column in range(config.column_banks):
-                bank = memory.Memory(shape=config.input.data_bits, depth=config.bank_depth, init=[])
-                m.submodules[f"bank_{row}_{column}"] = bank
-                banks.append((row, column, bank.write_port(), bank.read_port()))
+                storage = memory.Memory(shape=config.word_bits, depth=config.bank_depth, init=[])
+                m.submodules[f"bank_{row}_{column}"] = storage
+                banks.append(_Bank(row, column, storage.write_port(), storage.read_port()))
         return banks
 
-    def _elaborate_writer(self, m: Module, banks) -> Signal:
+    def _elaborate_writer(self, m: Module, banks: list[_Bank]) -> _Writer:
+        """Pixels come in row-major order, ``input.pixels`` at once, and go round the column banks."""
         config = self.config
-        folds, width = config.input.folds, config.input.width
+        folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
+        short = config.input.width - (steps - 1) * pixels  # pixels in a row's last step
         taken = Signal(name="write")
-        pixel_ends = Signal(name="write_pixel_ends")
+        step_ends = Signal(name="write_step_ends")
+        row_last = Signal(name="write_row_last")
         row_ends = Signal(name="write_row_ends")
-        column = Signal(range(width), name="write_column")
-        phase = Signal(range(config.column_banks), name="write_phase")  # column mod column banks
+        step = Signal(range(steps), name="write_step")
+        phase = Signal(range(config.column_banks), name="write_phase")  # first column mod column banks
         slot = Signal(range(config.rows), name="write_slot")
         fold = Signal(range(folds), name="write_fold")
-        word = Signal(range(config.bank_depth), name="write_word")  # of the pixel's first beat
+        word = Signal(range(config.bank_depth), name="write_word")  # of the first column, fold 0
         m.d.comb += [
             taken.eq(self.i.valid & self.i.ready),
-            pixel_ends.eq(taken & (fold == folds - 1)),
-            row_ends.eq(pixel_ends & (column == width - 1)),
+            step_ends.eq(taken & (fold == folds - 1)),
+            row_last.eq(step == steps - 1),
+            row_ends.eq(step_ends & row_last),
         ]
         with m.If(taken):
-            m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
-        with m.If(pixel_ends):
-            m.d.sync += column.eq(Mux(row_ends, 0, column + 1))
-            with m.If(row_ends | (phase == config.column_banks - 1)):
-                m.d.sync += [phase.eq(0), word.eq(word + folds)]
-            with m.Else():
-                m.d.sync += phase.eq(phase + 1)
-        with m.If(row_ends):
-            m.d.sync += slot.eq(Mux(slot == config.rows - 1, 0, slot + 1))
-            if config.row_banks > 1:
-                m.d.sync += word.eq(0)
-            else:
-                with m.If(slot == config.rows - 1):
-                    m.d.sync += word.eq(0)
-        for bank_row, bank_column, write, _ in banks:
-            m.d.comb += [
-                write.addr.eq(word + fold),
-                write.data.eq(self.i.payload.data.as_value()),
-                write.en.eq(taken & (phase == bank_column) & (Const(1) if config.row_banks == 1 else slot == bank_row)),
+            m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
+        with m.If(step_ends):
+            words, turn = divmod(pixels, config.column_banks)
+            wraps = phase + turn >= config.column_banks
+            m.d.sync += [
+                step.eq(Mux(row_last, 0, step + 1)),
+                phase.eq(Mux(wraps, phase + turn - config.column_banks, phase + turn)),
+                word.eq(word + Mux(wraps, (words + 1) * folds, words * folds)),
             ]
-        return pixel_ends
+        with m.If(row_ends):
+            m.d.sync += [slot.eq(Mux(slot == config.rows - 1, 0, slot + 1)), phase.eq(0), word.eq(0)]
+            if config.row_banks == 1:
+                starts = [(number + 1) % config.rows * config.row_words for number in range(config.rows)]
+                m.d.sync += word.eq(dense_table(m, "write_next_row", slot, starts))
 
-    def _elaborate_reader(self, m: Module, banks, pixel_written: Signal) -> None:
-        walk = _Walk(m, self.config, self.room)
-        m.d.comb += [self.start.eq(walk.start), self.fold.eq(walk.fold)]
-        self._elaborate_flow(m, walk, pixel_written)
-        self._elaborate_fetch(m, walk, banks)
+        values = self.i.payload.data
+        lanes = range(config.input.lanes)
+        with m.Switch(phase):
+            for first in range(config.column_banks):
+                with m.Case(first):
+                    for bank in banks:
+                        pixel = (bank.column - first) % config.column_banks
+                        m.d.comb += bank.write.addr.eq(word + fold + (folds if bank.column < first else 0))
+                        if pixel < pixels:
+                            here = taken if pixel < short else taken & ~row_last
+                            m.d.comb += [
+                                bank.write.data.eq(Cat(values[lane * pixels + pixel] for lane in lanes)),
+                                bank.write.en.eq(here if config.row_banks == 1 else here & (slot == bank.row)),
+                            ]
+        count = Signal(range(pixels + 1), name="write_pixels")  # in the step that is being written
+        m.d.comb += count.eq(Mux(row_last, short, pixels))
+        return _Writer(count=count, written=Mux(step_ends, count, 0))
 
-    def _elaborate_flow(self, m: Module, walk: _Walk, pixel_written: Signal) -> None:
+    def _elaborate_flow(self, m: Module, walk: _Walk, writer: _Writer) -> None:
         """``margin`` and ``space``."""
         config = self.config
         need = self._by_window(walk, *config.need_steps)
-        most = 2 * config.input.pixels + config.rows * config.input.width
+        most = 2 * config.input.frame_pixels + config.rows * config.input.width
         margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
-        m.d.sync += margin.eq(margin + pixel_written - Mux(walk.window_starts, need, 0))
+        m.d.sync += margin.eq(margin + writer.written - Mux(walk.window_starts, need, 0))
         m.d.comb += walk.window_ready.eq(margin >= 0)
 
-        released = Signal(range(config.input.pixels + 1))
+        released = Signal(range(config.input.frame_pixels + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, *config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
         capacity = config.rows * config.input.width
-        space = Signal(range(capacity + config.input.pixels + 1), init=capacity)
-        m.d.sync += space.eq(space + released - pixel_written)
-        m.d.comb += self.i.ready.eq(space != 0)
+        space = Signal(range(capacity + config.input.frame_pixels + 1), init=capacity)
+        m.d.sync += space.eq(space + released - writer.written)
+        m.d.comb += self.i.ready.eq(space >= writer.count)
 
     def _by_window(self, walk: _Walk, inside: dict[tuple[int, int], int], ends: dict[int, int]) -> Value:
         """Look up what belongs to the window the walk is at."""
@@ -507,69 +633,103 @@ class LineBuffer(wiring.Component):
         in_row = Mux(sparse_table(walk.top, counts), sparse_table(walk.left, columns), 0)
         return Mux(walk.row_ends, at_end, in_row)
 
-    def _elaborate_fetch(self, m: Module, walk: _Walk, banks) -> None:
+    def _elaborate_fetch(self, m: Module, walk: _Walk, banks: list[_Bank]) -> None:
         """Addresses, memory, rotation of the banks to the taps, padding: the reading pipeline."""
         config = self.config
-        patch_rows, patch_columns = config.patch
-        row_banks, column_banks = config.row_banks, config.column_banks
+        outputs = {(bank.row, bank.column): bank.read.data for bank in banks}
 
-        # Stage 1: the row's and the window's words, and the step's within them; stage 2: the sum.
-        bank_width = max(1, (config.bank_depth - 1).bit_length())
-        base = walk.window_word
-        if row_banks == 1:
+        # Stage 1: the row's and the column's word, and the fold's; stage 2: the sum; stage 3: the memory.
+        width = max(1, (config.bank_depth - 1).bit_length())
+        base: Value = walk.column_word
+        if config.row_banks == 1:
             slots = [slot * config.row_words for slot in range(config.rows)]
             base = base + dense_table(m, "slot_word", walk.slot, slots)
-        base_1 = Signal(bank_width, reset_less=True)
+        base_1 = Signal(width, reset_less=True)
         m.d.sync += base_1.eq(base)
-        for column in range(column_banks):
-            step_1 = Signal(bank_width, name=f"step_{column}_1", reset_less=True)
-            beyond = Mux(column < walk.phase, config.input.folds, 0) if column_banks > 1 else Const(0)
-            m.d.sync += step_1.eq(walk.step_word + beyond)
-            address = Signal(bank_width, name=f"address_{column}", reset_less=True)
-            m.d.sync += address.eq(base_1 + step_1)
-            for _, bank_column, _, read in banks:
-                if bank_column == column:
-                    m.d.comb += read.addr.eq(address)
+        for column in range(config.column_banks):
+            fold_1 = Signal(width, name=f"fold_{column}_1", reset_less=True)
+            m.d.sync += fold_1.eq(walk.input_fold + Mux(column < walk.phase, config.input.folds, 0))
+            address = Signal(width, name=f"address_{column}", reset_less=True)
+            m.d.sync += address.eq(base_1 + fold_1)
+            for bank in banks:
+                if bank.column == column:
+                    m.d.comb += bank.read.addr.eq(address)
 
-        # Stage 3: the memory. Then the row rotation, the column rotation and the padding.
-        outputs = {(row, column): read.data for row, column, _, read in banks}
-        if row_banks > 1:
-            slot = delayed(m, "slot", walk.slot, 3)
-            picked = {}
-            for row in range(patch_rows):
-                for column in range(column_banks):
-                    register = Signal(config.input.data_bits, name=f"row_{row}_{column}", reset_less=True)
-                    with m.Switch(slot):
-                        for first in range(row_banks):
-                            with m.Case(first):
-                                m.d.sync += register.eq(outputs[(first + row) % row_banks, column])
-                    picked[row, column] = register
-            outputs = picked
-        else:  # one bank holds every row; where a patch has several, the ring has but one
-            outputs = {(row, column): outputs[0, column] for row in range(patch_rows) for column in range(column_banks)}
-        phase = delayed(m, "phase", walk.phase, config.latency - 1) if column_banks > 1 else None
-        inside = None if walk.inside is None else delayed(m, "inside", walk.inside, config.latency - 1)
-        pad = Const(config.pad_value, config.input.shape)
-        for row in range(patch_rows):
-            for column in range(patch_columns):
-                tap = row * patch_columns + column
-                value = Signal(config.input.data_bits, name=f"tap_{tap}")
-                if phase is None:
-                    m.d.comb += value.eq(outputs[row, column])
-                else:
-                    with m.Switch(phase):
-                        for first in range(column_banks):
-                            with m.Case(first):
-                                m.d.comb += value.eq(outputs[row, (first + column) % column_banks])
-                register = Signal(config.input.data_bits, name=f"tap_{tap}_masked", reset_less=True)
-                if inside is None:
-                    m.d.sync += register.eq(value)
-                else:
-                    pixel = Cat(pad for _ in range(config.input.lanes))
-                    m.d.sync += register.eq(Mux(inside[tap], value, pixel))
-                m.d.comb += self.o.payload.taps[tap].as_value().eq(register)
+        rows = self._rotate_rows(m, walk, outputs)
+        pixels = self._rotate_columns(m, walk, rows)
+        taps = self._choose(m, walk, pixels)
+        for number, value in enumerate(taps):
+            m.d.comb += self.o.payload.taps[number].as_value().eq(value)
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", walk.stepping, config.latency, reset_less=False)),
             self.o.payload.first.eq(delayed(m, "first", walk.first, config.latency)),
             self.o.payload.last.eq(delayed(m, "last", walk.last, config.latency)),
         ]
+
+    def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
+        """Stage 4, where each row has its own banks: by row of the patch and column bank."""
+        config = self.config
+        patch_rows, columns, banks = config.patch[0], range(config.column_banks), config.row_banks
+        if banks == 1:  # one bank holds every row; where a patch has several, the ring has but one
+            return {(row, column): outputs[0, column] for row in range(patch_rows) for column in columns}
+        slot = delayed(m, "slot", walk.slot, 3)
+        rotated: _Pixels = {}
+        for row in range(patch_rows):
+            for column in columns:
+                register = Signal(config.word_bits, name=f"row_{row}_{column}", reset_less=True)
+                with m.Switch(slot):
+                    for first in range(banks):
+                        with m.Case(first):
+                            m.d.sync += register.eq(outputs[(first + row) % banks, column])
+                rotated[row, column] = register
+        return rotated
+
+    def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:
+        """The next stage: by row and column of the patch, with the padding."""
+        config = self.config
+        stage = 3 + (config.row_banks > 1)
+        banks = config.column_banks
+        phase = delayed(m, "phase", walk.phase, stage)
+        inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage)
+        pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
+        pixels: _Pixels = {}
+        for row in range(config.patch[0]):
+            for column in range(config.read_columns):
+                value = Signal(config.word_bits, name=f"pixel_{row}_{column}")
+                if banks == 1:
+                    m.d.comb += value.eq(rows[row, 0])
+                else:
+                    with m.Switch(phase):
+                        for first in range(banks):
+                            with m.Case(first):
+                                m.d.comb += value.eq(rows[row, (first + column) % banks])
+                if inside is not None:
+                    value = Mux(inside[row * config.read_columns + column], value, pad)
+                pixels[row, column] = register = Signal(
+                    config.word_bits, name=f"pixel_{row}_{column}_padded", reset_less=True
+                )
+                m.d.sync += register.eq(value)
+        return pixels
+
+    def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[Value]:
+        """Taps of each window, in the order of the step; one more stage where a patch has more than are used."""
+        config = self.config
+        windows = [column * config.stride[1] for column in range(config.pixels)]
+        if not config.chooses:
+            patch = [(i, j) for i in range(config.patch[0]) for j in range(config.patch[1])]
+            return [pixels[i, left + j] for left in windows for i, j in patch]
+        turn = delayed(m, "turn", walk.turn, config.latency - 1)
+        pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
+        chosen: list[Value] = []
+        for left in windows:
+            for tap in range(config.taps):
+                register = Signal(config.word_bits, name=f"tap_{len(chosen)}", reset_less=True)
+                m.d.sync += register.eq(pad)
+                with m.Switch(turn):
+                    for number, taps in enumerate(config.step_taps):
+                        if tap < len(taps):
+                            i, j = taps[tap]
+                            with m.Case(number):
+                                m.d.sync += register.eq(pixels[i, left + j])
+                chosen.append(register)
+        return chosen

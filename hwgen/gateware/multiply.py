@@ -7,10 +7,11 @@ synthesis maps it to a cascade of DSP slices joined by PCIN and PCOUT, without a
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from amaranth import Module, Mux, Shape, Signal, signed
+from amaranth import Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,7 +22,7 @@ from hwgen.gateware.lookup import delayed, rom_attributes
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig:
-    """``Tk x Tn`` products for each of ``Tm`` output channels in every step, accumulated over a fold.
+    """``Tk x Tn`` products for each of ``Tm`` output channels of ``Tp`` pixels in every step, summed over a fold.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class MultiplyConfig:
     lanes : int
         ``Tm``: output channels at once.
     weights : array of int
-        ``(M, C, Kh, Kw)``, flat in row-major order.
+        ``(M, C // groups, Kh, Kw)``, flat in row-major order; the groups are those of the window's input.
     weight_bits : int
         Width of a weight, two's complement.
     sum_bits : int
@@ -58,9 +59,14 @@ class MultiplyConfig:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
-        if self.lanes > self.outputs:
-            raise ConfigError(f"lanes must be at most the {self.outputs} output channels, not {self.lanes!r}")
-        size = self.outputs * self.window.input.channels * self.window.kernel[0] * self.window.kernel[1]
+        if self.outputs % self.groups:
+            raise ConfigError(f"outputs must be a multiple of the {self.groups} groups, not {self.outputs!r}")
+        if self.lanes > self.outputs // self.groups:
+            raise ConfigError(
+                f"lanes must be at most the {self.outputs // self.groups} output channels"
+                f"{' of a group' if self.groups > 1 else ''}, not {self.lanes!r}"
+            )
+        size = self.outputs * self.group_channels * self.window.kernel[0] * self.window.kernel[1]
         if len(self.weights) != size:
             raise ConfigError(f"weights must be {size} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
@@ -73,8 +79,17 @@ class MultiplyConfig:
 
     @property
     def folds(self) -> int:
-        """Output folds: ``ceil(M / Tm)``."""
-        return -(-self.outputs // self.lanes)
+        """Output folds: ``ceil(M / groups / Tm)`` for each group."""
+        return self.groups * -(-self.outputs // self.groups // self.lanes)
+
+    @property
+    def groups(self) -> int:
+        return self.window.input.groups
+
+    @property
+    def group_channels(self) -> int:
+        """Input channels of a group."""
+        return self.window.input.channels // self.groups
 
     @property
     def products(self) -> int:
@@ -83,7 +98,7 @@ class MultiplyConfig:
 
     @property
     def multipliers(self) -> int:
-        return self.products * self.lanes
+        return self.products * self.lanes * self.window.pixels
 
     @property
     def chains(self) -> int:
@@ -125,7 +140,7 @@ class MultiplyConfig:
 
     @property
     def memory_bits(self) -> int:
-        return self.rom_depth * self.multipliers * self.weight_bits
+        return self.rom_depth * self.products * self.lanes * self.weight_bits
 
     @property
     def operand(self) -> Shape:
@@ -146,32 +161,56 @@ class MultiplyConfig:
         A word holds the weights of all output lanes, lowest first, and of all chains of each; a chain that lacks the
         position has none.
         """
-        window = self.window
-        kernel_height, kernel_width = window.kernel
-        patch_taps = [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]
-        tn, channels, taps = window.input.lanes, window.input.channels, kernel_height * kernel_width
         mask = (1 << self.weight_bits) - 1
         lanes = [
             [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None]
             for position in range(self.positions)
         ]
         words: list[list[int]] = [[] for _ in range(self.positions)]
-        for fold in range(self.folds):
-            outputs = range(fold * self.lanes, (fold + 1) * self.lanes)
-            for top, left in window.patches:
-                offsets = [(top + i) * kernel_width + left + j for i, j in patch_taps]
-                for first in range(0, channels, tn):
-                    for position in range(self.positions):
-                        word = shift = 0
-                        for output in outputs:
-                            for lane in lanes[position]:
-                                tap, channel = divmod(lane, tn)
-                                if output < self.outputs and first + channel < channels:
-                                    index = (output * channels + first + channel) * taps + offsets[tap]
-                                    word |= (self.weights[index] & mask) << shift
-                                shift += self.weight_bits
-                        words[position].append(word)
+        for outputs in self._fold_outputs:
+            for step in self._steps:
+                for position in range(self.positions):
+                    word = shift = 0
+                    for output in outputs:
+                        for lane in lanes[position]:
+                            if output is not None and (offset := step[lane]) is not None:
+                                word |= (self.weights[output * self._output_weights + offset] & mask) << shift
+                            shift += self.weight_bits
+                    words[position].append(word)
         return tuple(tuple(column) for column in words)
+
+    @property
+    def _output_weights(self) -> int:
+        """Weights of one output channel."""
+        return self.group_channels * self.window.kernel[0] * self.window.kernel[1]
+
+    @property
+    def _fold_outputs(self) -> Iterator[list[int | None]]:
+        """Output channel of each lane, by output fold."""
+        size = self.outputs // self.groups
+        for group in range(self.groups):
+            for first in range(0, size, self.lanes):
+                lanes = range(first, first + self.lanes)
+                yield [group * size + channel if channel < size else None for channel in lanes]
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[int | None, ...], ...]:
+        """Place of each product's weight among its output channel's, by step."""
+        height, width = self.window.kernel
+        tn, channels = self.window.input.lanes, self.group_channels
+        steps = []
+        for taps in self.window.step_taps:
+            for first in range(0, channels, tn):
+                step: list[int | None] = []
+                for lane in range(self.products):
+                    tap, channel = lane // tn, first + lane % tn
+                    if tap < len(taps) and channel < channels:
+                        i, j = taps[tap]
+                        step.append((channel * height + i) * width + j)
+                    else:
+                        step.append(None)
+                steps.append(tuple(step))
+        return tuple(steps)
 
 
 class Multiply(wiring.Component):
@@ -186,7 +225,7 @@ class Multiply(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tm`` sums, once a fold.
+        ``Tm x Tp`` sums, pixels innermost, once a fold.
 
     Latency and throughput
         A step a cycle; sums ``config.latency`` cycles after the fold's last step. Never stalls.
@@ -200,7 +239,12 @@ class Multiply(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
-                "o": Out(stream.Signature(data.ArrayLayout(signed(config.sum_bits), config.lanes), always_ready=True)),
+                "o": Out(
+                    stream.Signature(
+                        data.ArrayLayout(signed(config.sum_bits), config.lanes * config.window.pixels),
+                        always_ready=True,
+                    )
+                ),
             }
         )
 
@@ -211,7 +255,8 @@ class Multiply(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        activations = self._elaborate_activations(m)
+        pixels = range(config.window.pixels)
+        activations = [self._elaborate_activations(m, pixel) for pixel in pixels]
         weights = self._elaborate_weights(m)
         to_sum = 1 + config.positions + config.tree_levels  # from a step to the input of the accumulator
         valid = delayed(m, "valid", self.i.valid, to_sum, reset_less=False)
@@ -226,20 +271,23 @@ class Multiply(wiring.Component):
             m.d.comb += self.o.valid.eq(done_next)
         else:
             m.d.comb += self.o.valid.eq(done)
-        for lane in range(config.lanes):
-            sums = []
-            for chain in range(config.chains):
-                sums.append(self._elaborate_chain(m, activations, weights, lane, chain))
-            total = self._elaborate_tree(m, sums, f"lane_{lane}")
+        for number in range(config.lanes * len(pixels)):
+            lane, pixel = divmod(number, len(pixels))
+            name = f"lane_{lane}" if len(pixels) == 1 else f"lane_{lane}_pixel_{pixel}"
+            sums = [
+                self._elaborate_chain(m, activations[pixel], weights, lane, chain, name)
+                for chain in range(config.chains)
+            ]
+            total = self._elaborate_tree(m, sums, name)
             if config.accumulates:
-                accumulator = Signal(signed(config.sum_bits), name=f"lane_{lane}_accumulator", reset_less=True)
+                accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
                 m.d.sync += accumulator.eq(Mux(first_next, 0, accumulator) + total)
                 total = accumulator
-            m.d.comb += self.o.payload[lane].eq(total)
+            m.d.comb += self.o.payload[number].eq(total)
         return m
 
-    def _elaborate_activations(self, m: Module) -> dict[tuple[int, int], Signal]:
-        """Operand of every (chain, position), skewed; shared by all output lanes."""
+    def _elaborate_activations(self, m: Module, pixel: int) -> dict[tuple[int, int], Value]:
+        """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; shared by all output lanes."""
         config = self.config
         operands = {}
         for position in range(config.positions):
@@ -248,6 +296,7 @@ class Multiply(wiring.Component):
                 if lane is None:
                     continue
                 tap, channel = divmod(lane, config.window.input.lanes)
+                tap += pixel * config.window.taps
                 value = Signal(config.operand, name=f"activation_{tap}_{channel}")
                 m.d.comb += value.eq(self.i.payload.taps[tap][channel])
                 operands[chain, position] = delayed(m, value.name, value, position + 1)
@@ -282,7 +331,7 @@ class Multiply(wiring.Component):
                     weights[lane, chain, position] = word[lane * len(chains) + number]
         return weights
 
-    def _elaborate_chain(self, m: Module, activations, weights, lane: int, chain: int) -> Signal:
+    def _elaborate_chain(self, m: Module, activations, weights, lane: int, chain: int, prefix: str) -> Signal:
         config = self.config
         product_bits = config.weight_bits + config.operand.width + (not config.operand.signed)
         total = None
@@ -291,7 +340,7 @@ class Multiply(wiring.Component):
             if (chain, position) not in activations:
                 continue
             terms += 1
-            name = f"lane_{lane}_chain_{chain}_{position}"
+            name = f"{prefix}_chain_{chain}_{position}"
             product = Signal(signed(product_bits), name=f"{name}_product", reset_less=True)
             width = min(product_bits + (terms - 1).bit_length(), max(config.sum_bits, product_bits))
             partial = Signal(signed(width), name=f"{name}_sum", reset_less=True)

@@ -72,7 +72,7 @@ class MaxPool(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tn`` maxima, once a fold.
+        ``Tn x Tp`` maxima, pixels innermost, once a fold.
 
     Latency and throughput
         A step a cycle; maxima ``config.latency`` cycles after the fold's last step. Never stalls.
@@ -84,7 +84,9 @@ class MaxPool(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
-                "o": Out(stream.Signature(data.ArrayLayout(shape, config.lanes), always_ready=True)),
+                "o": Out(
+                    stream.Signature(data.ArrayLayout(shape, config.lanes * config.window.pixels), always_ready=True)
+                ),
             }
         )
 
@@ -99,21 +101,24 @@ class MaxPool(wiring.Component):
         valid = delayed(m, "valid", self.i.valid, config.levels, reset_less=False)
         first = delayed(m, "first", self.i.payload.first, config.levels)
         last = delayed(m, "last", self.i.payload.last, config.levels)
-        for lane in range(config.lanes):
-            values = [self.i.payload.taps[tap][lane] for tap in range(config.window.taps)]
+        pixels, taps = config.window.pixels, config.window.taps
+        for number in range(config.lanes * pixels):
+            lane, pixel = divmod(number, pixels)
+            name = f"lane_{lane}" if pixels == 1 else f"lane_{lane}_pixel_{pixel}"
+            values = [self.i.payload.taps[pixel * taps + tap][lane] for tap in range(taps)]
             for level in range(config.levels):
                 following = []
-                for number in range(0, len(values), 2):
-                    register = Signal(shape, name=f"lane_{lane}_level_{level}_{number // 2}", reset_less=True)
-                    m.d.sync += register.eq(_maximum(values[number : number + 2]))
+                for pair in range(0, len(values), 2):
+                    register = Signal(shape, name=f"{name}_level_{level}_{pair // 2}", reset_less=True)
+                    m.d.sync += register.eq(_maximum(values[pair : pair + 2]))
                     following.append(register)
                 values = following
             total = values[0]
             if config.accumulates:
-                running = Signal(shape, name=f"lane_{lane}_running", reset_less=True)
+                running = Signal(shape, name=f"{name}_running", reset_less=True)
                 m.d.sync += running.eq(Mux(~first & (running > total), running, total))
                 total = running
-            m.d.comb += self.o.payload[lane].eq(total)
+            m.d.comb += self.o.payload[number].eq(total)
         done = valid & last
         m.d.comb += self.o.valid.eq(delayed(m, "done", done, 1, reset_less=False) if config.accumulates else done)
         return m

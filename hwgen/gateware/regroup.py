@@ -22,7 +22,8 @@ class RegroupConfig:
     Parameters
     ----------
     counts : tuple of int
-        Channels carried by each incoming beat of a pixel, in order; they add up to ``output.channels``.
+        Channels carried by each incoming beat of a pixel, in order; they add up to ``output.channels``. With
+        several pixels a beat (``output.pixels``) each channel comes and goes for all of them.
     lanes : int
         Lanes of an incoming beat, at least ``max(counts)``; those past a beat's count are ignored.
     output : BeatFormat
@@ -52,8 +53,21 @@ class RegroupConfig:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Channels carried by each outgoing beat of a pixel."""
-        lanes, channels = self.output.lanes, self.output.channels
-        return tuple(min(lanes, channels - start) for start in range(0, channels, lanes))
+        return tuple(len(channels) for channels in self.output.fold_channels)
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """Where each incoming beat's channels go, counting every lane of a pixel's outgoing beats from the first."""
+        lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
+        ends = list(accumulate(self.counts))
+        return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
+
+    @cached_property
+    def advances(self) -> tuple[int, ...]:
+        """Lanes from each incoming beat's first to the next one's: what it fills, empty lanes included."""
+        starts = [places[0] for places in self.places]
+        ends = [*starts[1:], len(self.sizes) * self.output.lanes]
+        return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
@@ -62,7 +76,7 @@ class RegroupConfig:
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
         if overlaps:
-            return tuple(self.output.lanes + self.lanes - count for count in self.counts)
+            return tuple(self.output.lanes + self.lanes - 1 - places[-1] + places[0] for places in self.places)
         return (self.output.lanes - 1,) * len(self.counts)
 
     @cached_property
@@ -74,8 +88,7 @@ class RegroupConfig:
         return self._waiting(self.room)
 
     def _waiting(self, room: tuple[int, ...]) -> tuple[int, ...]:
-        starts = (0, *accumulate(self.counts[:-1]))
-        return tuple((most - start) // self.output.lanes for most, start in zip(room, starts, strict=True))
+        return tuple((most - places[0]) // self.output.lanes for most, places in zip(room, self.places, strict=True))
 
     @cached_property
     def after(self) -> tuple[int, ...]:
@@ -100,22 +113,33 @@ class RegroupConfig:
     @cached_property
     def positions(self) -> tuple[int, ...]:
         """Every number of channels that can be held when a beat comes in (where it is put)."""
+        return tuple(sorted({position for beat in range(len(self.counts)) for position in self._positions(beat)}))
+
+    def _positions(self, beat: int) -> range:
+        """The same for one incoming beat of a pixel."""
         lanes = self.output.lanes
-        starts = (0, *accumulate(self.counts[:-1]))
-        held = zip(starts, self.waiting, strict=True)
-        return tuple(sorted({place for start, most in held for place in range(start + most * lanes, -1, -lanes)}))
+        return range(self.places[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
+
+    def sources(self, lane: int, position: int) -> dict[int, int]:
+        """Which channel of an incoming beat goes to ``lane`` of the register, by beat, where it is put at ``position``."""
+        return {
+            beat: places.index(places[0] + lane - position)
+            for beat, places in enumerate(self.places)
+            if position in self._positions(beat) and places[0] + lane - position in places
+        }
 
     @property
     def held(self) -> int:
         """Channels the register holds at most."""
-        return max(self.positions) + self.lanes
+        beats = enumerate(self.places)
+        return max(max(self._positions(beat), default=0) + places[-1] - places[0] + 1 for beat, places in beats)
 
     #: Cycles from the beat that completes an outgoing beat to that beat being offered.
     latency = 1
 
     @property
     def register_bits(self) -> int:
-        return self.held * self.output.bits
+        return self.held * self.output.bits * self.output.pixels
 
 
 class Regroup(wiring.Component):
@@ -130,9 +154,9 @@ class Regroup(wiring.Component):
     Members
     -------
     i : In(stream)
-        ``config.lanes`` values a beat.
+        ``config.lanes`` channels a beat.
     o : Out(stream)
-        ``config.output.lanes`` values a beat.
+        ``config.output.lanes`` channels a beat.
 
     Latency and throughput
         An outgoing beat is offered the cycle after the incoming beat that completes it; an incoming beat is
@@ -151,6 +175,7 @@ class Regroup(wiring.Component):
             lanes=config.lanes,
             bits=output.bits,
             signed=output.signed,
+            pixels=output.pixels,
         )
         super().__init__({"i": In(incoming.signature), "o": Out(output.signature)})
 
@@ -161,13 +186,14 @@ class Regroup(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        lanes_in, lanes_out = config.lanes, config.output.lanes
-        # A pixel's last beat is counted as full, in and out, so that the next pixel starts on a beat of its own.
-        counts = [*config.counts[:-1], len(config.sizes) * lanes_out - sum(config.counts[:-1])]
+        lanes_out, pixels = config.output.lanes, config.output.pixels
+        shape = config.output.bits * pixels  # a channel: its value for every pixel of the beat
+        incoming = self.i.payload.data.as_value().word_select
+        outgoing = self.o.payload.data.as_value().word_select
 
-        fill = Signal(range(max(config.positions) + max(counts) + 1))
-        held = [Signal(config.output.shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
-        beat_in = Signal(range(len(counts)))
+        fill = Signal(range(max(config.positions) + max(config.advances) + 1))
+        held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
+        beat_in = Signal(range(len(config.counts)))
         beat_out = Signal(range(len(config.sizes)))
         frame_ends = Signal()
 
@@ -175,9 +201,9 @@ class Regroup(wiring.Component):
         pixel_ends_out = Signal()
         taken = Signal()
         sent = Signal()
-        left = Signal(fill.shape())  # channels held once this cycle's outgoing beat has gone
+        left = Signal(fill.shape())  # lanes held once this cycle's outgoing beat has gone
         m.d.comb += [
-            pixel_ends_in.eq(beat_in == len(counts) - 1),
+            pixel_ends_in.eq(beat_in == len(config.counts) - 1),
             pixel_ends_out.eq(beat_out == len(config.sizes) - 1),
             self.o.valid.eq(fill >= lanes_out),
             sent.eq(self.o.valid & self.o.ready),
@@ -186,13 +212,14 @@ class Regroup(wiring.Component):
             taken.eq(self.i.valid & self.i.ready),
             self.o.payload.last.eq(frame_ends & pixel_ends_out),
         ]
+        size = dense_table(m, "size", beat_out, config.sizes)
         for lane in range(lanes_out):
-            value = held[lane] if lane < config.held else Const(0, config.output.shape)
-            if lane >= config.sizes[-1]:
-                value = Mux(pixel_ends_out, 0, value)
-            m.d.comb += self.o.payload.data[lane].eq(value)
+            value = held[lane] if lane < config.held else Const(0, shape)
+            if lane >= min(config.sizes):
+                value = Mux(lane < size, value, 0)
+            m.d.comb += outgoing(lane, shape).eq(value)
 
-        m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "count", beat_in, counts), 0))
+        m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "advance", beat_in, config.advances), 0))
         with m.If(sent):
             m.d.sync += beat_out.eq(Mux(pixel_ends_out, 0, beat_out + 1))
         with m.If(taken):
@@ -200,12 +227,20 @@ class Regroup(wiring.Component):
             with m.If(pixel_ends_in):
                 m.d.sync += frame_ends.eq(self.i.payload.last)
 
-        for lane in range(config.held):
+        for lane, register in enumerate(held):
             if lane + lanes_out < config.held:
                 with m.If(sent):
-                    m.d.sync += held[lane].eq(held[lane + lanes_out])
+                    m.d.sync += register.eq(held[lane + lanes_out])
             for position in config.positions:
-                if 0 <= lane - position < lanes_in:
-                    with m.If(taken & (left == position)):
-                        m.d.sync += held[lane].eq(self.i.payload.data[lane - position])
+                sources = config.sources(lane, position)
+                if not sources:
+                    continue
+                with m.If(taken & (left == position)):
+                    if len(set(sources.values())) == 1:
+                        m.d.sync += register.eq(incoming(next(iter(sources.values())), shape))
+                    else:
+                        with m.Switch(beat_in):
+                            for beat, source in sources.items():
+                                with m.Case(beat):
+                                    m.d.sync += register.eq(incoming(source, shape))
         return m

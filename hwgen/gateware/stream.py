@@ -15,8 +15,9 @@ class BeatFormat:
     """How one feature map travels as a stream.
 
     Pixels go in row-major order, the ``folds`` beats of a pixel innermost. A beat carries ``lanes`` channels of
-    one pixel, the lowest channel in the lowest bits; lanes past the last channel are zero. ``last``, the top bit
-    of the payload, marks the last beat of a frame.
+    ``pixels`` neighbouring pixels of a row, the lowest channel in the lowest bits, the pixels of a channel side by
+    side; lanes past the last channel of a group are zero, pixels past the end of a row may be anything. ``last``,
+    the top bit of the payload, marks the last beat of a frame.
 
     Parameters
     ----------
@@ -28,11 +29,15 @@ class BeatFormat:
         Width of one value.
     signed : bool
         Whether values are two's complement.
+    pixels : int
+        Neighbouring pixels a beat.
+    groups : int
+        Groups of channels that don't share a beat (for a grouped convolution).
 
     Raises
     ------
     ConfigError
-        If a size is not positive.
+        If a size is not positive, or the channels are not a multiple of the groups.
     """
 
     channels: int
@@ -41,26 +46,50 @@ class BeatFormat:
     lanes: int
     bits: int
     signed: bool
+    pixels: int = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("channels", "height", "width", "lanes", "bits"):
+        for name in ("channels", "height", "width", "lanes", "bits", "pixels", "groups"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.channels % self.groups:
+            raise ConfigError(f"channels must be a multiple of the {self.groups} groups, not {self.channels!r}")
+
+    @property
+    def group_folds(self) -> int:
+        """Beats a pixel and group."""
+        return -(-self.channels // self.groups // self.lanes)
 
     @property
     def folds(self) -> int:
-        """Beats a pixel."""
-        return -(-self.channels // self.lanes)
+        """Beats a pixel (or a beat's worth of pixels)."""
+        return self.groups * self.group_folds
 
     @property
-    def pixels(self) -> int:
+    def fold_channels(self) -> tuple[range, ...]:
+        """Channels that each beat of a pixel carries."""
+        size = self.channels // self.groups
+        return tuple(
+            range(group * size + first, group * size + min(first + self.lanes, size))
+            for group in range(self.groups)
+            for first in range(0, size, self.lanes)
+        )
+
+    @property
+    def frame_pixels(self) -> int:
         """Pixels a frame."""
         return self.height * self.width
 
     @property
+    def row_steps(self) -> int:
+        """Beats a row and fold: ``ceil(W / pixels)``."""
+        return -(-self.width // self.pixels)
+
+    @property
     def beats(self) -> int:
         """Beats a frame."""
-        return self.pixels * self.folds
+        return self.height * self.row_steps * self.folds
 
     @property
     def shape(self) -> Shape:
@@ -70,12 +99,12 @@ class BeatFormat:
     @property
     def data_bits(self) -> int:
         """Width of a beat without ``last``."""
-        return self.lanes * self.bits
+        return self.lanes * self.pixels * self.bits
 
     @property
     def layout(self) -> data.StructLayout:
-        """Layout of the payload: ``data`` (an array of values), then ``last``."""
-        return data.StructLayout({"data": data.ArrayLayout(self.shape, self.lanes), "last": 1})
+        """Layout of the payload: ``data`` (an array of values, pixels innermost), then ``last``."""
+        return data.StructLayout({"data": data.ArrayLayout(self.shape, self.lanes * self.pixels), "last": 1})
 
     @property
     def signature(self) -> stream.Signature:

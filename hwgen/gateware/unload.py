@@ -14,7 +14,7 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class UnloadConfig:
-    """``Tm`` results of each output fold, handed on ``r`` at a time.
+    """``Tm`` results (of ``Tp`` pixels) of each output fold, handed on ``r`` at a time.
 
     Parameters
     ----------
@@ -28,11 +28,15 @@ class UnloadConfig:
         Of one value.
     clears : bool
         Lanes past the channels of a short beat are zero (otherwise anything, for a receiver that ignores them).
+    pixels : int
+        ``Tp``: pixels that a fold is about.
+    groups : int
+        Groups of output channels; a fold belongs to one.
 
     Raises
     ------
     ConfigError
-        Unless ``1 <= r <= Tm <= M``.
+        Unless ``1 <= r <= Tm <= M / groups``.
     """
 
     channels: int
@@ -40,9 +44,11 @@ class UnloadConfig:
     lanes_out: int
     shape: Shape
     clears: bool = False
+    pixels: int = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.lanes_out <= self.lanes_in <= self.channels:
+        if not 1 <= self.lanes_out <= self.lanes_in <= self.channels // self.groups:
             raise ConfigError(
                 f"lanes_out, lanes_in and channels must not fall below 1 or each other, "
                 f"not {self.lanes_out!r}, {self.lanes_in!r} and {self.channels!r}"
@@ -51,8 +57,11 @@ class UnloadConfig:
     @property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Channel numbers by fold, by beat, by lane; only the last beat of a fold may be short."""
+        size = self.channels // self.groups
         folds = [
-            range(first, min(first + self.lanes_in, self.channels)) for first in range(0, self.channels, self.lanes_in)
+            range(group * size + first, group * size + min(first + self.lanes_in, size))
+            for group in range(self.groups)
+            for first in range(0, size, self.lanes_in)
         ]
         return tuple(
             tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
@@ -85,9 +94,9 @@ class Unload(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``Tm`` results; the next ones come no sooner than the beats of these have left.
+        ``Tm x Tp`` results, pixels innermost; the next ones come no sooner than the beats of these have left.
     o : Out(stream, always ready)
-        ``r`` results a beat, lowest channels first.
+        ``r x Tp`` results a beat, lowest channels first.
 
     Latency and throughput
         First beat after ``config.latency`` cycles, the others in the cycles that follow.
@@ -97,8 +106,14 @@ class Unload(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "i": In(stream.Signature(data.ArrayLayout(config.shape, config.lanes_in), always_ready=True)),
-                "o": Out(stream.Signature(data.ArrayLayout(config.shape, config.lanes_out), always_ready=True)),
+                "i": In(
+                    stream.Signature(data.ArrayLayout(config.shape, config.lanes_in * config.pixels), always_ready=True)
+                ),
+                "o": Out(
+                    stream.Signature(
+                        data.ArrayLayout(config.shape, config.lanes_out * config.pixels), always_ready=True
+                    )
+                ),
             }
         )
 
@@ -110,7 +125,7 @@ class Unload(wiring.Component):
         m = Module()
         config = self.config
         if config.latency == 0:
-            values = [self.i.payload[lane] for lane in range(config.lanes_out)]
+            values = [self.i.payload[value] for value in range(config.lanes_out * config.pixels)]
             m.d.comb += self.o.valid.eq(self.i.valid)
         else:
             values = self._elaborate_shift(m)
@@ -120,24 +135,27 @@ class Unload(wiring.Component):
             with m.If(self.o.valid):
                 m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
             count = dense_table(m, "count", beat, counts)
-            values = [Mux(lane < count, value, 0) for lane, value in enumerate(values)]
-        m.d.comb += [self.o.payload[lane].eq(value) for lane, value in enumerate(values)]
+            values = [Mux(number // config.pixels < count, value, 0) for number, value in enumerate(values)]
+        m.d.comb += [self.o.payload[number].eq(value) for number, value in enumerate(values)]
         return m
 
     def _elaborate_shift(self, m: Module) -> list[Signal]:
         """The register; its lowest lanes are the beat."""
         config = self.config
-        lanes = [Signal(config.shape, name=f"lane_{lane}", reset_less=True) for lane in range(config.lanes_in)]
+        values = [
+            Signal(config.shape, name=f"value_{number}", reset_less=True)
+            for number in range(config.lanes_in * config.pixels)
+        ]
         fold = Signal(range(len(config.fold_beats)))
         beats = dense_table(m, "beats", fold, config.fold_beats)
         left = Signal(range(max(config.fold_beats) + 1))
         m.d.comb += self.o.valid.eq(left != 0)
-        for lane, register in enumerate(lanes):
-            further = lane + config.lanes_out
-            following = lanes[further] if further < config.lanes_in else register
-            m.d.sync += register.eq(Mux(self.i.valid, self.i.payload[lane], following))
+        ahead = config.lanes_out * config.pixels
+        for number, register in enumerate(values):
+            following = values[number + ahead] if number + ahead < len(values) else register
+            m.d.sync += register.eq(Mux(self.i.valid, self.i.payload[number], following))
         with m.If(self.i.valid):
             m.d.sync += [left.eq(beats), fold.eq(Mux(fold == len(config.fold_beats) - 1, 0, fold + 1))]
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        return lanes[: config.lanes_out]
+        return values[:ahead]

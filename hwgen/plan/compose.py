@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hwgen.plan.plan import LayerPlan
 
 
-def beat_format(feature_map: FeatureMap, lanes: int) -> BeatFormat:
-    """How a feature map travels, ``lanes`` channels a beat."""
+def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
+    """How a feature map travels, ``lanes`` channels of ``pixels`` neighbouring pixels a beat."""
     return BeatFormat(
         channels=feature_map.channels,
         height=feature_map.height,
@@ -32,6 +32,8 @@ def beat_format(feature_map: FeatureMap, lanes: int) -> BeatFormat:
         lanes=lanes,
         bits=feature_map.type.bits,
         signed=feature_map.type.signed,
+        pixels=pixels,
+        groups=groups,
     )
 
 
@@ -64,23 +66,35 @@ def compose(network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
     ConfigError
         If the choices contradict each other.
     """
-    configs = []
-    for number, (layer, plan) in enumerate(zip(network.layers, layers, strict=True)):
-        following = layers[number + 1].tn if number + 1 < len(layers) else None
-        configs.append(layer_config(layer, plan, following))
+    inputs = [
+        input_format(layer, plan, layers[max(n - 1, 0)].tp)
+        for n, (layer, plan) in enumerate(zip(network.layers, layers, strict=True))
+    ]
+    outputs = [*inputs[1:], None]
+    configs = [
+        layer_config(layer, plan, source, sink)
+        for layer, plan, source, sink in zip(network.layers, layers, inputs, outputs, strict=True)
+    ]
     return AcceleratorConfig(name=network.name, layers=tuple(configs))
 
 
-def layer_config(layer: Layer, plan: LayerPlan, lanes_out: int | None) -> LayerConfig:
-    """One layer's hardware; ``lanes_out`` is the next layer's ``Tn``, ``None`` behind the last layer."""
-    if not 1 <= plan.tn <= layer.input.channels:
-        raise PlanError(f"{layer.name}: unroll in must be 1 to {layer.input.channels} channels, not {plan.tn!r}")
-    if not 1 <= plan.tm <= layer.output.channels:
-        raise PlanError(f"{layer.name}: unroll out must be 1 to {layer.output.channels} channels, not {plan.tm!r}")
+def input_format(layer: Layer, plan: LayerPlan, pixels: int) -> BeatFormat:
+    """The stream that a layer takes: ``Tn`` channels of as many pixels as the layer before finishes at once."""
+    groups = layer.groups if isinstance(layer, Conv) else 1
+    for name, factor, most in (
+        ("in", plan.tn, layer.input.channels // groups),
+        ("out", plan.tm, layer.output.channels // groups),
+    ):
+        if not 1 <= factor <= most:
+            raise PlanError(f"{layer.name}: unroll {name} must be 1 to {most} channels, not {factor!r}")
+    return beat_format(layer.input, plan.tn, pixels, groups)
+
+
+def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
+    """One layer's hardware between two streams; ``sink`` is ``None`` behind the last layer."""
     if isinstance(layer, MaxPool) and plan.tm != plan.tn:
         raise PlanError(f"{layer.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
     depthwise = isinstance(layer, MaxPool)
-    source = beat_format(layer.input, plan.tn)
     window = LineBufferConfig(
         input=source,
         kernel=layer.window.kernel,
@@ -88,13 +102,20 @@ def layer_config(layer: Layer, plan: LayerPlan, lanes_out: int | None) -> LayerC
         padding=layer.window.padding,
         pad_value=layer.input.type.minimum if depthwise else layer.input.zero_point,
         taps=plan.tk,
-        output_folds=source.folds if depthwise else -(-layer.output.channels // plan.tm),
+        output_folds=source.folds
+        if depthwise
+        else source.groups * -(-layer.output.channels // source.groups // plan.tm),
         depthwise=depthwise,
         rows=plan.line_rows,
+        pixels=plan.tp,
     )
     fifo_lanes = -(-plan.tm // window.steps)
     beats = UnloadConfig(
-        channels=layer.output.channels, lanes_in=plan.tm, lanes_out=fifo_lanes, shape=source.shape
+        channels=layer.output.channels,
+        lanes_in=plan.tm,
+        lanes_out=fifo_lanes,
+        shape=source.shape,
+        groups=source.groups,
     ).beats
     if isinstance(layer, Conv):
         compute, finish = _conv_parts(layer, plan, window, fifo_lanes, beats)
@@ -106,15 +127,13 @@ def layer_config(layer: Layer, plan: LayerPlan, lanes_out: int | None) -> LayerC
         finish=finish,
         fifo_lanes=fifo_lanes,
         fifo_depth=plan.fifo_depth,
-        output=beat_format(layer.output, lanes_out or fifo_lanes),
+        output=sink or beat_format(layer.output, fifo_lanes, plan.tp),
     )
 
 
 def _conv_parts(
     layer: Conv, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: tuple[tuple[int, ...], ...]
 ) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig]:
-    if layer.groups != 1:
-        raise PlanError(f"{layer.name}: grouped convolution is not buildable yet")
     compute = MultiplyConfig(
         window=window,
         outputs=layer.output.channels,
@@ -128,7 +147,12 @@ def _conv_parts(
     requantisation = layer.requantisation
     if requantisation is None:
         return compute, AddBiasConfig(
-            lanes=lanes, accumulator_bits=compute.sum_bits, bias=bias, bits=layer.output.type.bits, beats=beats
+            lanes=lanes,
+            accumulator_bits=compute.sum_bits,
+            bias=bias,
+            bits=layer.output.type.bits,
+            beats=beats,
+            pixels=window.pixels,
         )
     return compute, RequantiseConfig(
         lanes=lanes,
@@ -142,4 +166,5 @@ def _conv_parts(
         bits=layer.output.type.bits,
         signed=layer.output.type.signed,
         beats=beats,
+        pixels=window.pixels,
     )

@@ -23,8 +23,8 @@ class LayerPlan:
     ----------
     name, kind : str
         As in the network.
-    tn, tm, tk : int
-        Unroll factors: input channels, output channels and kernel taps a cycle.
+    tn, tm, tk, tp : int
+        Unroll factors: input channels, output channels, kernel taps and output pixels a cycle.
     chain : int
         DSP slices in a chain at most.
     line_rows : int
@@ -41,6 +41,7 @@ class LayerPlan:
     chain: int
     line_rows: int
     fifo_depth: int
+    tp: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,7 +106,7 @@ class Plan:
                 {
                     "name": plan.name,
                     "kind": plan.kind,
-                    "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": 1},
+                    "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
                     "macs_per_dsp": 1,
                     "chain": plan.chain,
                     "weights": layer.weights,
@@ -138,7 +139,7 @@ class Plan:
     def table(self) -> str:
         """The plan for people."""
         config = self.configure()
-        head = ("layer", "kind", "output", "Tn", "Tm", "Tk", "mult", "rows", "FIFO", "cycles", "busy")
+        head = ("layer", "kind", "output", "Tn", "Tm", "Tk", "Tp", "mult", "rows", "FIFO", "cycles", "busy")
         rows = [head]
         slowest = max(layer.cycles for layer in config.layers)
         for plan, layer, node in zip(self.layers, config.layers, self.network.layers, strict=True):
@@ -150,6 +151,7 @@ class Plan:
                     str(plan.tn),
                     str(plan.tm),
                     str(plan.tk),
+                    str(plan.tp),
                     str(layer.multipliers),
                     str(plan.line_rows),
                     f"{plan.fifo_depth}x{layer.fifo.width}",
@@ -246,9 +248,10 @@ def read(text: str, network: Network, board: Board) -> Plan:
         unroll = _field(entry, "unroll", dict, where)
         if layer.name not in depths:
             raise PlanError(f"plan lacks the FIFO from {layer.name}")
-        for key, value in (("pixels", unroll.get("pixels", 1)), ("macs_per_dsp", entry.get("macs_per_dsp", 1))):
-            if value != 1:
-                raise PlanError(f"{where}: {key} must be 1 (more is not buildable yet), not {value!r}")
+        if entry.get("macs_per_dsp", 1) != 1:
+            raise PlanError(
+                f"{where}: macs_per_dsp must be 1 (more is not buildable yet), not {entry['macs_per_dsp']!r}"
+            )
         layers.append(
             LayerPlan(
                 name=layer.name,
@@ -256,6 +259,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
                 tn=_field(unroll, "in", int, where),
                 tm=_field(unroll, "out", int, where),
                 tk=_field(unroll, "taps", int, where),
+                tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
                 chain=_field(entry, "chain", int, where),
                 line_rows=_field(entry, "line_rows", int, where),
                 fifo_depth=depths[layer.name],

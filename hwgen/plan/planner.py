@@ -10,7 +10,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.network.graph import Conv, Layer, Network
 from hwgen.plan.buffers import ample_rows, size_buffers
-from hwgen.plan.compose import compose, layer_config
+from hwgen.plan.compose import compose, input_format, layer_config
 from hwgen.plan.plan import LayerPlan, Plan, finish, with_buffers
 from hwgen.plan.unroll import LayerWork, Unroll, solve
 
@@ -95,6 +95,6 @@ def _requantiser_slices(layer: Layer) -> int:
         line_rows=layer.window.kernel[0],
         fifo_depth=1,
     )
-    requantise = layer_config(layer, single, None).finish
+    requantise = layer_config(layer, single, input_format(layer, single, 1), None).finish
     assert isinstance(requantise, RequantiseConfig)
     return replace(requantise, lanes=1).multipliers

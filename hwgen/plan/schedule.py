@@ -35,7 +35,7 @@ class Cycles:
     """What a schedule comes to.
 
     ``latency`` and ``interval`` as the project defines them; ``interval`` is ``None`` with fewer than three
-    frames. ``steady`` says that the last two distances agree.
+    frames. ``steady`` says that the last two distances agree, and that no layer lives on a lead that it is losing.
     """
 
     latency: int
@@ -54,17 +54,21 @@ class _LayerEvents:
 
     def __init__(self, config: LayerConfig, frames: int):
         window = config.window
+        source = window.input
         self.config, self.frames = config, frames
-        self.folds_in = window.input.folds
-        places = [(row, column) for row in range(window.output_height) for column in range(window.output_width)]
+        places = [(row, step) for row in range(window.output_height) for step in range(window.row_steps)]
         needed = np.array([window.needed(*place) for place in places], dtype=np.int64)
         released = np.array([window.released(*place) for place in places], dtype=np.int64)
         frame = np.arange(frames, dtype=np.int64)[:, None]
-        pixels = window.input.pixels
+        row, column = np.divmod(needed - 1, source.width)
+        beats = (row * source.row_steps + column // source.pixels + 1) * source.folds
         #: For each window, the last input beat it needs.
-        self.needed_beat = ((frame * pixels + needed) * self.folds_in - 1).ravel()
+        self.needed_beat = (frame * source.beats + beats - 1).ravel()
+        #: For each step of input pixels, the number of its last pixel.
+        ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
+        self.step_pixel = (np.arange(frames * source.height)[:, None] * source.width + ends).ravel()
         #: For each input pixel, the window whose end releases it.
-        first = np.searchsorted(released, np.arange(pixels), side="right")
+        first = np.searchsorted(released, np.arange(source.frame_pixels), side="right")
         self.releasing_window = (frame * len(places) + first).ravel()
         #: FIFO beats claimed up to and including each output fold.
         self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * len(places)))
@@ -93,10 +97,11 @@ class _LayerEvents:
         """When each input beat may at the earliest be taken: once what it overwrites is released."""
         window = self.config.window
         ends = starts.reshape(-1, window.output_folds)[:, -1] + window.steps - 1 + window.release_delay
-        ring = rows * window.input.width
-        times = np.full(len(self.releasing_window), NEVER, dtype=np.int64)
-        times[ring:] = ends[self.releasing_window[: max(len(times) - ring, 0)]]
-        return np.repeat(times, self.folds_in)
+        overwritten = self.step_pixel - rows * window.input.width
+        times = np.full(len(overwritten), NEVER, dtype=np.int64)
+        bound = overwritten >= 0
+        times[bound] = ends[self.releasing_window[overwritten[bound]]]
+        return np.repeat(times, window.input.folds)
 
 
 def _through_regroup(config: RegroupConfig, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
@@ -215,8 +220,13 @@ class Schedule:
         return Cycles(
             latency=int(ends[0] - self.taken[0][0]),
             interval=int(distances[-1]) if self.frames >= 3 else None,
-            steady=self.frames < 3 or bool(distances[-1] == distances[-2]),
+            steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.drains(distances[-1])),
         )
+
+    def drains(self, interval: int) -> bool:
+        """Whether a layer took longer than ``interval`` for the last frame: the output will be late in time."""
+        frames = (times.reshape(self.frames, -1)[:, -1] for times in self.taken)
+        return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
 
     def _start(self, number: int) -> bool:
         starts = self._layers[number].starts(self.taken[number], self.left[number], self.depths[number])

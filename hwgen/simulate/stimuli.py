@@ -62,10 +62,8 @@ def pack(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
     step = max(1, _BLOCK // (beat.beats * words * 32))
     for first in range(0, len(frames), step):
         block = frames[first : first + step]
-        lanes = np.zeros((len(block), beat.height, beat.width, beat.folds * beat.lanes), np.uint64)
         # Negative values become two's complement of 64 bits; their low bits are what travels.
-        lanes[..., : beat.channels] = block.transpose(0, 2, 3, 1).astype(np.int64, copy=False).view(np.uint64)
-        lanes = lanes.reshape(-1, beat.lanes)
+        lanes = arrange(block.astype(np.int64, copy=False).view(np.uint64), beat)
         bits = np.zeros((len(lanes), words * 32), np.uint8)
         for bit in range(beat.bits):
             bits[:, bit : beat.data_bits : beat.bits] = (lanes >> np.uint64(bit)) & np.uint64(1)
@@ -73,6 +71,27 @@ def pack(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
         bits[:, -1, beat.data_bits] = 1
         result[first : first + step] = np.packbits(bits, axis=-1, bitorder="little").view("<u4")
     return result.reshape(-1, words)
+
+
+def arrange(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
+    """Values by beat: from ``(n, C, H, W)`` to ``(n * beat.beats, lanes * pixels)``; zero where there is none."""
+    count, width = len(frames), beat.row_steps * beat.pixels
+    lanes = np.zeros((count, beat.folds * beat.lanes, beat.height, width), frames.dtype)
+    lanes[:, _lane_of_channel(beat), :, : beat.width] = frames
+    lanes = lanes.reshape(count, beat.folds, beat.lanes, beat.height, beat.row_steps, beat.pixels)
+    return lanes.transpose(0, 3, 4, 1, 2, 5).reshape(-1, beat.lanes * beat.pixels)
+
+
+def rearrange(values: np.ndarray, beat: BeatFormat) -> np.ndarray:
+    """Frames from values by beat: the reverse of ``arrange``."""
+    lanes = values.reshape(-1, beat.height, beat.row_steps, beat.folds, beat.lanes, beat.pixels)
+    lanes = lanes.transpose(0, 3, 4, 1, 2, 5).reshape(len(lanes), beat.folds * beat.lanes, beat.height, -1)
+    return lanes[:, _lane_of_channel(beat), :, : beat.width]
+
+
+def _lane_of_channel(beat: BeatFormat) -> np.ndarray:
+    """Where each channel of a pixel lies, counting the lanes of all its beats."""
+    return np.concatenate([fold * beat.lanes + np.arange(len(c)) for fold, c in enumerate(beat.fold_channels)])
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -96,13 +115,12 @@ def unpack(payloads: np.ndarray, beat: BeatFormat) -> tuple[np.ndarray, np.ndarr
     for first in range(0, count, step):
         block = payloads[first * beat.beats : (first + step) * beat.beats]
         bits = np.unpackbits(np.ascontiguousarray(block, "<u4").view(np.uint8), axis=1, bitorder="little")
-        lanes = np.zeros((len(block), beat.lanes), np.int64)
+        lanes = np.zeros((len(block), beat.lanes * beat.pixels), np.int64)
         for bit in range(beat.bits):
             lanes |= bits[:, bit : beat.data_bits : beat.bits].astype(np.int64) << bit
         if beat.signed and beat.bits < 64:
             lanes -= (lanes >> (beat.bits - 1)) << beat.bits
-        lanes = lanes.reshape(-1, beat.height, beat.width, beat.folds * beat.lanes)
-        frames[first : first + step] = lanes[..., : beat.channels].transpose(0, 3, 1, 2).astype(kind)
+        frames[first : first + step] = rearrange(lanes, beat).astype(kind)
     word, bit = divmod(beat.data_bits, 32)
     return frames, (payloads[:, word] >> np.uint32(bit) & np.uint32(1)).astype(bool)
 
