@@ -121,7 +121,7 @@ class RegroupConfig:
         return range(self.places[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Which channel of an incoming beat goes to ``lane`` of the register, by beat, where it is put at ``position``."""
+        """Which of an incoming beat's channels goes to ``lane`` of the register, by beat, if put at ``position``."""
         return {
             beat: places.index(places[0] + lane - position)
             for beat, places in enumerate(self.places)

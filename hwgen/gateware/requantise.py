@@ -24,18 +24,13 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed
+from hwgen.gateware.lookup import bits_for_range, delayed, rom_attributes
 
 #: Bits of a significand: those of a float32.
 SIGNIFICAND_BITS = 24
 #: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
 WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
 PIECE = NARROW_PORT - 1
-#: Deepest table that is held in LUTs; deeper ones go to block RAM.
-LUT_DEPTH = 64
-#: Yosys refuses a ROM that is "distributed" (it knows RAM of that kind only), Vivado doesn't know "logic".
-ROM_IN_LUTS = {"rom_style": "distributed", "ram_style": "logic"}
-ROM_IN_BLOCKS = {"rom_style": "block", "ram_style": "block"}
 
 
 def round_half_even(value: int, shift: int) -> int:
@@ -60,9 +55,10 @@ class _ChannelsConfig:
     accumulator_bits: int
     bias: tuple[int, ...]
     beats: tuple[tuple[int, ...], ...]
+    pixels: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "accumulator_bits"):
+        for name in ("lanes", "accumulator_bits", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
         if not self.beats:
@@ -119,13 +115,15 @@ class AddBiasConfig(_ChannelsConfig):
     Parameters
     ----------
     lanes : int
-        Accumulators a beat.
+        Channels a beat.
     accumulator_bits : int
         Width of an accumulator, signed.
     bias : tuple of int
         By channel, the input's zero point folded in.
     beats : tuple of tuple of int
         The channels each beat of a pixel carries, lowest lane first.
+    pixels : int
+        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
     bits : int
         Width of the output, signed. The sum wraps, as ONNX's int32 does.
 
@@ -181,7 +179,7 @@ class RequantiseConfig(_ChannelsConfig):
     Parameters
     ----------
     lanes : int
-        Accumulators a beat.
+        Channels a beat.
     accumulator_bits : int
         Width of an accumulator, signed.
     bias : tuple of int
@@ -196,6 +194,8 @@ class RequantiseConfig(_ChannelsConfig):
         Shape of an output.
     beats : tuple of tuple of int
         The channels each beat of a pixel carries, lowest lane first.
+    pixels : int
+        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
 
     Raises
     ------
@@ -431,7 +431,7 @@ class RequantiseConfig(_ChannelsConfig):
             bits = recipe.operand_bits if recipe.split_factor else recipe.operand_bits - piece * PIECE if top else PIECE
             table = self.tables[f"factor_{piece}" if recipe.split_factor else "factor"]
             total += sum(_takes_slice(bits, column) for column in table)
-        return total
+        return total * self.pixels
 
 
 def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
@@ -478,15 +478,16 @@ class _Beats:
         varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
         values: list[Value] = [Const(column[0], _shape(column)) for column in table]
         if not varying:
-            return values
+            return self._by_pixel(values)
         for stage in range(len(self._numbers), cycle):
             self._numbers.append(delayed(m, f"beat_{stage}", self._numbers[-1], 1))
         words = [
             _pack([(table[lane][beat], _shape(table[lane]).width) for lane in varying]) for beat in range(len(table[0]))
         ]
         width = sum(_shape(table[lane]).width for lane in varying)
-        attrs = ROM_IN_LUTS if len(words) <= LUT_DEPTH else ROM_IN_BLOCKS
-        m.submodules[name] = rom = memory.Memory(shape=width, depth=len(words), init=words, attrs=attrs)
+        m.submodules[name] = rom = memory.Memory(
+            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words))
+        )
         port = rom.read_port()
         m.d.comb += port.addr.eq(self._numbers[cycle - 1])
         start = 0
@@ -495,12 +496,16 @@ class _Beats:
             value = port.data[start : start + shape.width]
             values[lane] = value.as_signed() if shape.signed else value
             start += shape.width
-        return values
+        return self._by_pixel(values)
+
+    def _by_pixel(self, values: list[Value]) -> list[Value]:
+        """The pixels of a channel lie side by side."""
+        return [value for value in values for _ in range(self._config.pixels)]
 
 
 def _signature(config: AddBiasConfig | RequantiseConfig) -> dict:
-    accumulators = data.ArrayLayout(config.accumulator, config.lanes)
-    outputs = data.ArrayLayout(config.output, config.lanes)
+    accumulators = data.ArrayLayout(config.accumulator, config.lanes * config.pixels)
+    outputs = data.ArrayLayout(config.output, config.lanes * config.pixels)
     return {
         "i": In(stream.Signature(accumulators, always_ready=True)),
         "o": Out(stream.Signature(outputs, always_ready=True)),
@@ -517,7 +522,7 @@ class AddBias(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``lanes`` accumulators.
+        ``lanes`` accumulators (of ``pixels`` pixels, innermost).
     o : Out(stream, always ready)
         Their sums; lanes without a channel are 0.
 
@@ -540,7 +545,7 @@ class AddBias(wiring.Component):
         beats = _Beats(m, config, self.i.valid)
         biases, present = beats.read("bias", 1), beats.read("present", 1)
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
-        for lane in range(config.lanes):
+        for lane in range(config.lanes * config.pixels):
             accumulator = delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1)
             total = Signal(config.output, name=f"sum_{lane}", reset_less=True)
             m.d.sync += total.eq(Mux(present[lane], accumulator + biases[lane], 0))
@@ -558,7 +563,7 @@ class Requantise(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``lanes`` accumulators.
+        ``lanes`` accumulators (of ``pixels`` pixels, innermost).
     o : Out(stream, always ready)
         Their outputs; lanes without a channel are 0.
 
@@ -586,7 +591,8 @@ class Requantise(wiring.Component):
         config, recipe = self.config, self.config.recipe
         beats = _Beats(m, config, self.i.valid)
         biases = beats.read("bias", 1)
-        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1) for lane in range(config.lanes)]
+        lanes = range(config.lanes * config.pixels)
+        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1) for lane in lanes]
 
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
@@ -654,7 +660,7 @@ class Requantise(wiring.Component):
             return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], operands[0], strict=True)]
 
         products = []
-        for lane in range(config.lanes):
+        for lane in range(config.lanes * config.pixels):
             total: Value = Const(config.offset if config.offset_place == "slice" else 0)
             done = []
             for piece in pieces:
