@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, Trace, pack, run, unpack
+from testbench import ALWAYS, Pattern, Trace, channel_lanes, pack, run, unpack
 
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat
@@ -100,7 +100,8 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
             after = replace(before, height=rows, width=columns)
             layers.append(MaxPool(name=name, input=before, output=after, window=window))
         else:
-            channels = draw(st.integers(1, 6))
+            groups = draw(st.sampled_from([g for g in range(1, before.channels + 1) if before.channels % g == 0]))
+            channels = groups * draw(st.integers(1, max(1, 6 // groups)))
             raw = number == len(kinds) - 1 and (draw(st.booleans()) if last_raw is None else last_raw)
             after = (
                 FeatureMap(channels=channels, height=rows, width=columns, type=INT32)
@@ -113,9 +114,10 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
                 input=before,
                 output=after,
                 window=window,
-                weights=integers(rng, -limit, limit - 1, (channels, before.channels, *window.kernel)),
+                weights=integers(rng, -limit, limit - 1, (channels, before.channels // groups, *window.kernel)),
                 bias=rng.integers(-(1 << 12), 1 << 12, channels),
                 requantisation=None,
+                groups=groups,
             )
             layers.append(layer if raw else replace(layer, requantisation=_requantisation(rng, layer)))
         before = after
@@ -125,22 +127,26 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
 
 @st.composite
 def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan, ...]:
-    """Any unroll factors, with ample buffers; ``widest``: one beat in, one step, one beat out for each pixel."""
+    """Any unroll factors, with ample buffers; ``widest``: one beat in, one step, one beat out for each pixel (of each
+    group)."""
     plans = []
     for layer in network.layers:
         taps = layer.window.taps
-        tn = layer.input.channels if widest else draw(st.integers(1, layer.input.channels))
-        tm = layer.output.channels if widest else draw(st.integers(1, layer.output.channels))
-        divisors = [taps] if widest else [d for d in range(1, taps + 1) if taps % d == 0]
+        groups = layer.groups if isinstance(layer, Conv) else 1
+        most_tn, most_tm = layer.input.channels // groups, layer.output.channels // groups
+        tn = most_tn if widest else draw(st.integers(1, most_tn))
+        tm = most_tm if widest else draw(st.integers(1, most_tm))
+        most_tp = min(4, layer.output.width)
         plans.append(
             LayerPlan(
                 name=layer.name,
                 kind=layer.kind,
                 tn=tn,
                 tm=tn if layer.kind == "maxpool" else tm,
-                tk=draw(st.sampled_from(divisors)),
+                tk=taps if widest else draw(st.integers(1, taps)),
+                tp=1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))])),
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
-                line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
+                line_rows=ample_rows(layer.window, layer.input.width, groups * -(-most_tn // tn)),
                 fifo_depth=DEEP,
             )
         )
@@ -176,8 +182,8 @@ class Case:
             compute = layer.compute
             chain = f" chain {compute.chain}" if hasattr(compute, "chain") else ""
             lines.append(
-                f"  {node.name} {node.window} -> {node.output} Tn {layer.window.input.lanes} Tm {compute.lanes} "
-                f"Tk {layer.window.taps}{chain} rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
+                f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} Tn {layer.window.input.lanes} Tm {compute.lanes} "
+                f"Tk {layer.window.taps} Tp {layer.pixels}{chain} rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
             )
         return "\n".join(lines)
 
@@ -189,27 +195,50 @@ def cases(draw, *, mode: str | None = None, widest: bool = False, **limits) -> C
     return Case(network, draw(buffered(network, plans, mode)))
 
 
+def row_slots(beat: BeatFormat) -> int:
+    """Pixels that the beats of a row have room for."""
+    return -(-beat.width // beat.pixels) * beat.pixels
+
+
 def to_beats(beat: BeatFormat, frames: np.ndarray) -> list[int]:
-    """Frames ``(n, C, H, W)`` as payload bits: pixels in raster order, folds innermost, ``last`` on top."""
-    count = len(frames)
-    padded = np.zeros((count, beat.folds * beat.lanes, beat.height, beat.width), np.int64)
-    padded[:, : beat.channels] = frames
-    values = padded.transpose(0, 2, 3, 1).reshape(-1, beat.lanes).tolist()
+    """Frames ``(n, C, H, W)`` as payload bits: pixels in raster order, folds innermost, ``last`` on top.
+
+    Pixels past the end of a row, which don't count, are noise.
+    """
+    count, lanes, slots = len(frames), beat.folds * beat.lanes, row_slots(beat)
+    values = np.random.default_rng(0).integers(0, 1 << beat.bits, (count, lanes, beat.height, slots))
+    values[:, :, :, : beat.width] = 0
+    values[:, channel_lanes(beat), :, : beat.width] = frames
+    values = values.reshape(count, beat.folds, beat.lanes, beat.height, slots // beat.pixels, beat.pixels)
+    values = values.transpose(0, 3, 4, 1, 2, 5).reshape(-1, beat.lanes * beat.pixels).tolist()
     return [
         pack(lanes, beat.bits) | ((number + 1) % beat.beats == 0) << beat.data_bits
         for number, lanes in enumerate(values)
     ]
 
 
+def counting(beat: BeatFormat, words: list[int]) -> list[int]:
+    """The same beats, zero in pixels past the end of a row."""
+    steps = row_slots(beat) // beat.pixels
+    rest = beat.width - (steps - 1) * beat.pixels
+    short = pack(([-1] * rest + [0] * (beat.pixels - rest)) * beat.lanes, beat.bits) | 1 << beat.data_bits
+    return [word & short if number // beat.folds % steps == steps - 1 else word for number, word in enumerate(words)]
+
+
 def from_beats(beat: BeatFormat, words: list[int]) -> np.ndarray:
     """The inverse: every beat that is in ``words``, ``last`` and lanes past the channels checked."""
-    values = [unpack(word, beat.bits, beat.signed, beat.lanes) for word in words]
+    values = [unpack(word, beat.bits, beat.signed, beat.lanes * beat.pixels) for word in words]
     lasts = [number for number, word in enumerate(words) if word >> beat.data_bits]
     assert lasts == list(range(beat.beats - 1, len(words), beat.beats)), "last is not on the last beat of each frame"
-    frames = np.array(values, np.int64).reshape(-1, beat.height, beat.width, beat.folds * beat.lanes)
-    frames = frames.transpose(0, 3, 1, 2)
-    assert not frames[:, beat.channels :].any(), "a lane past the last channel is not zero"
-    return frames[:, : beat.channels]
+    slots = row_slots(beat)
+    frames = np.array(values, np.int64).reshape(
+        -1, beat.height, slots // beat.pixels, beat.folds, beat.lanes, beat.pixels
+    )
+    frames = frames.transpose(0, 3, 4, 1, 2, 5).reshape(-1, beat.folds * beat.lanes, beat.height, slots)
+    frames = frames[..., : beat.width]
+    lanes = channel_lanes(beat)
+    assert not np.delete(frames, lanes, axis=1).any(), "a lane past the last channel is not zero"
+    return frames[:, lanes]
 
 
 def simulate(

@@ -41,7 +41,9 @@ class SimpleConfig:
     def table(self) -> np.ndarray:
         """``(beats, lanes)``; zero in lanes past the last channel."""
         beat = self.input
-        values = np.random.default_rng(self.seed).integers(0, 1 << beat.bits, (beat.pixels, beat.folds * beat.lanes))
+        values = np.random.default_rng(self.seed).integers(
+            0, 1 << beat.bits, (beat.frame_pixels, beat.folds * beat.lanes)
+        )
         values[:, beat.channels :] = 0
         return values.reshape(beat.beats, beat.lanes)
 

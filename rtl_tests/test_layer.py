@@ -35,7 +35,10 @@ def test_latency_and_cycles(case, seed):
     frames = frames_for(case.network, 4, seed)
     trace = simulate(layer, frames)
     check_data(case.config, trace.words, golden.run(case.network, frames))
-    first_start = trace.taken[layer.window.needed(0, 0) * layer.window.input.folds - 1] + layer.window.write_delay
+    source = layer.window.input
+    row, column = divmod(layer.window.needed(0, 0) - 1, source.width)
+    step = row * source.row_steps + column // source.pixels
+    first_start = trace.taken[(step + 1) * source.folds - 1] + layer.window.write_delay
     stored = first_start + layer.pipeline_latency + layer.fifo.latency
     if layer.regroup.needed:
         stored += beat_offsets(layer)[layer.regroup.after[0]] + layer.regroup.latency
@@ -131,6 +134,12 @@ def test_cycles_of_a_strided_layer_are_its_beats():
 def test_depth_errors(changes, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         plain(**changes)
+
+
+def test_pixels_error():
+    layer = plain(tp=2).config.layers[0]
+    with pytest.raises(ConfigError, match=r"^conv: output.pixels must be 2, not 1$"):
+        replace(layer, output=replace(layer.output, pixels=1))
 
 
 def test_lanes_error():

@@ -10,7 +10,7 @@ from accelerators import integers, to_beats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, patterns, run
-from walks import line_buffers, step_words, steps_of, whole_windows
+from walks import line_buffers, step_mask, step_words, steps_of, together, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
@@ -20,7 +20,9 @@ from hwgen.gateware.stream import BeatFormat
 def make(**changes) -> LineBufferConfig:
     """A 3 x 3 window over 3 x 5 x 7, two channels a beat, with changes; ``input`` may be part of them."""
     source = {"channels": 3, "height": 5, "width": 7, "lanes": 2, "bits": 8, "signed": True}
-    source |= {name: changes.pop(name) for name in list(changes) if name in source}
+    source |= {name: changes.pop(name) for name in list(changes) if name in (*source, "groups")}
+    if "input_pixels" in changes:
+        source["pixels"] = changes.pop("input_pixels")
     fields = {
         "input": BeatFormat(**source),
         "kernel": (3, 3),
@@ -43,8 +45,14 @@ def frames_for(config: LineBufferConfig, count: int, seed: int) -> np.ndarray:
 
 
 def expected_steps(config: LineBufferConfig, frames: np.ndarray) -> list[int]:
-    windows = whole_windows(config, frames)
-    return step_words(config, steps_of(config, windows.reshape(-1, *windows.shape[3:])))
+    windows, there = together(config, whole_windows(config, frames))
+    return masked(config, frames, step_words(config, steps_of(config, windows)))
+
+
+def masked(config: LineBufferConfig, frames: np.ndarray, words: list[int]) -> list[int]:
+    """Zero where a step is about pixels past the end of a row."""
+    _, there = together(config, whole_windows(config, frames))
+    return [word & mask for word, mask in zip(words, step_mask(config, there), strict=False)]
 
 
 def simulate(config: LineBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
@@ -78,12 +86,14 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     folds = [watched["fold"][cycle] for cycle in starts]
     assert folds == list(range(config.output_folds)) * (config.windows * frames)
 
-    places = [(row, column) for row in range(config.output_height) for column in range(config.output_width)]
-    needed = [
-        (frame * source.pixels + config.needed(*place)) * source.folds - 1
-        for frame in range(frames)
-        for place in places
-    ]
+    row_beats = -(-source.width // source.pixels)
+    places = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    needed = []
+    for frame in range(frames):
+        for place in places:
+            row, column = divmod(config.needed(*place) - 1, source.width)
+            beat = (frame * source.height + row) * row_beats + column // source.pixels
+            needed.append((beat + 1) * source.folds - 1)
     free = 0
     for number, start in enumerate(starts):
         window, fold = divmod(number, config.output_folds)
@@ -96,10 +106,11 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     ends = [starts[window * config.output_folds + config.output_folds - 1] for window in range(len(needed))]
     free = 0
     for number, cycle in enumerate(trace.taken):
-        pixel = number // source.folds - ring  # the one that is overwritten
+        row, step = divmod(number // source.folds, row_beats)
+        pixel = row * source.width + min((step + 1) * source.pixels, source.width) - 1 - ring  # last one overwritten
         earliest = free
         if pixel >= 0:
-            frame, pixel = divmod(pixel, source.pixels)
+            frame, pixel = divmod(pixel, source.frame_pixels)
             window = frame * len(places) + int(np.searchsorted(released, pixel, side="right"))
             earliest = max(free, ends[window] + config.steps - 1 + config.release_delay)
         assert cycle == next_high(watched["offered"], earliest), f"beat {number}"
@@ -114,20 +125,21 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)
     trace = simulate(config, frames, offer, room)
-    assert trace.words == expected_steps(config, frames)
+    assert len(trace.words) == 3 * config.windows * config.window_cycles
+    assert masked(config, frames, trace.words) == expected_steps(config, frames)
     assert len(trace.taken) == 3 * config.input.beats
     check_times(config, trace, 3)
 
 
-@pytest.mark.parametrize("taps", [1, 3, 9])
+@pytest.mark.parametrize(("taps", "pixels"), [(1, 1), (3, 1), (9, 1), (4, 1), (3, 2)])
 @pytest.mark.parametrize("rows", [3, 4, 7])
 @pytest.mark.parametrize("shape", [{"channels": 3, "height": 5, "width": 7}, {"channels": 5, "height": 3, "width": 6}])
-def test_rate(shape, taps, rows):
+def test_rate(shape, taps, pixels, rows):
     """Nobody stalls: a step a cycle from the second frame on, across padding, row ends and frame ends."""
-    config = make(taps=taps, rows=rows, **shape)
+    config = make(taps=taps, pixels=pixels, input_pixels=pixels, rows=rows, **shape)
     frames = frames_for(config, 3, 1)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
-    assert trace.words == expected_steps(config, frames)
+    assert masked(config, frames, trace.words) == expected_steps(config, frames)
     check_times(config, trace, 3)
     steps = config.windows * config.window_cycles
     if rows > config.kernel[0]:
@@ -151,8 +163,9 @@ def test_reset(config, seed, offer, room, reset_at):
     )
     assert trace.reset is not None
     sent = trace.reset[2]
-    assert trace.words[:sent] == before[:sent]
-    assert trace.words[sent:] == after
+    assert masked(config, frames[:2], trace.words[:sent]) == before[:sent]
+    assert len(trace.words[sent:]) == len(after)
+    assert masked(config, frames[2:], trace.words[sent:]) == after
 
 
 @settings(max_examples=300)
@@ -160,43 +173,55 @@ def test_reset(config, seed, offer, room, reset_at):
 def test_needed_and_released(config):
     """Against the pixels that each window touches: never too early, and never later than there is reason to."""
     source = config.input
-    touched = []
-    for row in range(config.output_height):
-        for column in range(config.output_width):
-            top, left = row * config.stride[0] - config.padding[0], column * config.stride[1] - config.padding[1]
-            touched.append(
-                [
-                    y * source.width + x
-                    for y in range(max(top, 0), min(top + config.kernel[0], source.height))
-                    for x in range(max(left, 0), min(left + config.kernel[1], source.width))
-                ]
-            )
-    places = [(row, column) for row in range(config.output_height) for column in range(config.output_width)]
+    touched, all_touch = [], True
+    places = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    for row, step in places:
+        top = row * config.stride[0] - config.padding[0]
+        columns = range(step * config.pixels, min((step + 1) * config.pixels, config.output_width))
+        lefts = [column * config.stride[1] - config.padding[1] for column in columns]
+        single = [
+            [
+                y * source.width + x
+                for y in range(max(top, 0), min(top + config.kernel[0], source.height))
+                for x in range(max(left, 0), min(left + config.kernel[1], source.width))
+            ]
+            for left in lefts
+        ]
+        all_touch = all_touch and all(single)
+        touched.append([pixel for window in single for pixel in window])
     released_before = 0
     for number, place in enumerate(places):
         if touched[number]:
             assert config.needed(*place) == max(touched[number]) + 1
         later = [pixel for pixels in touched[number + 1 :] for pixel in pixels]
         released = config.released(*place)
-        assert released_before <= released <= min(later, default=source.pixels)
+        assert released_before <= released <= min(later, default=source.frame_pixels)
         released_before = released
         below = (place[0] + 1) * config.stride[0] > config.padding[0] or place[0] < config.output_height - 1
-        if all(touched) and below:
-            assert released == min(later, default=source.pixels)
-    assert released_before == source.pixels
+        if all_touch and below:
+            assert released == min(later, default=source.frame_pixels)
+    assert released_before == source.frame_pixels
 
 
 @settings(max_examples=300)
 @given(config=line_buffers(most_side=12))
 def test_cost(config):
-    assert config.patch[0] * config.patch[1] == config.taps
-    assert config.tap_folds * config.taps == config.kernel[0] * config.kernel[1]
+    taps = [(row, column) for row in range(config.kernel[0]) for column in range(config.kernel[1])]
+    assert sorted(tap for fold in config.step_taps for tap in fold) == taps  # each once
+    assert [len(fold) for fold in config.step_taps[:-1]] == [config.taps] * (config.tap_folds - 1)
+    assert 1 <= len(config.step_taps[-1]) <= config.taps
+    assert config.tap_folds == -(-len(taps) // config.taps)
+    if config.chooses:
+        assert config.patch == config.kernel
+    else:
+        assert config.patch[0] * config.patch[1] == config.taps
+    assert config.windows == config.output_height * -(-config.output_width // config.pixels)
     assert config.window_cycles == config.steps * config.output_folds
-    assert config.steps == config.tap_folds * (1 if config.depthwise else config.input.folds)
+    assert config.steps == config.tap_folds * (1 if config.depthwise else config.input.folds // config.input.groups)
     # Every pixel of the ring has its own word; banks are read side by side.
     words = config.row_banks * config.column_banks * config.bank_depth
     assert words >= config.rows * config.input.width * config.input.folds
-    assert config.memory_bits == words * config.input.data_bits
+    assert config.memory_bits == words * config.input.lanes * config.input.bits
 
 
 @pytest.mark.parametrize(
@@ -205,15 +230,31 @@ def test_cost(config):
         ({"kernel": (0, 3)}, "kernel and stride must be positive, not (0, 3) and (1, 1)"),
         ({"stride": (1, 0)}, "kernel and stride must be positive, not (3, 3) and (1, 0)"),
         ({"padding": (1, -1, 1, 1)}, "padding must not be negative, not (1, -1, 1, 1)"),
-        ({"taps": 2}, "taps must be a divisor of the kernel's 9, not 2"),
-        ({"taps": 0}, "taps must be a divisor of the kernel's 9, not 0"),
+        ({"taps": 10}, "taps must be between 1 and the kernel's 9, not 10"),
+        ({"taps": 0}, "taps must be between 1 and the kernel's 9, not 0"),
+        ({"pixels": 8}, "pixels must be between 1 and the 7 of a row, not 8"),
+        ({"pixels": 0}, "pixels must be between 1 and the 7 of a row, not 0"),
         ({"rows": 2}, "rows must be at least the kernel's 3, not 2"),
         (
             {"height": 2, "padding": (0, 0, 0, 0)},
             "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",
         ),
-        ({"output_folds": 0}, "output_folds must be positive, and 2 for depthwise, not 0"),
-        ({"depthwise": True, "output_folds": 3}, "output_folds must be positive, and 2 for depthwise, not 3"),
+        (
+            {"output_folds": 0},
+            "output_folds must be a positive multiple of 1 groups, and 2 for depthwise, not 0",
+        ),
+        (
+            {"groups": 3, "lanes": 1},
+            "output_folds must be a positive multiple of 3 groups, and 3 for depthwise, not 2",
+        ),
+        (
+            {"depthwise": True, "output_folds": 3},
+            "output_folds must be a positive multiple of 2 groups, and 2 for depthwise, not 3",
+        ),
+        (
+            {"depthwise": True, "output_folds": 4},
+            "output_folds must be a positive multiple of 2 groups, and 2 for depthwise, not 4",
+        ),
         ({"pad_value": 128}, "pad_value must be a value of the input's type, not 128"),
         ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
         ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),

@@ -10,7 +10,7 @@ import pytest
 from accelerators import integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import Pattern, run, unpack
+from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
 
 from hwgen.errors import ConfigError
@@ -28,15 +28,17 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 
 @st.composite
 def multiplies(draw, **limits) -> tuple[MultiplyConfig, np.ndarray]:
-    """A configuration, and its weights ``(M, C, Kh, Kw)``."""
+    """A configuration, and its weights ``(M, C // groups, Kh, Kw)``."""
     window = draw(line_buffers(depthwise=False, **limits))
-    lanes = draw(st.integers(1, 4))
-    outputs = draw(st.integers((window.output_folds - 1) * lanes + 1, window.output_folds * lanes))
-    lanes = min(lanes, outputs)
+    groups = window.input.groups
+    folds = window.output_folds // groups
+    lanes = draw(st.integers(1, 4 if window.pixels == 1 else 2))
+    size = draw(st.integers((folds - 1) * lanes + 1, folds * lanes))
+    lanes, outputs = min(lanes, size), groups * size
     bits = draw(st.integers(2, 9))
     half = 1 << (bits - 1)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    weights = integers(rng, -half, half - 1, (outputs, window.input.channels, *window.kernel))
+    weights = integers(rng, -half, half - 1, (outputs, window.input.channels // groups, *window.kernel))
     low, high = value_range(window)
     config = MultiplyConfig(
         window=window,
@@ -57,9 +59,9 @@ def value_range(window: LineBufferConfig) -> tuple[int, int]:
 
 
 def windows_for(window: LineBufferConfig, count: int, seed: int) -> np.ndarray:
-    """``(count, folds * Tn, Kh, Kw)``; lanes past the channels hold anything too."""
+    """``(count, Tp, folds * Tn, Kh, Kw)``; lanes past the channels hold anything too."""
     rng = np.random.default_rng(seed)
-    shape = (window.input.folds * window.input.lanes, *window.kernel)
+    shape = (window.pixels, window.input.folds * window.input.lanes, *window.kernel)
     return np.array([integers(rng, *value_range(window), shape) for _ in range(count)])
 
 
@@ -69,17 +71,25 @@ def offers(steps: int, gaps: list[int]) -> Pattern:
 
 
 def expected_sums(config: MultiplyConfig, weights: np.ndarray, windows: np.ndarray) -> np.ndarray:
-    """``(windows, M)``."""
-    return np.einsum("nchw,mchw->nm", windows[:, : config.window.input.channels], weights)
+    """``(windows, M, Tp)``."""
+    source = config.window.input
+    values = windows[:, :, channel_lanes(source)]
+    values = values.reshape(*values.shape[:2], source.groups, -1, *values.shape[3:])
+    filters = weights.reshape(source.groups, -1, *weights.shape[1:])
+    return np.einsum("npgchw,gmchw->ngmp", values, filters).reshape(len(windows), config.outputs, -1)
 
 
 def check_sums(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
-    """Every fold's ``Tm`` sums in order; lanes past the last channel don't matter."""
+    """Every fold's ``Tm x Tp`` sums in order; lanes past the last channel don't matter."""
     assert len(words) == len(expected) * config.folds
-    for number, word in enumerate(words):
-        window, fold = divmod(number, config.folds)
-        wanted = expected[window, fold * config.lanes : (fold + 1) * config.lanes].tolist()
-        assert unpack(word, config.sum_bits, True, config.lanes)[: len(wanted)] == wanted, f"window {window} {fold=}"
+    check_folds(config, words, expected)
+
+
+def check_folds(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
+    """The same of as many folds as there are."""
+    for number, (word, wanted) in enumerate(zip(words, expected_words(config, expected), strict=False)):
+        lanes = unpack(word, config.sum_bits, True, config.lanes * config.window.pixels)
+        assert lanes[: len(wanted)] == wanted, f"output fold {number}"
 
 
 def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **options):
@@ -112,15 +122,19 @@ def test_reset(drawn, seed, reset_at):
     assert trace.reset is not None
     sent = trace.reset[2]
     expected = expected_sums(config, weights, windows)
-    folds = expected_words(config, expected[:6])
-    for word, wanted in zip(trace.words[:sent], folds, strict=False):
-        assert unpack(word, config.sum_bits, True, config.lanes)[: len(wanted)] == wanted
+    check_folds(config, trace.words[:sent], expected[:6])
     check_sums(config, trace.words[sent:], expected[6:])
 
 
 def expected_words(config: MultiplyConfig, sums: np.ndarray) -> list[list[int]]:
+    """Of every output fold, which is one group's; the pixels of a channel side by side."""
+    groups = config.window.input.groups
+    size = config.outputs // groups
     return [
-        row[start : start + config.lanes].tolist() for row in sums for start in range(0, config.outputs, config.lanes)
+        window[group * size : (group + 1) * size][start : start + config.lanes].ravel().tolist()
+        for window in sums
+        for group in range(groups)
+        for start in range(0, size, config.lanes)
     ]
 
 
@@ -131,7 +145,7 @@ def test_extremes(signed, weight, chain):
     """The largest sums there are, all of one sign, in the fewest bits that hold them."""
     config, weights = _plain(signed=signed, chain=chain, fill=weight)
     low, high = value_range(config.window)
-    shape = (1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
+    shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
     windows = np.concatenate([np.full(shape, value) for value in (low, high, -1 if signed else 1, 0)])
     trace = simulate(config, windows, Pattern())
     check_sums(config, trace.words, expected_sums(config, weights, windows))
@@ -143,7 +157,9 @@ def test_contents(drawn):
     """Decoded by the rule in the docstring alone, the memories hold every weight, and zero past the last channels."""
     config, weights = drawn
     window, bits = config.window, config.weight_bits
-    (high, wide), tn = window.patch, window.input.lanes
+    groups, tn = window.input.groups, window.input.lanes
+    size, group_outputs = window.input.channels // groups, config.outputs // groups
+    group_folds = -(-group_outputs // config.lanes)
     assert len(config.contents) == config.positions <= config.chain
     assert config.chains == -(-config.products // config.chain)
     seen = set()
@@ -153,27 +169,29 @@ def test_contents(drawn):
         assert len(words) == config.rom_depth
         for step, word in enumerate(words):
             fold, within = divmod(step, window.steps)
-            patch, input_fold = divmod(within, window.input.folds)
-            top, left = window.patches[patch]
+            turn, input_fold = divmod(within, -(-size // tn))
+            taps = window.step_taps[turn]
             values = iter(unpack(word, bits, True, config.lanes * len(chains)))
-            for output in range(fold * config.lanes, (fold + 1) * config.lanes):
+            group, first = divmod(fold, group_folds)
+            for output in range(first * config.lanes, (first + 1) * config.lanes):
                 for chain in chains:
                     tap, lane = divmod(config.lane_of(chain, position), tn)
-                    row, column = top + tap // wide, left + tap % wide
                     channel = input_fold * tn + lane
-                    inside = output < config.outputs and channel < window.input.channels
-                    assert next(values) == (weights[output, channel, row, column] if inside else 0)
-                    assert tap < high * wide
-                    seen.add((output, channel, row, column))
+                    inside = output < group_outputs and channel < size and tap < len(taps)
+                    weight = weights[(group * group_outputs + output, channel, *taps[tap])] if inside else 0
+                    assert next(values) == weight
+                    assert tap < window.taps
+                    seen.add((group, output, channel, turn, tap))
             assert word >> config.rom_widths[position] == 0
-    assert len(seen) == config.rom_depth * config.multipliers  # each product once
+    assert len(seen) == config.rom_depth * config.multipliers // window.pixels  # each product once
     assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
-    assert config.multipliers == window.taps * tn * config.lanes
+    assert config.multipliers == window.taps * tn * config.lanes * window.pixels
 
 
 def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) -> tuple[MultiplyConfig, np.ndarray]:
     """5 channels, 2 at a time; 7 outputs, 3 at a time; 3 x 3 taps, 3 at a time."""
-    source = BeatFormat(channels=5, height=5, width=6, lanes=2, bits=8, signed=signed)
+    groups = changes.pop("groups", 1)
+    source = BeatFormat(channels=5, height=5, width=6, lanes=2, bits=8, signed=signed, groups=groups)
     window = LineBufferConfig(
         input=source,
         kernel=(3, 3),
@@ -181,7 +199,7 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
         padding=(1, 1, 1, 1),
         pad_value=0,
         taps=3,
-        output_folds=3,
+        output_folds=3 if groups == 1 else groups,
         depthwise=False,
         rows=3,
     )
@@ -198,6 +216,9 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
     return MultiplyConfig(**fields | changes), weights
 
 
+FOLDS = "window.output_folds must be 10, not 5"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -207,6 +228,10 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
         ({"sum_bits": 0}, "sum_bits must be a positive integer, not 0"),
         ({"chain": 0}, "chain must be a positive integer, not 0"),
         ({"lanes": 8}, "lanes must be at most the 7 output channels, not 8"),
+        ({"groups": 5}, "outputs must be a multiple of the 5 groups, not 7"),
+        ({"groups": 5, "outputs": 10}, "lanes must be at most the 2 output channels of a group, not 3"),
+        ({"groups": 5, "outputs": 10, "lanes": 2}, "weights must be 90 integers, not 315"),
+        ({"groups": 5, "outputs": 10, "lanes": 1, "weights": array("h", [1] * 90)}, FOLDS),
         ({"weights": array("h", [1] * 314)}, "weights must be 315 integers, not 314"),
         ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),

@@ -210,8 +210,8 @@ def test_released_early(monkeypatch):
     subject()
 
     def wrong(self, row, column):
-        last = (row, column) == (self.output_height - 1, self.output_width - 1)
-        return right(self, row, column) if last else min(right(self, row, column) + 1, self.input.pixels)
+        last = (row, column) == (self.output_height - 1, self.row_steps - 1)
+        return right(self, row, column) if last else min(right(self, row, column) + 1, self.input.frame_pixels)
 
     monkeypatch.setattr(LineBufferConfig, "released", wrong)
     caught(exact)

@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from accelerators import from_beats, integers, to_beats
+from accelerators import counting, from_beats, integers, to_beats
 from amaranth import Shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Trace, pack, run, stalls
+from testbench import ALWAYS, Trace, channel_lanes, pack, run, stalls
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.regroup import Regroup, RegroupConfig
@@ -22,10 +22,11 @@ from hwgen.gateware.unload import UnloadConfig
 def regroups(draw, *, most: int = 9) -> RegroupConfig:
     """Between a layer's folds and any consumer, as in an accelerator."""
     channels = draw(st.integers(1, most))
-    lanes_in = draw(st.integers(1, channels))
+    groups = draw(st.sampled_from([g for g in range(1, channels + 1) if channels % g == 0]))
+    lanes_in = draw(st.integers(1, channels // groups))
     lanes_out = draw(st.integers(1, lanes_in))
-    unload = UnloadConfig(channels=channels, lanes_in=lanes_in, lanes_out=lanes_out, shape=Shape(1))
-    return config_for([len(beat) for beat in unload.beats], lanes_out, draw(st.integers(1, channels)), draw)
+    unload = UnloadConfig(channels=channels, lanes_in=lanes_in, lanes_out=lanes_out, shape=Shape(1), groups=groups)
+    return config_for([len(beat) for beat in unload.beats], lanes_out, draw)
 
 
 @st.composite
@@ -33,17 +34,21 @@ def any_regroups(draw) -> RegroupConfig:
     """Any counts at all, and lanes that are never used."""
     counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     lanes = max(counts) + draw(st.integers(0, 1))
-    return config_for(counts, lanes, draw(st.integers(1, sum(counts) + 1)), draw)
+    return config_for(counts, lanes, draw, spare=1)
 
 
-def config_for(counts: list[int], lanes: int, lanes_out: int, draw) -> RegroupConfig:
+def config_for(counts: list[int], lanes: int, draw, spare: int = 0) -> RegroupConfig:
+    channels = sum(counts)
+    groups = draw(st.sampled_from([1, *(g for g in range(1, channels + 1) if channels % g == 0)]))
     output = BeatFormat(
-        channels=sum(counts),
+        channels=channels,
         height=draw(st.integers(1, 3)),
         width=draw(st.integers(1, 4)),
-        lanes=lanes_out,
+        lanes=draw(st.integers(1, channels // groups + spare)),
         bits=draw(st.integers(2, 8)),
         signed=draw(st.booleans()),
+        pixels=draw(st.sampled_from([1, 1, 2, 3])),
+        groups=groups,
     )
     return RegroupConfig(counts=tuple(counts), lanes=lanes, output=output)
 
@@ -56,18 +61,20 @@ def frames_for(config: RegroupConfig, count: int, seed: int) -> np.ndarray:
 
 
 def beats_in(config: RegroupConfig, frames: np.ndarray) -> list[int]:
-    """Beats of ``counts`` channels; the lanes they leave hold noise."""
+    """Beats of ``counts`` channels of ``output.pixels``; the lanes they leave and the ends of rows hold noise."""
     output = config.output
     noise = np.random.default_rng(1)
+    frames = np.pad(frames, ((0, 0), (0, 0), (0, 0), (0, -output.width % output.pixels)), constant_values=1)
     words = []
     for frame in frames:
-        pixels = frame.reshape(output.channels, -1).T.tolist()
-        for number, pixel in enumerate(pixels):
+        places = frame.reshape(output.channels, -1, output.pixels).transpose(1, 0, 2)
+        for number, place in enumerate(places):
             start = 0
             for beat, count in enumerate(config.counts):
-                lanes = pixel[start : start + count] + noise.integers(0, 2, config.lanes - count).tolist()
-                last = number == len(pixels) - 1 and beat == len(config.counts) - 1
-                words.append(pack(lanes, output.bits) | last << (config.lanes * output.bits))
+                values = place[start : start + count].ravel().tolist()
+                values += noise.integers(0, 2, (config.lanes - count) * output.pixels).tolist()
+                last = number == len(places) - 1 and beat == len(config.counts) - 1
+                words.append(pack(values, output.bits) | last << (config.lanes * output.pixels * output.bits))
                 start += count
     return words
 
@@ -145,20 +152,20 @@ def test_reset(config, seed, pattern, reset_at):
     )
     assert trace.reset is not None
     sent = trace.reset[2]
-    assert trace.words[:sent] == to_beats(config.output, frames[:2])[:sent]
-    assert trace.words[sent:] == to_beats(config.output, frames[2:])
+    before, after = (counting(config.output, to_beats(config.output, part)) for part in (frames[:2], frames[2:]))
+    assert counting(config.output, trace.words[:sent]) == before[:sent]
+    assert counting(config.output, trace.words[sent:]) == after
 
 
 @settings(max_examples=200)
 @given(config=any_regroups())
 def test_needed(config):
     """A wire does where every beat carries the same channels either way."""
-    same = config.lanes == config.output.lanes and list(config.counts) == [
-        min(config.output.lanes, config.output.channels - start)
-        for start in range(0, config.output.channels, config.output.lanes)
-    ]
+    output = config.output
+    beats = [lane // output.lanes for lane in channel_lanes(output)]
+    same = config.lanes == output.lanes and list(config.counts) == [beats.count(beat) for beat in sorted(set(beats))]
     assert config.needed == (not same)
-    assert config.register_bits == config.held * config.output.bits
+    assert config.register_bits == config.held * output.pixels * output.bits
 
 
 OUTPUT = BeatFormat(channels=7, height=3, width=5, lanes=3, bits=8, signed=True)

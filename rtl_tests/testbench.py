@@ -100,6 +100,13 @@ def unpack(word: int, bits: int, signed: bool, count: int) -> list[int]:
     return [((word >> (number * bits) & mask) ^ half) - half for number in range(count)]
 
 
+def channel_lanes(beat) -> list[int]:
+    """The lane in which each channel of a pixel lies, counting those of all its beats: a group begins a new beat."""
+    size = beat.channels // beat.groups
+    beats = -(-size // beat.lanes)
+    return [channel // size * beats * beat.lanes + channel % size for channel in range(beat.channels)]
+
+
 @dataclass
 class Trace:
     """What was seen. Cycles are numbered from 0, the first in which anything is set.

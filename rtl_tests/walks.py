@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from testbench import pack
+from testbench import channel_lanes, pack
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -20,69 +20,105 @@ def line_buffers(
 ) -> LineBufferConfig:
     """Any geometry; ``least``: as few rows as hold a window."""
     bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
-    channels = draw(st.integers(1, 5))
+    walk = draw(st.booleans()) if depthwise is None else depthwise
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    size = draw(st.integers(1, 5 if groups == 1 else 3))
     source = BeatFormat(
-        channels=channels,
+        channels=size * groups,
         height=draw(st.integers(1, most_side)),
         width=draw(st.integers(1, most_side)),
-        lanes=draw(st.integers(1, channels)),
+        lanes=draw(st.integers(1, size)),
         bits=bits,
         signed=signed,
+        pixels=draw(st.sampled_from([1, 1, 2, 3, 4])),
+        groups=groups,
     )
     kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
-    taps = kernel[0] * kernel[1]
-    walk = draw(st.booleans()) if depthwise is None else depthwise
     low = -(1 << (bits - 1)) if signed else 0
     padding = draw(st.sampled_from([(0,) * 4, (kernel[0] // 2, kernel[1] // 2) * 2])) if draw(st.booleans()) else None
     spare = 0 if (draw(st.booleans()) if least is None else least) else draw(st.integers(0, 4))
     try:
-        return LineBufferConfig(
+        config = LineBufferConfig(
             input=source,
             kernel=kernel,
             stride=draw(st.sampled_from([(1, 1), kernel, (2, 1), (1, 3), (4, 2)])),
             padding=padding or tuple(draw(st.integers(0, 2)) for _ in range(4)),
             pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
-            taps=draw(st.sampled_from([d for d in range(1, taps + 1) if taps % d == 0])),
-            output_folds=source.folds if walk else draw(st.integers(1, 3)),
+            taps=draw(st.integers(1, kernel[0] * kernel[1])),
+            output_folds=source.folds if walk else groups * draw(st.integers(1, 3)),
             depthwise=walk,
             rows=min(kernel[0], source.height) + spare,
         )
     except ConfigError:
         assume(False)
         raise
+    most = min(config.output_width, 4)
+    return replace(config, pixels=draw(st.sampled_from([1, min(2, most), draw(st.integers(1, most))])))
 
 
 def whole_windows(config: LineBufferConfig, frames: np.ndarray) -> np.ndarray:
-    """``(frames, rows, columns, folds * Tn, Kh, Kw)`` of frames ``(n, C, H, W)``: zero in lanes past the channels,
-    ``pad_value`` in the padding."""
+    """``(frames, rows, columns, folds * Tn, Kh, Kw)`` of frames ``(n, C, H, W)``: zero in lanes past the channels of a
+    group, ``pad_value`` in the padding."""
     source = config.input
     top, left, bottom, right = config.padding
-    lanes = source.folds * source.lanes
-    padded = np.zeros((len(frames), lanes, source.height, source.width), np.int64)
-    padded[:, : source.channels] = frames
+    padded = np.zeros((len(frames), source.folds * source.lanes, source.height, source.width), np.int64)
+    padded[:, channel_lanes(source)] = frames
     padded = np.pad(padded, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=config.pad_value)
     windows = np.lib.stride_tricks.sliding_window_view(padded, config.kernel, axis=(2, 3))
     windows = windows[:, :, :: config.stride[0], :: config.stride[1]]
     return windows.transpose(0, 2, 3, 1, 4, 5)
 
 
+def together(config: LineBufferConfig, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`whole_windows` as ``(n, Tp, folds * Tn, Kh, Kw)``, those walked at once; and ``(n, Tp)``, whether each is
+    one: a row may end before its last ``Tp``."""
+    frames, rows, columns, *rest = windows.shape
+    missing = -columns % config.pixels
+    there = np.arange(columns + missing) < columns
+    windows = np.pad(windows, ((0, 0), (0, 0), (0, missing), (0, 0), (0, 0), (0, 0)))
+    return (
+        windows.reshape(-1, config.pixels, *rest),
+        np.broadcast_to(there, (frames, rows, len(there))).reshape(-1, config.pixels),
+    )
+
+
 def steps_of(config: LineBufferConfig, windows: np.ndarray) -> list[list[int]]:
-    """Values ``(taps * Tn)`` of every step that walks ``windows``, ``(n, folds * Tn, Kh, Kw)``."""
-    (high, wide), lanes = config.patch, config.input.lanes
+    """Values ``(Tp * Tk * Tn)`` of every step that walks ``windows``, ``(n, Tp, folds * Tn, Kh, Kw)``.
+
+    Each output fold sees the input folds of its group, for each of its turns of taps; taps that the last turn lacks
+    read as padding.
+    """
+    lanes, source = config.input.lanes, config.input
+    folds = source.folds if config.depthwise else source.groups
+    seen = source.folds // folds
     steps = []
     for window in windows:
         for output_fold in range(config.output_folds):
-            for top in range(0, config.kernel[0], high):
-                for left in range(0, config.kernel[1], wide):
-                    for fold in [output_fold] if config.depthwise else range(config.input.folds):
-                        part = window[fold * lanes : (fold + 1) * lanes, top : top + high, left : left + wide]
-                        steps.append(part.transpose(1, 2, 0).ravel().tolist())
+            group = output_fold // (config.output_folds // folds)
+            for taps in config.step_taps:
+                for fold in range(group * seen, (group + 1) * seen):
+                    part = window[:, fold * lanes : (fold + 1) * lanes]
+                    step = np.full((config.pixels, config.taps, lanes), config.pad_value)
+                    for number, (row, column) in enumerate(taps):
+                        step[:, number] = part[:, :, row, column]
+                    steps.append(step.ravel().tolist())
     return steps
+
+
+def step_mask(config: LineBufferConfig, there: np.ndarray) -> list[int]:
+    """For every step, the payload bits that count: ``there`` is `together`'s second part."""
+    size = config.taps * config.input.lanes
+    masks = []
+    for pixels in there.tolist():
+        values = [-1 if pixel else 0 for pixel in pixels for _ in range(size)]
+        mask = pack(values, config.input.bits) | 3 << (config.pixels * size * config.input.bits)
+        masks += [mask] * config.window_cycles
+    return masks
 
 
 def step_words(config: LineBufferConfig, steps: list[list[int]]) -> list[int]:
     """Steps as payload bits, ``first`` and ``last`` of each output fold on top."""
-    top = config.taps * config.input.data_bits
+    top = config.pixels * config.taps * config.input.lanes * config.input.bits
     words = []
     for number, values in enumerate(steps):
         place = number % config.steps
