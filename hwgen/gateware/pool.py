@@ -25,7 +25,7 @@ class MaxPoolConfig:
     Raises
     ------
     ConfigError
-        If the walk is not depthwise.
+        If the walk is not depthwise, or taps that a last tap fold lacks would read as more than the least value.
     """
 
     window: LineBufferConfig
@@ -36,6 +36,13 @@ class MaxPoolConfig:
     def __post_init__(self) -> None:
         if not self.window.depthwise:
             raise ConfigError(f"window.depthwise must be True, not {self.window.depthwise!r}")
+        source = self.window.input
+        least = -(1 << (source.bits - 1)) if source.signed else 0
+        if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != least:
+            raise ConfigError(
+                f"window.pad_value must be {least} where {self.window.taps} taps don't divide the kernel, "
+                f"not {self.window.pad_value!r}"
+            )
 
     @property
     def lanes(self) -> int:
