@@ -83,13 +83,14 @@ def last_integers(model: onnx.ModelProto) -> onnx.ModelProto:
 class Writer:
     """Writes a chain of quantised operators in either format; the first feature map is ``channels x h x w``."""
 
-    def __init__(self, seed: int, *, qdq: bool, powers: bool) -> None:
+    def __init__(self, seed: int, *, qdq: bool, powers: bool, channels: int = 0) -> None:
         self.random = np.random.default_rng(seed)
         self.qdq = qdq
         self.powers = powers
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.shape = (int(self.random.integers(1, 6)), *map(int, self.random.integers(6, 20, 2)))
+        self.shape = (channels or self.shape[0], *self.shape[1:])
         self.input_shape = self.shape
         self.count = 0
         self.reference = True
@@ -233,12 +234,15 @@ class Writer:
             size.append(count)
         return attributes, (size[0], size[1])
 
-    def conv(self, name: str) -> None:
+    def conv(self, name: str, groups: int = 1, multiplier: int | None = None) -> None:
+        """``multiplier``: output channels of each group; by default any number."""
         kernel = tuple(int(k) for k in self.random.integers(1, 5, 2))
         kernel = tuple(min(k, size) for k, size in zip(kernel, self.shape[1:], strict=True))
-        outputs = int(self.random.integers(1, 8))
+        outputs = int(self.random.integers(1, 8)) if multiplier is None else groups * multiplier
         attributes, size = self.window(kernel, pool=False)
-        self.product("Conv", name, (outputs, self.shape[0], *kernel), 0, (outputs, *size), **attributes)
+        if groups > 1 or multiplier is not None:
+            attributes["group"] = groups
+        self.product("Conv", name, (outputs, self.shape[0] // groups, *kernel), 0, (outputs, *size), **attributes)
 
     def pool(self, name: str) -> None:
         kernel = tuple(min(int(k), size) for k, size in zip(self.random.integers(1, 4, 2), self.shape[1:], strict=True))
@@ -312,6 +316,28 @@ SEEDS = range(24)
 @pytest.mark.parametrize("qdq", [True, False], ids=["qdq", "qoperator"])
 def test_powers_of_two_equal(qdq: bool, seed: int) -> None:
     writer = random_model(seed, qdq=qdq, powers=True, deep=seed % 2 == 1)
+    for difference in differences(writer):
+        assert not difference.any(), f"{np.count_nonzero(difference)} of {difference.size} values differ"
+
+
+GROUPS = {
+    "two groups": (4, [(2, 3), (2, 1)]),
+    "three groups behind all channels": (5, [(1, 6), (3, 2)]),
+    "depthwise": (5, [(5, 1), (1, 3)]),
+    "depthwise, three outputs each": (3, [(3, 3), (9, 1)]),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("qdq", [True, False], ids=["qdq", "qoperator"])
+@pytest.mark.parametrize(("channels", "layers"), GROUPS.values(), ids=GROUPS.keys())
+def test_groups_equal(channels: int, layers: list[tuple[int, int]], qdq: bool, seed: int) -> None:
+    """Grouped and depthwise convolutions; (groups, output channels of each) by layer."""
+    writer = Writer(seed, qdq=qdq, powers=True, channels=channels)
+    for index, (groups, multiplier) in enumerate(layers, start=1):
+        writer.conv(f"layer{index}", groups, multiplier)
+    network = to_network(writer.model(), "model")
+    assert [layer.groups for layer in network.layers if isinstance(layer, Conv)] == [groups for groups, _ in layers]
     for difference in differences(writer):
         assert not difference.any(), f"{np.count_nonzero(difference)} of {difference.size} values differ"
 
@@ -736,13 +762,16 @@ def _residual(graph: onnx.GraphProto) -> None:
             node.CopyFrom(helper.make_node("Add", ["d1", "d1"], ["n1"], name="sum"))
 
 
-def _groups(graph: onnx.GraphProto) -> None:
-    for tensor in graph.initializer:
-        if tensor.name == "w":
-            tensor.CopyFrom(numpy_helper.from_array(np.ones((2, 1, 3, 3), np.int8), "w"))
-    for node in graph.node:
-        if node.op_type == "Conv":
-            node.attribute.append(helper.make_attribute("group", 2))
+def _groups(groups: int, shape: tuple[int, ...]) -> Callable[[onnx.GraphProto], None]:
+    def change(graph: onnx.GraphProto) -> None:
+        for tensor in graph.initializer:
+            if tensor.name == "w":
+                tensor.CopyFrom(numpy_helper.from_array(np.ones(shape, np.int8), "w"))
+        for node in graph.node:
+            if node.op_type == "Conv":
+                node.attribute.append(helper.make_attribute("group", groups))
+
+    return change
 
 
 def _constant(name: str, value: np.ndarray) -> Callable[[onnx.GraphProto], None]:
@@ -782,7 +811,11 @@ def _domain(graph: onnx.GraphProto) -> None:
     [
         (_branch, r"node 'branch|node 'node0'.*makes the graph branch: 'd0' goes to"),
         (_residual, r"Add node 'sum': .*(branch|sum of two feature maps|twice)"),
-        (_groups, r"Conv node 'node0': group 2 is not supported, 1 is"),
+        (_groups(3, (2, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 2 output channels, not 3"),
+        (_groups(2, (3, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 3 output channels, not 2"),
+        (_groups(0, (2, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 2 output channels, not 0"),
+        (_groups(2, (2, 2, 3, 3)), r"Conv node 'node0': weights must be for 1 channels of each of 2 groups, not 2"),
+        (_groups(1, (2, 1, 3, 3)), r"Conv node 'node0': weights must be for 2 channels, not 1"),
         (_constant("s", np.float32(0)), r"scale must be positive and finite, not 0.0"),
         (_constant("s", np.float32(np.nan)), r"scale must be positive and finite, not nan"),
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),

@@ -183,6 +183,7 @@ class _Step:
     requantisation: Requantisation | None = None
     low: int = 0
     high: int = 0
+    groups: int = 1
 
     def frozen(self, source: FeatureMap) -> Layer:
         common: dict[str, Any] = {
@@ -200,7 +201,7 @@ class _Step:
             low=self.low,
             high=self.high,
         )
-        return Conv(**common, weights=self.weights, bias=self.bias, requantisation=requantisation)
+        return Conv(**common, weights=self.weights, bias=self.bias, requantisation=requantisation, groups=self.groups)
 
 
 @dataclass
@@ -240,6 +241,7 @@ class _Sums:
     low: float = -math.inf
     high: float = math.inf
     pools: list[onnx.NodeProto] = field(default_factory=list)
+    groups: int = 1
 
 
 @dataclass
@@ -569,6 +571,7 @@ class _Importer:
     ) -> None:
         output = _Map(len(sums.weights), *sums.size, kind, zero, scale)
         step = _Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
+        step.groups = sums.groups
         if scale is not None:
             bound = self._bound(step)
             factor = sums.x_scale * sums.w_scale / scale
@@ -807,18 +810,24 @@ class _Importer:
         x_scale: np.float32,
         w_scale: np.ndarray,
     ) -> _Sums:
-        """The sums of a Conv-like node over the current map, ``weights`` as (M, C, Kh, Kw)."""
+        """The sums of a Conv-like node over the current map, ``weights`` as (M, C // groups, Kh, Kw)."""
         if self.flat:
             raise self._refusal(node, "must come before Flatten")
         groups = int(_attribute(node, "group", 1))
-        if groups != 1:
-            raise self._refusal(node, f"group {groups} is not supported, 1 is")
         if weights.ndim != 4:
             raise self._refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")
-        if weights.shape[1] != self.map.channels:
-            raise self._refusal(node, f"weights must be for {self.map.channels} channels, not {weights.shape[1]}")
+        channels = self.map.channels
+        if groups < 1 or channels % groups or len(weights) % groups:
+            raise self._refusal(
+                node, f"group must divide its {channels} input and {len(weights)} output channels, not {groups}"
+            )
+        if weights.shape[1] != channels // groups:
+            of_a_group = f" of each of {groups} groups" if groups > 1 else ""
+            raise self._refusal(
+                node, f"weights must be for {channels // groups} channels{of_a_group}, not {weights.shape[1]}"
+            )
         window, size = self._window(node, weights.shape[2:], self.map.height, self.map.width)
-        return _Sums(node, window, weights, bias, x_scale, w_scale, size)
+        return _Sums(node, window, weights, bias, x_scale, w_scale, size, groups=groups)
 
     def _multiply(
         self,
