@@ -327,8 +327,10 @@ def _choices(layer: LayerShape) -> list[Choice]:
         channels=layer.channels,
         outputs=layer.outputs,
         groups=layer.groups,
-        pixels=layer.output_height * layer.output_width,
-        input_pixels=layer.height * layer.width,
+        height=layer.output_height,
+        width=layer.output_width,
+        input_height=layer.height,
+        input_width=layer.width,
         taps=layer.taps,
         depthwise=layer.kind != "conv",
     )

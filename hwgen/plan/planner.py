@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
@@ -12,7 +13,7 @@ from hwgen.network.graph import Conv, Layer, Network
 from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose, input_format, layer_config
 from hwgen.plan.plan import LayerPlan, Plan, finish, with_buffers
-from hwgen.plan.unroll import LayerWork, Unroll, solve
+from hwgen.plan.unroll import LayerWork, Unroll, ceil_div, solve
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
@@ -37,9 +38,9 @@ def make(network: Network, board: Board, *, dsp: int | None = None) -> Plan:
     works = [work_of(layer) for layer in network.layers]
     slices = {layer.name: _requantiser_slices(layer) for layer in network.layers}
 
-    def cost(work: LayerWork, unroll: Unroll) -> int:
+    def cost(work: LayerWork, unroll: Unroll) -> Any:
         multipliers = 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk
-        return multipliers + slices[work.name] * lanes_out(work, unroll)
+        return unroll.tp * (multipliers + slices[work.name] * lanes_out(work, unroll))
 
     unrolls = solve(works, budget, cost)
     layers = tuple(_choice(layer, unroll) for layer, unroll in zip(network.layers, unrolls, strict=True))
@@ -47,10 +48,10 @@ def make(network: Network, board: Board, *, dsp: int | None = None) -> Plan:
     return finish(network, board, with_buffers(layers, rows, depths), budget)
 
 
-def lanes_out(work: LayerWork, unroll: Unroll) -> int:
+def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    folds = 1 if work.depthwise else -(-work.channels // unroll.tn)
-    return -(-unroll.tm // (folds * -(-work.taps // unroll.tk)))
+    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
+    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
 
 
 def work_of(layer: Layer) -> LayerWork:
@@ -60,22 +61,27 @@ def work_of(layer: Layer) -> LayerWork:
         channels=layer.input.channels,
         outputs=layer.output.channels,
         groups=layer.groups if isinstance(layer, Conv) else 1,
-        pixels=layer.output.height * layer.output.width,
-        input_pixels=layer.input.height * layer.input.width,
+        height=layer.output.height,
+        width=layer.output.width,
+        input_height=layer.input.height,
+        input_width=layer.input.width,
         taps=layer.window.taps,
         depthwise=not isinstance(layer, Conv),
     )
 
 
 def _choice(layer: Layer, unroll: Unroll) -> LayerPlan:
+    groups = layer.groups if isinstance(layer, Conv) else 1
+    folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
     return LayerPlan(
         name=layer.name,
         kind=layer.kind,
         tn=unroll.tn,
         tm=unroll.tm,
         tk=unroll.tk,
+        tp=unroll.tp,
         chain=CHAIN,
-        line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // unroll.tn)),
+        line_rows=ample_rows(layer.window, layer.input.width, folds),
         fifo_depth=unroll.tm,  # at least one fold's beats; sized later
     )
 

@@ -1,18 +1,25 @@
 """Unroll factors for a chain of layers: the least interval that a number of multipliers allows.
 
-Each layer is a stage of its own, so the interval is that of the slowest and the multipliers add up. That makes
-the optimum simple to find and to prove: for a given interval every layer takes its cheapest choice that keeps it,
-and the total only falls as the interval grows. The least interval that fits the budget is therefore found by
-bisection over the cycle counts that occur.
+Each layer is a stage of its own, so the interval is that of the slowest and the multipliers add up. Neighbours share
+but one thing: a layer takes as many pixels a beat as the one before finishes at once. So for a given interval the
+cheapest choices are found exactly by dynamic programming along the chain, over the pixels a beat between two layers;
+and as their total only falls as the interval grows, the least interval that fits the budget is found by bisection
+over the cycle counts that occur.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from hwgen.errors import PlanError
+
+#: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
+MOST_PIXELS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +34,10 @@ class LayerWork:
         Input and output channels, of all groups together.
     groups : int
         Groups of channels; both numbers are multiples of it.
-    pixels, input_pixels : int
-        Of the output and of the input map.
+    height, width : int
+        Of the output map.
+    input_height, input_width : int
+        Of the input map.
     taps : int
         Of the kernel, ``Kh * Kw``.
     depthwise : bool
@@ -39,10 +48,37 @@ class LayerWork:
     channels: int
     outputs: int
     groups: int
-    pixels: int
-    input_pixels: int
+    height: int
+    width: int
+    input_height: int
+    input_width: int
     taps: int
     depthwise: bool
+
+    @property
+    def group_channels(self) -> int:
+        """Input channels of a group; a pool's lanes may hold any."""
+        return self.channels if self.depthwise else self.channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        return self.outputs if self.depthwise else self.outputs // self.groups
+
+    def walk(self, unroll: Unroll) -> Any:
+        """Cycles for each step of output pixels."""
+        folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
+        return folds if self.depthwise else folds * self.beats(unroll)
+
+    def beats(self, unroll: Unroll) -> Any:
+        """Input beats for each step of input pixels."""
+        return (1 if self.depthwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
+
+    def output_steps(self, pixels: int) -> int:
+        """Steps of ``pixels`` output pixels; rows don't share one."""
+        return self.height * ceil_div(self.width, pixels)
+
+    def input_steps(self, pixels: int) -> int:
+        return self.input_height * ceil_div(self.input_width, pixels)
 
 
 @dataclass(frozen=True)
@@ -64,63 +100,129 @@ class Choice:
     unroll: Unroll
 
 
-#: Multipliers that a layer takes with the given factors. Must not fall when a factor grows and the folds stay.
-Cost = Callable[[LayerWork, Unroll], int]
+#: Multipliers that a layer takes with the given factors. ``tn``, ``tm`` and ``tk`` may be arrays, all choices at once.
+#: Must not fall when a factor grows and the folds stay.
+Cost = Callable[[LayerWork, Unroll], Any]
 #: Whether a layer's hardware can be built with so many taps a cycle.
 Buildable = Callable[[LayerWork, int], bool]
 
 
-def ceil_div(dividend: int, divisor: int) -> int:
+def ceil_div(dividend: Any, divisor: Any) -> Any:
     return -(-dividend // divisor)
 
 
-def cycles(work: LayerWork, unroll: Unroll) -> int:
+def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
     """Cycles a frame: as many as the multiply-adds take, or as the input has beats, if those are more.
 
-    One output pixel a cycle at most (``tp`` is 1 so far).
+    ``source``: pixels of an input beat.
     """
-    tap_folds = ceil_div(work.taps, unroll.tk)
+    return max(
+        work.output_steps(unroll.tp) * work.walk(unroll),
+        work.input_steps(source) * work.beats(unroll),
+    )
+
+
+def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
+    """Cycles a frame of the whole chain: the slowest layer's. The first input has the first layer's pixels a beat."""
+    sources = [unroll.tp for unroll in (*unrolls[:1], *unrolls)]
+    return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=False))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Choices of one layer with the same ``Tp``, the most wanted first: of the least cost, then as `choices` says."""
+
+    tp: int
+    tn: np.ndarray
+    tm: np.ndarray
+    tk: np.ndarray
+    cost: np.ndarray
+    cycles: np.ndarray
+    """Of the walk over all windows."""
+    beats: np.ndarray
+    """For each step of input pixels."""
+
+    def unroll(self, index: int) -> Unroll:
+        return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
+
+    def rank(self, index: int) -> tuple[int, float, int, int]:
+        tn, tm = int(self.tn[index]), int(self.tm[index])
+        return int(self.cost[index]), -tn * int(self.tk[index]) / tm, tn, tm
+
+
+def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: Sequence[int]) -> list[_Options]:
+    """For each number of output pixels a cycle: the choices that none beats in rank, cycles and input beats at once."""
+    by_folds: dict[int, int] = {}
+    for tk in range(1, work.taps + 1):
+        if buildable is None or buildable(work, tk):
+            by_folds.setdefault(ceil_div(work.taps, tk), tk)
+    if not by_folds:
+        raise PlanError(f"{work.name}: none of 1 to {work.taps} taps a cycle can be built")
+    tn, tk = np.array(_least_factors(work.group_channels)), np.array(list(by_folds.values()))
     if work.depthwise:
-        input_folds = ceil_div(work.channels, unroll.tn)
-        return max(work.pixels * input_folds * tap_folds, work.input_pixels * input_folds)
-    input_folds = work.groups * ceil_div(work.channels // work.groups, unroll.tn)
-    output_folds = ceil_div(work.outputs // work.groups, unroll.tm)
-    return max(work.pixels * input_folds * output_folds * tap_folds, work.input_pixels * input_folds)
+        tn, tk = (grid.ravel() for grid in np.meshgrid(tn, tk))
+        tm = tn
+    else:
+        tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(_least_factors(work.group_outputs)), tk))
+    wanted = np.lexsort((tm, tn, -tn * tk / tm))
+    tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
+    unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]
+    walk, beats = np.asarray(work.walk(unroll)), np.asarray(work.beats(unroll))
+    by_cycles = np.lexsort((walk, beats))
+    run = np.cumsum(np.diff(beats[by_cycles], prepend=beats[by_cycles[:1]]) != 0)
+    found = []
+    for tp in pixels:
+        costs = np.broadcast_to(cost(work, Unroll(tn, tm, tk, tp)), tn.shape)  # type: ignore[arg-type]
+        order = np.argsort(costs, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        # With as many beats and no more cycles, only a better rank is worth keeping. Runs of equal beats lie one below
+        # the other, so one minimum goes over all.
+        height = rank[by_cycles] - run * len(rank)
+        kept = np.sort(rank[by_cycles[height <= np.minimum.accumulate(height)]])
+        index = order[kept]
+        found.append(
+            _Options(
+                tp=tp,
+                tn=tn[index],
+                tm=tm[index],
+                tk=tk[index],
+                cost=costs[index],
+                cycles=walk[index] * work.output_steps(tp),
+                beats=beats[index],
+            )
+        )
+    return found
 
 
 def choices(work: LayerWork, cost: Cost, buildable: Buildable | None = None) -> list[Choice]:
-    """Every choice that no other one beats, by rising cycles.
+    """Every choice of one output pixel a cycle that no other one beats, by rising cycles.
 
     One choice beats another if it takes no more cycles and fewer multipliers; with equally many, if it has more
     input channels and taps for each output channel (longer chains, fewer accumulators); then, if it has fewer
-    lanes. ``Tn`` and ``Tm`` take the least value for each number of folds, ``Tk`` the divisors of the taps.
+    lanes. ``Tn``, ``Tm`` and ``Tk`` take the least value for each number of folds.
     """
-    groups = 1 if work.depthwise else work.groups
-    all_tn = _least_factors(work.channels // groups)
-    all_tm = _least_factors(work.outputs // groups)
-    found = []
-    for tk in range(1, work.taps + 1):
-        if work.taps % tk or not (buildable is None or buildable(work, tk)):
-            continue
-        for tn in all_tn:
-            for tm in (tn,) if work.depthwise else all_tm:
-                unroll = Unroll(tn, tm, tk)
-                price = cost(work, unroll)
-                found.append((cycles(work, unroll), (price, -tn * tk / tm, tn, tm), unroll))
-    found.sort(key=lambda entry: entry[:2])
+    (options,) = _options(work, cost, buildable, [1])
+    count = np.maximum(options.cycles, options.beats * work.input_steps(1))
+    order = np.argsort(count, kind="stable")  # options come by rank
     front: list[Choice] = []
-    best = None
-    for count, rank, unroll in found:
-        if best is None or rank < best:
-            best = rank
-            front.append(Choice(count, rank[0], unroll))
+    best = len(order)
+    for index in order.tolist():
+        if index < best:
+            best = index
+            front.append(Choice(int(count[index]), int(options.cost[index]), options.unroll(index)))
     return front
+
+
+#: Multipliers, pixels a cycle of all layers, each layer's rank, each layer's factors: less is better.
+_Way = tuple[int, int, tuple[tuple[int, float, int, int], ...], tuple[Unroll, ...]]
 
 
 def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Buildable | None = None) -> list[Unroll]:
     """Unroll factors of the least interval within ``budget`` multipliers, then of the least total.
 
-    What is still equal is settled as in `choices`.
+    Among equals the one with the least sum of all ``Tp`` is taken; what is still equal is settled layer by layer, as
+    in `choices`. ``Tp`` goes up to ``MOST_PIXELS``.
 
     Parameters
     ----------
@@ -129,34 +231,75 @@ def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Builda
         Multipliers for all layers together.
     cost : Cost
     buildable : Buildable, optional
-        By default every divisor of the taps can be built.
+        By default every number of taps can be built.
 
     Raises
     ------
     PlanError
         If not even the cheapest choices fit.
     """
-    fronts = [choices(work, cost, buildable) for work in works]
-    for work, front in zip(works, fronts, strict=True):
-        if not front:
-            raise PlanError(f"{work.name}: none of its {work.taps} taps' divisors can be built as taps a cycle")
-    counts = [[choice.cycles for choice in front] for front in fronts]
+    if not works:
+        return []
+    tables = [_options(work, cost, buildable, _pixel_factors(work, number == 0)) for number, work in enumerate(works)]
+    counts = []
+    sources = [options.tp for options in tables[0]]
+    for work, table in zip(works, tables, strict=True):
+        for options in table:
+            counts.append(options.cycles)
+            counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
+        sources = [options.tp for options in table]
+    intervals = np.unique(np.concatenate(counts)).tolist()
 
-    def cheapest(interval: int) -> list[Choice]:
-        """Fronts fall in cost, so the last choice that keeps the interval is the cheapest."""
-        return [front[bisect_right(count, interval) - 1] for front, count in zip(fronts, counts, strict=True)]
+    def fits(most: int) -> bool:
+        way = _cheapest(works, tables, most)
+        return way is not None and way[0] <= budget
 
-    fastest = max((count[0] for count in counts), default=0)
-    intervals = sorted({entry for count in counts for entry in count if entry >= fastest})
     # `True` sorts after `False`: the first interval that fits.
-    index = bisect_left(
-        intervals, True, key=lambda interval: sum(choice.cost for choice in cheapest(interval)) <= budget
-    )
-    if works and index == len(intervals):
-        least = [front[-1].cost for front in fronts]
+    index = bisect_left(intervals, True, key=fits)
+    way = _cheapest(works, tables, intervals[min(index, len(intervals) - 1)])
+    assert way is not None
+    if index == len(intervals):
+        least = [rank[0] for rank in way[2]]
         parts = ", ".join(f"{work.name} {cost}" for work, cost in zip(works, least, strict=True) if cost)
         raise PlanError(f"no unrolling fits {budget} multipliers: the least is {sum(least)} ({parts})")
-    return [choice.unroll for choice in cheapest(intervals[index])] if works else []
+    return list(way[3])
+
+
+def _cheapest(works: Sequence[LayerWork], tables: Sequence[Sequence[_Options]], most: int) -> _Way | None:
+    """The best way that keeps the interval; ``None`` if none does.
+
+    One layer after the other, the best way for each ``Tp`` of the last layer: what follows depends on nothing else.
+    """
+    ways: dict[int, _Way] | None = None
+    for work, table in zip(works, tables, strict=True):
+        after: dict[int, _Way] = {}
+        for options in table:
+            before: dict[int, _Way] = {options.tp: (0, 0, (), ())} if ways is None else ways
+            fast = np.flatnonzero(options.cycles <= most)
+            if not len(fast):
+                continue
+            # The first, so the best, whose input beats don't take longer either.
+            fewest = np.minimum.accumulate(options.beats[fast])
+            limits = [most // work.input_steps(source) for source in before]
+            places = np.searchsorted(-fewest, np.negative(limits))
+            for place, (total, pixels, ranks, unrolls) in zip(places.tolist(), before.values(), strict=True):
+                if place == len(fast):
+                    continue
+                index = int(fast[place])
+                rank = options.rank(index)
+                way = (total + rank[0], pixels + options.tp, (*ranks, rank), (*unrolls, options.unroll(index)))
+                if options.tp not in after or way[:3] < after[options.tp][:3]:
+                    after[options.tp] = way
+        ways = after
+    return min((ways or {}).values(), key=lambda way: way[:3], default=None)
+
+
+def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
+    """The least ``Tp`` for each number of output steps; and of input steps, where the input has ``Tp`` too."""
+    found: dict[tuple[int, int], int] = {}
+    for tp in range(1, min(MOST_PIXELS, work.width) + 1):
+        found.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)
+    return list(found.values())
 
 
 def _least_factors(channels: int) -> list[int]:
