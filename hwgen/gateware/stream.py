@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amaranth import Module, Shape
+from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 
 from hwgen.errors import ConfigError
@@ -121,6 +122,17 @@ def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface)
     ConfigError
         If the payload shapes differ.
     """
-    if source.payload.shape() != sink.payload.shape():
+    if not _same(source.payload.shape(), sink.payload.shape()):
         raise ConfigError(f"payload shapes must be equal, not {source.payload.shape()!r} and {sink.payload.shape()!r}")
     wiring.connect(m, source=source, sink=sink)
+
+
+def _same(one: ShapeLike, other: ShapeLike) -> bool:
+    """Whether two shapes are equal down to the last field. Amaranth compares the widths of nested layouts only."""
+    if isinstance(one, data.Layout) and isinstance(other, data.Layout):
+        fields, others = dict(one), dict(other)
+        return list(fields) == list(others) and all(
+            field.offset == others[name].offset and _same(field.shape, others[name].shape)
+            for name, field in fields.items()
+        )
+    return one == other
