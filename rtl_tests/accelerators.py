@@ -182,8 +182,9 @@ class Case:
             compute = layer.compute
             chain = f" chain {compute.chain}" if hasattr(compute, "chain") else ""
             lines.append(
-                f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} Tn {layer.window.input.lanes} Tm {compute.lanes} "
-                f"Tk {layer.window.taps} Tp {layer.pixels}{chain} rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
+                f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
+                f"Tn {layer.window.input.lanes} Tm {compute.lanes} Tk {layer.window.taps} Tp {layer.pixels}{chain} "
+                f"rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
             )
         return "\n".join(lines)
 

@@ -45,7 +45,7 @@ def frames_for(config: LineBufferConfig, count: int, seed: int) -> np.ndarray:
 
 
 def expected_steps(config: LineBufferConfig, frames: np.ndarray) -> list[int]:
-    windows, there = together(config, whole_windows(config, frames))
+    windows, _ = together(config, whole_windows(config, frames))
     return masked(config, frames, step_words(config, steps_of(config, windows)))
 
 

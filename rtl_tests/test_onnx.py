@@ -234,13 +234,13 @@ class Writer:
             size.append(count)
         return attributes, (size[0], size[1])
 
-    def conv(self, name: str, groups: int = 1, multiplier: int | None = None) -> None:
-        """``multiplier``: output channels of each group; by default any number."""
+    def conv(self, name: str, groups: int = 1, each: int | None = None) -> None:
+        """``each``: output channels of each group; by default any number."""
         kernel = tuple(int(k) for k in self.random.integers(1, 5, 2))
         kernel = tuple(min(k, size) for k, size in zip(kernel, self.shape[1:], strict=True))
-        outputs = int(self.random.integers(1, 8)) if multiplier is None else groups * multiplier
+        outputs = int(self.random.integers(1, 8)) if each is None else groups * each
         attributes, size = self.window(kernel, pool=False)
-        if groups > 1 or multiplier is not None:
+        if each is not None:
             attributes["group"] = groups
         self.product("Conv", name, (outputs, self.shape[0] // groups, *kernel), 0, (outputs, *size), **attributes)
 
@@ -334,8 +334,8 @@ GROUPS = {
 def test_groups_equal(channels: int, layers: list[tuple[int, int]], qdq: bool, seed: int) -> None:
     """Grouped and depthwise convolutions; (groups, output channels of each) by layer."""
     writer = Writer(seed, qdq=qdq, powers=True, channels=channels)
-    for index, (groups, multiplier) in enumerate(layers, start=1):
-        writer.conv(f"layer{index}", groups, multiplier)
+    for index, (groups, outputs) in enumerate(layers, start=1):
+        writer.conv(f"layer{index}", groups, outputs)
     network = to_network(writer.model(), "model")
     assert [layer.groups for layer in network.layers if isinstance(layer, Conv)] == [groups for groups, _ in layers]
     for difference in differences(writer):

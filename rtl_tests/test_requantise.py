@@ -56,11 +56,11 @@ def simulate(component, beats: list[list[int] | None], reset_at: int | None = No
         for now in range(len(beats) + component.config.latency):
             beat = beats[now] if now < len(beats) else None
             ctx.set(component.i.valid, beat is not None)
-            for lane in range(component.config.lanes):
+            lanes = range(component.config.lanes * component.config.pixels)
+            for lane in lanes:
                 ctx.set(component.i.payload[lane], beat[lane] if beat else -1)
             ctx.set(reset, now == reset_at)
             await ctx.delay(0)
-            lanes = range(component.config.lanes)
             outputs.append(
                 [ctx.get(component.o.payload[lane]) for lane in lanes] if ctx.get(component.o.valid) else None
             )
@@ -83,9 +83,10 @@ def check(component, reference, stimulus: list[list[int] | None], reset_at: int 
         if beat is not None and now != reset_at:
             channels = config.beats[number]
             number = (number + 1) % len(config.beats)
+            channels = [channel for channel in channels for _ in range(config.pixels)]
             lanes = [reference(config, channel, beat[lane]) for lane, channel in enumerate(channels)]
             if reset_at is None or not now < reset_at < now + config.latency:
-                wanted[now + config.latency] = lanes + [0] * (config.lanes - len(lanes))
+                wanted[now + config.latency] = lanes + [0] * (config.lanes * config.pixels - len(lanes))
         if now == reset_at:
             number = 0
     assert outputs == wanted
@@ -99,6 +100,9 @@ def beats_of(draw, channels: int, lanes: int) -> tuple[tuple[int, ...], ...]:
         beats.append(tuple(range(start, start + size)))
         start += size
     return tuple(beats)
+
+
+PIXELS = st.sampled_from([1, 1, 1, 2, 3])
 
 
 @st.composite
@@ -143,6 +147,7 @@ def configs(draw) -> RequantiseConfig:
         bits=bits,
         signed=is_signed,
         beats=beats_of(draw, channels, lanes),
+        pixels=draw(PIXELS),
     )
 
 
@@ -164,8 +169,9 @@ def stimulus(config, seed: int, length: int) -> list[list[int] | None]:
     rng = random.Random(seed)
     gaps = rng.choice([0, 0.3, 0.8])
     channels = range(len(config.bias))
+    lanes = range(config.lanes * config.pixels)
     return [
-        None if rng.random() < gaps else [corners(config, rng, rng.choice(channels)) for _ in range(config.lanes)]
+        None if rng.random() < gaps else [corners(config, rng, rng.choice(channels)) for _ in lanes]
         for _ in range(length)
     ]
 
@@ -186,6 +192,7 @@ def bias_configs(draw) -> AddBiasConfig:
         bias=tuple(bias),
         beats=beats_of(draw, len(bias), lanes),
         bits=draw(st.sampled_from([32, 32, 8, 40])),
+        pixels=draw(PIXELS),
     )
 
 
@@ -257,6 +264,7 @@ def test_every_accumulator(config, ties, pieces, place):
         ({"accumulator_bits": 30, "shift": (26, 27, 26)}, 2, 7),
         ({"significand": (2**23, 2**23, 2**23)}, 0, 5),
         ({"significand": (2**23, 2**23, 2**23), "shift": (30, 30, 30)}, 0, 3),
+        ({"bits": 16, "high": 65535, "pixels": 3}, 12, 6),
     ],
 )
 def test_cost(changes, multipliers, latency):
@@ -356,6 +364,7 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, most_luts):
     ("changes", "message"),
     [
         ({"lanes": 0}, "lanes must be a positive integer, not 0"),
+        ({"pixels": 0}, "pixels must be a positive integer, not 0"),
         ({"accumulator_bits": 0}, "accumulator_bits must be a positive integer, not 0"),
         ({"beats": ((0, 1, 2),)}, r"beats must carry between 1 and 2 channels each, not \(\(0, 1, 2\),\)"),
         ({"beats": ((0, 1), (), (2,))}, r"beats must carry between 1 and 2 channels each, not \(\(0, 1\), \(\), "),
@@ -386,6 +395,7 @@ def test_refused(changes, message):
     ("changes", "message"),
     [
         ({"lanes": 0}, "lanes must be a positive integer, not 0"),
+        ({"pixels": 0}, "pixels must be a positive integer, not 0"),
         ({"bits": 0}, "bits must be a positive integer, not 0"),
         ({"beats": ((0,),)}, r"beats must carry each of the 2 channels that have a bias once, not \(\(0,\),\)"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,14 +37,23 @@ def cache(tmp_path_factory):
         yield folder
 
 
-def beat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False):
-    return BeatFormat(channels=channels, height=height, width=width, lanes=lanes, bits=bits, signed=signed)
+def beat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False, pixels=1):
+    return BeatFormat(
+        channels=channels, height=height, width=width, lanes=lanes, bits=bits, signed=signed, pixels=pixels
+    )
 
 
 # Beats
 
 
-beats = st.builds(
+@st.composite
+def beats(draw) -> BeatFormat:
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    this = draw(one_group)
+    return replace(this, groups=groups, channels=this.channels * groups)
+
+
+one_group = st.builds(
     beat,
     channels=st.integers(1, 9),
     height=st.integers(1, 4),
@@ -51,10 +61,11 @@ beats = st.builds(
     lanes=st.integers(1, 11),
     bits=st.integers(1, 33),
     signed=st.booleans(),
+    pixels=st.integers(1, 5),
 )
 
 
-@given(beats, st.data())
+@given(beats(), st.data())
 @settings(deadline=None)
 def test_packing_is_the_definition_of_a_beat(this, data):
     low, high = (-(1 << this.bits - 1), (1 << this.bits - 1) - 1) if this.signed else (0, (1 << this.bits) - 1)
@@ -64,12 +75,14 @@ def test_packing_is_the_definition_of_a_beat(this, data):
     expected = []
     for frame in frames:
         for row in range(this.height):
-            for column in range(this.width):
-                for first in range(0, this.channels, this.lanes):
-                    value = 0
-                    for lane, number in enumerate(frame[first : first + this.lanes, row, column]):
-                        value |= (int(number) & (1 << this.bits) - 1) << lane * this.bits
-                    expected.append(value)
+            for column in range(0, this.width, this.pixels):
+                pixels = frame[:, row, column : column + this.pixels]
+                for group in np.split(pixels, this.groups):
+                    for first in range(0, len(group), this.lanes):
+                        value = 0
+                        for (lane, pixel), number in np.ndenumerate(group[first : first + this.lanes]):
+                            value |= (int(number) & (1 << this.bits) - 1) << (lane * this.pixels + pixel) * this.bits
+                        expected.append(value)
         expected[-1] |= 1 << this.data_bits
     assert stimuli.integers(payloads) == expected
     np.testing.assert_array_equal(stimuli.words(expected, this), payloads)
@@ -80,7 +93,7 @@ def test_packing_is_the_definition_of_a_beat(this, data):
 
 
 def test_packing_in_parts(monkeypatch):
-    this = beat(channels=5, lanes=3, bits=12, signed=True)
+    this = beat(channels=5, lanes=3, bits=12, signed=True, pixels=2)
     frames = np.random.default_rng(0).integers(-2048, 2048, (7, 5, 4, 5)).astype(np.int16)
     whole = stimuli.pack(frames, this)
     monkeypatch.setattr(stimuli, "_BLOCK", 3 * this.beats * 64)
