@@ -137,6 +137,8 @@ def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan,
         tn = most_tn if widest else draw(st.integers(1, most_tn))
         tm = most_tm if widest else draw(st.integers(1, most_tm))
         most_tp = min(4, layer.output.width)
+        tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
+        width = -(-layer.input.width // (plans[-1].tp if plans else tp))
         plans.append(
             LayerPlan(
                 name=layer.name,
@@ -144,9 +146,9 @@ def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan,
                 tn=tn,
                 tm=tn if layer.kind == "maxpool" else tm,
                 tk=taps if widest else draw(st.integers(1, taps)),
-                tp=1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))])),
+                tp=tp,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
-                line_rows=ample_rows(layer.window, layer.input.width, groups * -(-most_tn // tn)),
+                line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),
                 fifo_depth=DEEP,
             )
         )

@@ -20,7 +20,7 @@ IN_FLIGHT = 8
 
 
 def ample_rows(window: Window, width: int, folds: int) -> int:
-    """Rows beyond which more never help, for an input ``width`` pixels wide in ``folds`` beats each.
+    """Rows beyond which more never help, for an input ``width`` steps of pixels wide in ``folds`` beats each.
 
     The last windows of a frame and the first of the next at once, what comes in while windows in the padding are
     computed, and the beats that are in flight while a row is given back.

@@ -43,7 +43,8 @@ def make(network: Network, board: Board, *, dsp: int | None = None) -> Plan:
         return unroll.tp * (multipliers + slices[work.name] * lanes_out(work, unroll))
 
     unrolls = solve(works, budget, cost)
-    layers = tuple(_choice(layer, unroll) for layer, unroll in zip(network.layers, unrolls, strict=True))
+    sources = [unroll.tp for unroll in (*unrolls[:1], *unrolls)]
+    layers = tuple(_choice(*chosen) for chosen in zip(network.layers, unrolls, sources, strict=False))
     rows, depths = size_buffers(compose(network, layers))
     return finish(network, board, with_buffers(layers, rows, depths), budget)
 
@@ -70,7 +71,8 @@ def work_of(layer: Layer) -> LayerWork:
     )
 
 
-def _choice(layer: Layer, unroll: Unroll) -> LayerPlan:
+def _choice(layer: Layer, unroll: Unroll, source: int) -> LayerPlan:
+    """``source``: pixels of an input beat."""
     groups = layer.groups if isinstance(layer, Conv) else 1
     folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
     return LayerPlan(
@@ -81,7 +83,7 @@ def _choice(layer: Layer, unroll: Unroll) -> LayerPlan:
         tk=unroll.tk,
         tp=unroll.tp,
         chain=CHAIN,
-        line_rows=ample_rows(layer.window, layer.input.width, folds),
+        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
         fifo_depth=unroll.tm,  # at least one fold's beats; sized later
     )
 
