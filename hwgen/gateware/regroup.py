@@ -62,7 +62,9 @@ class RegroupConfig:
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
         if overlaps:
-            return tuple(self.output.lanes + self.lanes - count for count in self.counts)
+            # By the widest beat, not by the port: a pixel's last beat then finds the pixel before gone, and ``last``
+            # need be held only once.
+            return tuple(self.output.lanes + max(self.counts) - count for count in self.counts)
         return (self.output.lanes - 1,) * len(self.counts)
 
     @cached_property
