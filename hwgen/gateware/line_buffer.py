@@ -363,9 +363,11 @@ class _Walk:
         config = self._config
         if not any(config.padding):
             return None
-        rows = [(self.top + patch_row + row).as_unsigned() for row in range(config.patch[0])]
-        columns = [(self.left + patch_column + column).as_unsigned() for column in range(config.patch[1])]
-        return Cat((row < config.input.height) & (column < config.input.width) for row in rows for column in columns)
+        rows = [self.top + patch_row + row for row in range(config.patch[0])]
+        columns = [self.left + patch_column + column for column in range(config.patch[1])]
+        row_inside = [(row >= 0) & (row < config.input.height) for row in rows]
+        column_inside = [(column >= 0) & (column < config.input.width) for column in columns]
+        return Cat(row & column for row in row_inside for column in column_inside)
 
 
 class LineBuffer(wiring.Component):
