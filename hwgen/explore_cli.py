@@ -26,9 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     outputs = Outputs()
     outputs.check(arguments.json, arguments.plot)
-    kind = None if arguments.plot is None else Path(arguments.plot).suffix.lower().lstrip(".")
-    if kind is not None and kind not in PLOT_FORMATS:
-        raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {Path(arguments.plot).suffix!r}")
+    kind = None
+    if arguments.plot is not None:
+        suffix = Path(arguments.plot).suffix
+        kind = suffix.lower().lstrip(".")
+        if kind not in PLOT_FORMATS:
+            raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {suffix!r}")
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.load(arguments.model)
     if arguments.first is not None:

@@ -195,7 +195,9 @@ class Case:
 def cases(draw, *, mode: str | None = None, widest: bool = False, **limits) -> Case:
     network = draw(networks(**limits))
     plans = draw(unrolls(network, widest=widest))
-    return Case(network, draw(buffered(network, plans, mode)))
+    case = Case(network, draw(buffered(network, plans, mode)))
+    assume(max(layer.cycles for layer in case.config.layers) <= 800)
+    return case
 
 
 def row_slots(beat: BeatFormat) -> int:

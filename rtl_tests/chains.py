@@ -10,14 +10,14 @@ from hwgen.network.shapes import LayerShape
 
 @st.composite
 def chains(draw, most=6):
-    """One to ``most`` layers: convolutions with groups and strides, pools, square windows or not."""
+    """One to ``most`` layers: groups, strides, oblong windows, and padding that may hold a whole window."""
     channels, height, width = draw(st.integers(1, 4)), draw(st.integers(4, 20)), draw(st.integers(4, 20))
     layers = []
     for index in range(draw(st.integers(1, most))):
         kind = draw(st.sampled_from(["conv", "conv", "maxpool"]))
         kernel = tuple(draw(st.integers(1, min(4, size))) for size in (height, width))
         stride = tuple(draw(st.integers(1, 3)) for _ in kernel)
-        padding = tuple(draw(st.integers(0, kernel[axis % 2] - 1)) for axis in range(4))
+        padding = tuple(draw(st.integers(0, kernel[axis % 2])) for axis in range(4))
         groups = draw(st.sampled_from([1, 1, channels])) if kind == "conv" else 1
         outputs = groups * draw(st.integers(1, 3)) if kind == "conv" else channels
         layer = LayerShape(

@@ -71,7 +71,7 @@ def check_reset(case: Case, seed: int, patterns: tuple[Pattern, Pattern], share:
         np.testing.assert_array_equal(np.array(trace.taken[taken:]) - begin, schedule.taken[0])
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(case=cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
@@ -131,7 +131,7 @@ def test_taps(case, seed, patterns):
 
 
 @pytest.mark.long
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_many(case, seed, patterns, share):
     """All of the above, ten times more of it."""

@@ -269,3 +269,10 @@ def test_errors(changes, message):
 def test_extreme_pad_values_are_values():
     for signed, value in ((True, 127), (True, -128), (False, 255), (False, 0)):
         assert make(signed=signed, pad_value=value).pad_value == value
+
+
+def test_padding_above_a_map_much_higher_than_its_windows():
+    """The only row of windows starts above the map: its rows must not wrap into it."""
+    config = make(height=80, width=2, stride=(80, 1), padding=(1, 1, 0, 1))
+    frames = frames_for(config, 2, 7)
+    assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)

@@ -93,8 +93,8 @@ def needed(layers, axis, rows):
         rows = {
             row * window.stride[axis] + tap - window.padding[axis] for row in rows for tap in range(window.kernel[axis])
         }
+        rows = range(min(rows), max(rows) + 1) if rows else ()  # pyramids are solid
         rows = {row for row in rows if 0 <= row < size}
-        rows = set(range(min(rows), max(rows) + 1)) if rows else set()  # pyramids are solid
         result.append(rows)
     return result[::-1]
 

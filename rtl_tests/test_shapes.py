@@ -162,6 +162,13 @@ def test_pads_that_the_model_leaves_open(tmp_path):
     assert valid.window == Window(kernel=(2, 3))
 
 
+def test_a_window_that_would_start_behind_the_map(tmp_path):
+    # 5 rows, padded to 7: windows at 0, 3 and, rounded up, 6, which is padding
+    pool = node("MaxPool", "x", "a", kernel_shape=[2, 2], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1)
+    (layer,) = shapes.load(save(tmp_path / "m.onnx", [pool], shape=("n", 2, 5, 5))).layers
+    assert (layer.output_height, layer.output_width) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("nodes", "left_out"),
     [

@@ -230,7 +230,8 @@ class Schedule:
 
     def _start(self, number: int) -> bool:
         starts = self._layers[number].starts(self.taken[number], self.left[number], self.depths[number])
-        changed = not np.array_equal(starts, self.starts[number])
+        before = self.starts[number]
+        changed = before is None or not np.array_equal(starts, before)
         self.starts[number] = starts
         return changed
 

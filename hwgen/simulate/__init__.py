@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from tqdm import tqdm
 
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
@@ -92,6 +94,7 @@ def run(
         taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
         waves=waves,
         tick=bar.update if bar else lambda beats: None,
+        say=bar.say if bar else lambda step: None,
     )
     try:
         if simulator == "amaranth":
@@ -104,6 +107,7 @@ def run(
             else:
                 from hwgen.simulate import icarus as engine
             engine.check_tools()  # before the Verilog is written, which may take longer than a message
+            job.say("writing the Verilog")
             raw = engine.run(job, files(config, component=component, taps=taps), identifier(config.name))
     finally:
         if bar:
@@ -122,15 +126,28 @@ def patience(config: Config, stalls: tuple[float, float] | None = None) -> int:
 
 
 class _Bar:
-    """A progress bar over output beats, shown when the run takes longer than a second."""
+    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done."""
 
     def __init__(self, total: int, name: str) -> None:
-        from tqdm import tqdm
+        self._total, self._name = total, name
+        self._bar: tqdm | None = None
 
-        self._bar = tqdm(total=total, desc=name, unit="beat", unit_scale=True, delay=1, leave=False, dynamic_ncols=True)
+    def say(self, step: str) -> None:
+        print(f"{self._name}: {step}", file=sys.stderr, flush=True)
 
     def update(self, beats: int) -> None:
-        self._bar.update(min(beats, self._bar.total) - self._bar.n)
+        if self._bar is None:  # only now: what came before would spoil the rate
+            self._bar = tqdm(
+                total=self._total,
+                desc=self._name,
+                unit="beat",
+                unit_scale=True,
+                delay=1,
+                leave=False,
+                dynamic_ncols=True,
+            )
+        self._bar.update(min(beats, self._total) - self._bar.n)
 
     def close(self) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

@@ -41,6 +41,8 @@ class Job:
         Where waveforms go.
     tick : callable
         Told the output beats so far, now and then.
+    say : callable
+        Told what is being done before there are any.
     """
 
     config: Config
@@ -52,6 +54,7 @@ class Job:
     taps: tuple[BeatFormat, ...] = ()
     waves: Path | None = None
     tick: Callable[[int], None] = lambda beats: None
+    say: Callable[[str], None] = lambda step: None
 
     @property
     def beats_out(self) -> int:

@@ -162,6 +162,7 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
             probe = [compiler, "-E", "-x", "c++", "-include", needed, os.devnull]
             if subprocess.run(probe, capture_output=True).returncode:
                 raise ToolError(f"Verilator's .fst waves need {needed}: apt install {package}, or write a .vcd")
+    job.say("compiling the simulator")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
