@@ -76,7 +76,8 @@ class RegroupConfig:
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
         if overlaps:
-            return tuple(self.output.lanes + self.lanes - 1 - places[-1] + places[0] for places in self.places)
+            spans = [places[-1] - places[0] + 1 for places in self.places]
+            return tuple(self.output.lanes + max(spans) - span for span in spans)
         return (self.output.lanes - 1,) * len(self.counts)
 
     @cached_property

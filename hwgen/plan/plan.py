@@ -140,7 +140,7 @@ class Plan:
         """The plan for people."""
         config = self.configure()
         head = ("layer", "kind", "output", "Tn", "Tm", "Tk", "Tp", "mult", "rows", "FIFO", "cycles", "busy")
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         slowest = max(layer.cycles for layer in config.layers)
         for plan, layer, node in zip(self.layers, config.layers, self.network.layers, strict=True):
             rows.append(
