@@ -29,6 +29,7 @@ EXAMPLES = """examples:
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
+  hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen golden digits-float.onnx --calibration calibration.npy --input images.npy --output logits.npy
   hwgen doctor
@@ -259,7 +260,7 @@ def _positive(text: str) -> int:
 
 
 def parser() -> Parser:
-    from hwgen import __version__, explore_cli
+    from hwgen import __version__, explore_cli, synth_cli
 
     top = Parser(
         prog="hwgen",
@@ -305,6 +306,10 @@ def parser() -> Parser:
     sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
     sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
+
+    sub = verb("synth", synth_cli.run, "show what Yosys makes of each component, beside the plan's estimate")
+    plan_options(sub)
+    synth_cli.add_options(sub)
 
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
     model_options(sub)

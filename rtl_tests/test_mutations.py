@@ -37,14 +37,15 @@ from hwgen.plan.schedule import Schedule
 
 @cache
 def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
-    """Convolution, pool, convolution, their buffers as small as can be; frames, prediction, golden outputs."""
+    """Convolution, pool, convolution of two groups whose taps don't divide and whose rows end in half a step; buffers as
+    small as can be. Frames, prediction, golden outputs."""
     rng = np.random.default_rng(5)
     first = FeatureMap(channels=3, height=4, width=5, type=UINT8, zero_point=7)
     second = FeatureMap(channels=4, height=4, width=5, type=UINT8, zero_point=2)
     third = replace(second, height=2, width=3)
-    last = FeatureMap(channels=3, height=2, width=3, type=UINT8, zero_point=30)
+    last = FeatureMap(channels=4, height=2, width=3, type=UINT8, zero_point=30)
 
-    def convolution(name: str, before: FeatureMap, after: FeatureMap) -> Conv:
+    def convolution(name: str, before: FeatureMap, after: FeatureMap, groups: int = 1) -> Conv:
         channels = after.channels
         # A power of two, so that sums lie just between two outputs now and then.
         scale = Requantisation(
@@ -59,9 +60,10 @@ def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
             input=before,
             output=after,
             window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
-            weights=rng.integers(-2, 3, (channels, before.channels, 3, 3)),
+            weights=rng.integers(-2, 3, (channels, before.channels // groups, 3, 3)),
             bias=rng.integers(200, 600, channels),
             requantisation=scale,
+            groups=groups,
         )
 
     layers = (
@@ -72,10 +74,10 @@ def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
             output=third,
             window=Window(kernel=(2, 2), stride=(2, 2), padding=(0, 1, 0, 1)),
         ),
-        convolution("second", third, last),
+        convolution("second", third, last, groups=2),
     )
     network = Network(name="subject", layers=layers)
-    unrolls = ((2, 3, 3), (2, 2, 1), (3, 2, 9))
+    unrolls = ((2, 3, 3, 1), (2, 2, 1, 1), (2, 1, 4, 2))
     plans = tuple(
         LayerPlan(
             name=layer.name,
@@ -83,11 +85,12 @@ def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
             tn=tn,
             tm=tm,
             tk=tk,
+            tp=tp,
             chain=4,
             line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
             fifo_depth=9,
         )
-        for layer, (tn, tm, tk) in zip(layers, unrolls, strict=True)
+        for layer, (tn, tm, tk, tp) in zip(layers, unrolls, strict=True)
     )
     config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
     frames = np.concatenate([frames_for(network, 1, 0), rng.integers(0, 256, (1, 3, 4, 5), dtype=np.uint8)])

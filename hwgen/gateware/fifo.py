@@ -9,6 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -99,7 +100,9 @@ class Fifo(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         depth = self.config.depth
-        m.submodules.storage = storage = memory.Memory(shape=self.config.width, depth=depth, init=[])
+        m.submodules.storage = storage = memory.Memory(
+            shape=self.config.width, depth=depth, init=[], attrs=ram_attributes(depth)
+        )
         write, read = storage.write_port(), storage.read_port()
         level = Signal(range(depth + 1))  # beats stored, but for the one being offered
         fetch = Signal()

@@ -22,7 +22,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, sparse_table
+from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, ram_attributes, sparse_table
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -544,7 +544,9 @@ class LineBuffer(wiring.Component):
         banks = []
         for row in range(config.row_banks):
             for column in range(config.column_banks):
-                storage = memory.Memory(shape=config.word_bits, depth=config.bank_depth, init=[])
+                storage = memory.Memory(
+                    shape=config.word_bits, depth=config.bank_depth, init=[], attrs=ram_attributes(config.bank_depth)
+                )
                 m.submodules[f"bank_{row}_{column}"] = storage
                 banks.append(_Bank(row, column, storage.write_port(), storage.read_port()))
         return banks

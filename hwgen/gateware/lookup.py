@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 
-#: Deepest table that is held in LUTs; deeper ones go to block RAM.
+#: Deepest memory that is held in LUTs; deeper ones go to block RAM.
 LUT_DEPTH = 64
 
 
@@ -19,6 +19,11 @@ def rom_attributes(depth: int) -> dict[str, str]:
     if depth <= LUT_DEPTH:
         return {"rom_style": "distributed", "ram_style": "logic"}
     return {"rom_style": "block", "ram_style": "block"}
+
+
+def ram_attributes(depth: int) -> dict[str, str]:
+    """Where synthesis shall put a memory that is written and read."""
+    return {"ram_style": "distributed" if depth <= LUT_DEPTH else "block"}
 
 
 def bits_for_range(low: int, high: int) -> Shape:

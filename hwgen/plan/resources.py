@@ -1,24 +1,53 @@
-"""What an accelerator takes of a device: multipliers and block RAM, from the configurations alone."""
+"""What an accelerator takes of a device, from the configurations alone, component by component.
+
+DSP slices, block RAM and registers follow from how a component is built. LUTs are counted where they are plain to see
+(memories, multiplexers, adders, tables); what remains is control logic, in proportion to a few sizes of it. The
+proportions were fitted to what Yosys 0.66 makes of many components (bench/resources.py shows how well they fit).
+
+What Yosys does, and what is counted on here:
+
+- A register without reset that only delays, three cycles or more, is a shift register in LUTs: one LUT a bit.
+- A DSP slice takes up to two registers in front of its activation operand and none in front of a weight.
+- Bits of a read-only memory in LUTs that are equal in every word are one; constant ones are none.
+- A multiplexer of up to 4 ways is one LUT a bit, one of up to 8 ways two, one of up to 16 ways four.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import gcd
+from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.plan.memory import block_rams
+from hwgen.gateware.pool import MaxPoolConfig
+from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.requantise import PIECE, AddBiasConfig, RequantiseConfig
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.plan.memory import block_rams, memory_luts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """DSP48E1 slices and 36 kbit block RAMs (in halves: a RAMB18 is 0.5)."""
+    """DSP48E1 slices, 36 kbit block RAMs (in halves: a RAMB18 is 0.5), LUTs and flip-flops."""
 
-    dsp: int
-    bram36: float
+    dsp: int = 0
+    bram36: float = 0
+    lut: int = 0
+    ff: int = 0
 
     def __add__(self, other: Resources) -> Resources:
-        return Resources(dsp=self.dsp + other.dsp, bram36=self.bram36 + other.bram36)
+        return Resources(
+            dsp=self.dsp + other.dsp,
+            bram36=self.bram36 + other.bram36,
+            lut=self.lut + other.lut,
+            ff=self.ff + other.ff,
+        )
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -26,17 +55,409 @@ class Resources:
 
 def estimate(config: AcceleratorConfig) -> Resources:
     """Of all layers together."""
-    total = Resources(dsp=0, bram36=0)
-    for layer in config.layers:
-        total += layer_resources(layer)
-    return total
+    return sum((layer_resources(layer) for layer in config.layers), Resources())
 
 
 def layer_resources(layer: LayerConfig) -> Resources:
-    """Of one layer: multipliers, weight memories, line buffer, FIFO."""
-    window = layer.window
-    bram = window.row_banks * window.column_banks * block_rams(window.input.data_bits, window.bank_depth)
-    bram += block_rams(layer.fifo.width, layer.fifo.depth)
-    if isinstance(layer.compute, MultiplyConfig):
-        bram += sum(block_rams(width, layer.compute.rom_depth) for width in layer.compute.rom_widths)
-    return Resources(dsp=layer.multipliers, bram36=bram)
+    """Of one layer: all of its components."""
+    return sum((component_resources(part) for part in components(layer).values()), Resources())
+
+
+def components(layer: LayerConfig) -> dict[str, Any]:
+    """The configurations of a layer's components, by name; the layer's own stands for its credits."""
+    parts: dict[str, Any] = {
+        "window": layer.window,
+        "compute": layer.compute,
+        "unload": layer.unload,
+        "finish": layer.finish,
+        "fifo": layer.fifo,
+        "regroup": layer.regroup if layer.regroup.needed else None,
+        "credits": layer,
+    }
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def component_resources(part: Any) -> Resources:
+    """Of one component, by its configuration; a `LayerConfig` stands for the credits of the layer."""
+    for kind, cost in _COSTS.items():
+        if isinstance(part, kind):
+            return cost(part)
+    raise AssertionError(f"nothing is known of a {type(part).__name__}")
+
+
+# Pieces that many components are made of.
+
+
+@dataclass
+class _Cost:
+    """Adds up."""
+
+    dsp: int = 0
+    bram36: float = 0
+    lut: float = 0
+    ff: int = 0
+
+    def delay(self, bits: int, cycles: int) -> None:
+        """A delay without reset."""
+        if cycles < 3:
+            self.ff += bits * cycles
+        else:
+            self.lut += bits * -(-cycles // 32)
+
+    def rom(self, columns: Iterable[int], depth: int, width: int) -> None:
+        """A read-only memory and its output register; ``columns`` are its bits, as `_columns` gives them."""
+        if depth > LUT_DEPTH:
+            self.bram36 += block_rams(width, depth)
+            return
+        distinct = set(columns)
+        self.ff += len(distinct)
+        plain = _address_columns(depth)
+        self.lut += sum(column not in plain for column in distinct)
+
+    def ram(self, width: int, depth: int) -> None:
+        """A memory with a write port and a read port, and the latter's register."""
+        self.bram36 += block_rams(width, depth)
+        if depth == 1:
+            self.ff += 2 * width
+        elif depth <= LUT_DEPTH:
+            self.ff += width
+            self.lut += memory_luts(width, depth)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff)
+
+
+def _bits(count: int) -> int:
+    """Width of a counter of ``count`` values from 0."""
+    return (count - 1).bit_length()
+
+
+def _even(number: int) -> int:
+    """How often ``number`` can be halved; 0 for 0."""
+    return (number & -number).bit_length() - 1 if number else 0
+
+
+def _mux(ways: int) -> int:
+    """LUTs a bit of a multiplexer."""
+    return 0 if ways < 2 else 1 if ways <= 4 else -(-ways // 4)
+
+
+def _columns(words: Sequence[int], width: int) -> list[int]:
+    """Bits of a table that are not the same in every word: bit ``b`` of word ``n`` is bit ``n`` of column ``b``."""
+    # Transposed through strings, which is fast enough for words of thousands of bits.
+    rows = [f"{word:0{width}b}" for word in words]
+    columns = ["".join(bits) for bits in zip(*rows, strict=True)] if width else []
+    constant = {"0" * len(words), "1" * len(words)}
+    return [int(column[::-1], 2) for column in columns if column not in constant]
+
+
+def _address_columns(depth: int) -> set[int]:
+    """The columns that are an address bit: they take no logic."""
+    return set(_columns(range(depth), _bits(depth)))
+
+
+def _table_bits(values: Iterable[int]) -> int:
+    """Different bits, not constant ones, of a table's values."""
+    values = list(values)
+    return len(set(_columns([value - min(values) for value in values], _bits(max(values) - min(values) + 1))))
+
+
+# Components.
+
+
+def _fifo(config: FifoConfig) -> Resources:
+    cost = _Cost()
+    address, level, beat = _bits(config.depth), _bits(config.depth + 1), _bits(config.beats)
+    cost.ram(config.width, config.depth)
+    cost.ff += 2 * address + level + 1 + beat
+    cost.lut += 2 * address + level + beat + 10
+    return cost.resources
+
+
+def _unload(config: UnloadConfig) -> Resources:
+    cost = _Cost()
+    bits = config.shape.width * config.pixels
+    if config.latency:
+        moved = max(config.lanes_in - config.lanes_out, 0)
+        cost.ff += config.lanes_in * bits + _bits(len(config.fold_beats)) + _bits(max(config.fold_beats) + 1)
+        cost.lut += moved * bits + _bits(max(config.fold_beats) + 1) + 2
+    counts = [len(beat) for beat in config.beats]
+    if config.clears and min(counts) < config.lanes_out:
+        cost.ff += _bits(len(counts))
+        cost.lut += _bits(len(counts)) + sum(bits for lane in range(config.lanes_out) if lane >= min(counts))
+    return cost.resources
+
+
+def _credits(config: LayerConfig) -> Resources:
+    bits = _bits(config.fifo_depth + 1)
+    return Resources(ff=bits, lut=2 * bits)
+
+
+def _multiply(config: MultiplyConfig) -> Resources:
+    cost = _Cost(dsp=config.multipliers)
+    window = config.window
+    positions, pixels = config.positions, window.pixels
+    to_sum = 1 + positions + config.tree_levels
+    for position in range(positions):
+        chains = sum(config.lane_of(chain, position) is not None for chain in range(config.chains))
+        cost.delay(chains * pixels * config.operand.width, max(position - 1, 0))
+        width = config.rom_widths[position]
+        if config.rom_depth <= LUT_DEPTH:
+            cost.rom(_columns(config.contents[position], width), config.rom_depth, width)
+        else:
+            cost.rom((), config.rom_depth, width)
+    address = _bits(config.rom_depth)
+    cost.ff += address * positions
+    cost.lut += 1.2 * address
+    cost.ff += to_sum + 1 + config.accumulates
+    cost.delay(1, to_sum)  # last
+    if config.accumulates:
+        cost.delay(1, to_sum + 1)  # first
+    sums = config.lanes * pixels
+    product = config.weight_bits + config.operand.width + (not config.operand.signed)
+    widths = []
+    for chain in range(config.chains):
+        terms = sum(config.lane_of(chain, position) is not None for position in range(positions))
+        widths.append(min(product + (terms - 1).bit_length(), max(config.sum_bits, product)))
+    while len(widths) > 1:
+        pairs = [widths[number : number + 2] for number in range(0, len(widths), 2)]
+        widths = [min(max(pair) + len(pair) - 1, config.sum_bits) for pair in pairs]
+        cost.ff += sums * sum(widths)
+        cost.lut += sums * sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
+    if config.accumulates:
+        cost.ff += sums * config.sum_bits
+        cost.lut += sums * config.sum_bits
+    return cost.resources
+
+
+def _pool(config: MaxPoolConfig) -> Resources:
+    cost = _Cost()
+    lanes, bits, taps = config.lanes * config.window.pixels, config.window.input.bits, config.window.taps
+    compare = 1.5 * bits  # a comparison, and the choice of the greater
+    registers = 0
+    comparisons = 0
+    left = taps
+    while left > 1:
+        comparisons += left // 2
+        left = -(-left // 2)
+        registers += left
+    if config.accumulates:
+        registers += 1
+        comparisons += 1
+    cost.ff += lanes * registers * bits
+    cost.lut += lanes * comparisons * compare
+    cost.ff += config.levels + config.accumulates
+    cost.delay(1, config.levels)
+    if config.accumulates:
+        cost.delay(1, config.levels)
+    return cost.resources
+
+
+def _add_bias(config: AddBiasConfig) -> Resources:
+    cost = _Cost()
+    sums = config.lanes * config.pixels
+    beat = _bits(len(config.beats))
+    cost.ff += beat + config.latency + sums * (config.accumulator_bits + config.bits)
+    cost.lut += beat + sums * config.accumulator_bits
+    for name in ("bias", "present"):
+        _table(cost, config, name)
+    return cost.resources
+
+
+def _table(cost: _Cost, config: AddBiasConfig | RequantiseConfig, name: str) -> int:
+    """A table of parameters: its memory. Returns whether it has one."""
+    varying = [column for column in config.tables[name] if len(set(column)) > 1]
+    columns: list[int] = []
+    width = 0
+    for values in varying:
+        shape = bits_for_range(min(values), max(values))
+        width += shape.width
+        if len(values) <= LUT_DEPTH:
+            mask = (1 << shape.width) - 1
+            columns += _columns([value & mask for value in values], shape.width)
+    if varying:
+        cost.rom(columns, len(config.beats), width)
+    return bool(varying)
+
+
+def _requantise(config: RequantiseConfig) -> Resources:
+    cost = _Cost(dsp=config.multipliers)
+    recipe = config.recipe
+    sums = config.lanes * config.pixels
+    beat = _bits(len(config.beats))
+    moves = any(recipe.left)
+    own = recipe.pieces > 0 and recipe.split_factor and not moves and not recipe.clamp
+    cost.ff += beat + config.latency
+    cost.lut += beat
+
+    cycle = 2
+    latest = 1
+    _table(cost, config, "bias")
+    if not own:
+        cost.ff += sums * config.accumulator_bits
+        cost.lut += sums * config.sum_bits
+        in_slice = recipe.pieces > 0
+        last = "clamp" if recipe.clamp else "shift" if moves else "sum"
+        if not (in_slice and last == "sum"):
+            cost.ff += sums * config.sum_bits
+        bits = config.sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
+        if moves:
+            if _table(cost, config, "left"):
+                latest = cycle
+            if not (in_slice and last == "shift"):
+                cost.ff += sums * bits
+            cost.lut += sums * bits * _mux(len(set(recipe.left)))
+            cycle += 1
+        if recipe.clamp:
+            if not in_slice:
+                cost.ff += sums * recipe.operand_bits
+            cost.lut += sums * (recipe.operand_bits + 4)
+            cycle += 1
+    if recipe.split_factor and recipe.pieces:
+        for piece in range(recipe.pieces):
+            if _table(cost, config, f"factor_{piece}"):
+                latest = max(latest, cycle + piece)
+    elif _table(cost, config, "factor"):
+        latest = max(latest, cycle)
+        cost.lut += sums * recipe.operand_bits * (not recipe.pieces)
+    cycle += recipe.pieces + 1 if recipe.pieces else 0
+    for piece in range(recipe.pieces - 1):
+        start = piece * PIECE
+        low = max(0, PIECE - (0 if config.ties else max(0, recipe.shift - start)))
+        cost.delay(sums * low, recipe.pieces - 1 - piece)
+    if config.offset_place == "late":
+        cost.ff += sums * config.product_bits
+        cost.lut += sums * config.product_bits
+        cycle += 1
+    if _table(cost, config, "present"):
+        latest = max(latest, cycle)
+        cost.lut += 0
+    cost.ff += beat * (latest - 1)
+    bits = (config.high - config.low).bit_length()
+    cost.ff += sums * bits
+    cost.lut += sums * (bits + 4)
+    return cost.resources
+
+
+def _regroup(config: RegroupConfig) -> Resources:
+    cost = _Cost()
+    bits = config.output.bits * config.output.pixels
+    fill = _bits(max(config.positions) + max(config.advances) + 1)
+    cost.ff += config.held * bits + fill + _bits(len(config.counts)) + _bits(len(config.sizes)) + 1
+    for lane in range(config.held):
+        inputs = {(source,) for p in config.positions for source in config.sources(lane, p).values()}
+        ways = len(inputs) + (lane + config.output.lanes < config.held)
+        cost.lut += bits * _mux(ways)
+        if ways == 1:
+            continue
+    for lane in range(config.output.lanes):
+        if lane >= min(config.sizes):
+            cost.lut += bits
+    cost.lut += 3 * fill + 4
+    return cost.resources
+
+
+def _line_buffer(config: LineBufferConfig) -> Resources:
+    cost = _Cost()
+    source = config.input
+    row_banks, column_banks, word = config.row_banks, config.column_banks, config.word_bits
+    patch_rows, reads = config.patch[0], config.read_columns
+    for _ in range(row_banks * column_banks):
+        cost.ram(word, config.bank_depth)
+
+    # Data path behind the memories.
+    if row_banks > 1:
+        cost.ff += patch_rows * column_banks * word
+        cost.lut += patch_rows * column_banks * word * _mux(row_banks)
+    cost.ff += patch_rows * reads * word
+    cost.lut += patch_rows * reads * word * _mux(column_banks)
+    if config.chooses:
+        cost.ff += config.pixels * config.taps * word
+        cost.lut += (
+            config.pixels
+            * word
+            * sum(_mux(sum(tap < len(taps) for taps in config.step_taps)) for tap in range(config.taps))
+        )
+    # Data path in front of them: a bank that gets nothing in this cycle is given zeros.
+    if column_banks > 1:
+        cost.lut += column_banks * word * _mux(min(source.pixels, column_banks) + 1)
+
+    # Control.
+    stage = 3 + (row_banks > 1)
+    cost.ff += _control_ff(config)
+    if column_banks > 1:
+        cost.delay(_bits(column_banks), stage)
+    if row_banks > 1:
+        cost.delay(_bits(config.rows), 3)
+    if any(config.padding):
+        cost.delay(patch_rows * reads, stage)
+    if config.chooses:
+        cost.delay(_bits(config.tap_folds), config.latency - 1)
+    cost.ff += config.latency
+    cost.delay(2, config.latency)
+    cost.lut += 1.0 * _control_ff(config)
+    return cost.resources
+
+
+def _control_ff(config: LineBufferConfig) -> int:
+    """Registers of the counters."""
+    source = config.input
+    folds, pixels, columns = source.folds, source.pixels, config.column_banks
+    total = 0
+    # Writer.
+    width = max(1, (config.bank_depth - 1).bit_length())
+    total += _bits(source.row_steps) + _bits(folds) + _bits(config.rows)
+    if pixels % columns:
+        total += _bits(columns)
+    word_step = folds * (gcd(pixels // columns, pixels // columns + 1) if pixels % columns else pixels // columns)
+    if config.row_banks == 1 and config.rows > 1:
+        word_step = gcd(word_step, config.row_words)
+    if config.row_words > folds or (config.row_banks == 1 and config.rows > 1):
+        total += max(0, _bits(config.bank_depth) - _even(word_step))
+    # Flow.
+    most = 2 * source.frame_pixels + config.rows * source.width
+    total += bits_for_range(-most, most).width
+    capacity = config.rows * source.width
+    total += _bits(capacity + source.frame_pixels + 1)
+    released = {0, *config.release_steps[1].values(), *config.release_steps[0].values()}
+    total += 2 * _table_bits(released)
+    # Walk.
+    for stride, positions in (
+        (config.stride[0], [row * config.stride[0] - config.padding[0] for row in range(config.output_height)]),
+        (
+            config.stride[1] * config.pixels,
+            [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.row_steps)],
+        ),
+    ):
+        if len(positions) > 1:
+            total += bits_for_range(positions[0], positions[-1]).width - _even(stride)
+    total += _bits(config.output_folds) + _bits(config.group_folds) + _bits(config.kernel[1])
+    turns = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
+    total += _bits(turns)
+    if not config.chooses and turns > 1 and any(config.padding):
+        total += _bits(config.kernel[0])
+    total += _bits(folds)
+    if config.groups > 1:
+        total += _bits(folds) + _bits(config.fold_folds)
+    total += 2 * (width - _even(folds))
+    if columns > 1:
+        total += 2 * _bits(columns)
+    total += 2 * _bits(config.rows)
+    # Addresses.
+    total += width + columns * width
+    total += _bits(folds) + sum(bool(column) for column in range(columns))
+    return total
+
+
+_COSTS: dict[type, Any] = {
+    LineBufferConfig: _line_buffer,
+    MultiplyConfig: _multiply,
+    MaxPoolConfig: _pool,
+    UnloadConfig: _unload,
+    RequantiseConfig: _requantise,
+    AddBiasConfig: _add_bias,
+    FifoConfig: _fifo,
+    RegroupConfig: _regroup,
+    LayerConfig: _credits,
+}

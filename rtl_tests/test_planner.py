@@ -1,0 +1,87 @@
+"""The planner: what it builds takes the cycles and the slices that the unroll search counted on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from accelerators import Case, check, frames_for, networks
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hwgen import boards, plan
+from hwgen.errors import PlanError
+from hwgen.network.graph import INT8, INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.plan.planner import work_of
+from hwgen.plan.schedule import steady_cycles
+from hwgen.plan.unroll import Unroll, cycles, interval
+
+BOARD = boards.load("zedboard")
+
+
+def unrolls_of(made: plan.Plan) -> list[Unroll]:
+    return [Unroll(layer.tn, layer.tm, layer.tk, layer.tp) for layer in made.layers]
+
+
+@settings(max_examples=40)
+@given(network=networks(), budget=st.integers(1, 220))
+def test_figures_agree(network, budget):
+    """Layers as fast as the search says; the accelerator as fast as the slowest, in no more slices than allowed."""
+    try:
+        made = plan.make(network, BOARD, dsp=budget)
+    except PlanError:
+        assume(False)
+        raise
+    works, unrolls, config = [work_of(layer) for layer in network.layers], unrolls_of(made), made.configure()
+    assert config.multipliers <= budget
+    for work, unroll, layer in zip(works, unrolls, config.layers, strict=True):
+        assert layer.cycles == cycles(work, unroll, layer.window.input.pixels)
+        assert layer.multipliers >= (0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp)
+    assert steady_cycles(config).interval == interval(works, unrolls)
+
+
+def depthwise_network(side: int) -> Network:
+    """A depthwise 3 x 3 convolution over 4 channels."""
+    rng = np.random.default_rng(0)
+    before = FeatureMap(channels=4, height=side, width=side, type=UINT8, zero_point=3)
+    depthwise = Conv(
+        name="depthwise",
+        input=before,
+        output=replace(before, type=INT32, zero_point=0),
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=rng.integers(-128, 128, (4, 1, 3, 3)),
+        bias=rng.integers(-100, 100, 4),
+        requantisation=None,
+        groups=4,
+    )
+    return Network(name="depthwise_network", layers=(depthwise,))
+
+
+def test_depthwise():
+    """By hand: 4 groups of one channel in, one out; 36 slices hold 9 taps of 4 pixels, 4 groups in turn."""
+    network = depthwise_network(8)
+    made = plan.make(network, BOARD, dsp=36)
+    assert unrolls_of(made) == [Unroll(1, 1, 9, 4)]
+    config = made.configure()
+    assert config.multipliers == 36
+    assert config.layers[0].cycles == 8 * 2 * 4
+    check(Case(network, config), frames_for(network, 3, 1))
+
+
+def test_pixels_where_channels_do_not_help():
+    """One channel of signed values, one output: only pixels make more of the slices."""
+    before = FeatureMap(channels=1, height=4, width=12, type=INT8)
+    layer = Conv(
+        name="blur",
+        input=before,
+        output=replace(before, type=INT32),
+        window=Window(kernel=(1, 3), padding=(0, 1, 0, 1)),
+        weights=np.array([[[[1, 2, 1]]]]),
+        bias=np.zeros(1, np.int64),
+        requantisation=None,
+    )
+    network = Network(name="blur", layers=(layer,))
+    for budget, unroll in ((3, Unroll(1, 1, 3, 1)), (9, Unroll(1, 1, 3, 3)), (220, Unroll(1, 1, 3, 12))):
+        made = plan.make(network, BOARD, dsp=budget)
+        assert unrolls_of(made) == [unroll]
+        check(Case(network, made.configure()), frames_for(network, 3, 2))
