@@ -263,7 +263,7 @@ class SideBySide(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for name, part in self._parts.items():
-            m.submodules[name] = part
+            m.submodules[name] = part  # type: ignore[arg-type]  # the stubs know no elaborate()
         for name, value in self._ports.items():
             port = getattr(self, name)
             m.d.comb += value.eq(port) if self.signature.members[name].flow is In else port.eq(value)
