@@ -37,8 +37,10 @@ from hwgen.plan.schedule import Schedule
 
 @cache
 def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
-    """Convolution, pool, convolution of two groups whose taps don't divide and whose rows end in half a step; buffers as
-    small as can be. Frames, prediction, golden outputs."""
+    """Convolution, pool, convolution of two groups whose taps don't divide and whose rows end in half a step.
+
+    Buffers as small as can be. Frames, prediction, golden outputs.
+    """
     rng = np.random.default_rng(5)
     first = FeatureMap(channels=3, height=4, width=5, type=UINT8, zero_point=7)
     second = FeatureMap(channels=4, height=4, width=5, type=UINT8, zero_point=2)
