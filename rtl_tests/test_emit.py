@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,12 @@ from simple import Simple, SimpleConfig
 from hwgen import emit, simulate
 from hwgen.emit import verilog
 from hwgen.errors import InputError, ToolError
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.network import golden
+from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan
 
 HERE = Path(__file__).resolve().parent
 needs_compiler = pytest.mark.skipif(
@@ -414,6 +420,47 @@ def test_make_icarus_fails_on_a_broken_design(tmp_path, fault):
     words = {"stuck": "stuck: no transfer for", "extra": "1 output beats too many", "last": "first difference"}
     assert words[fault] in said
     assert "FAIL in cycle" in said
+
+
+def ragged() -> tuple[AcceleratorConfig, np.ndarray, np.ndarray]:
+    """Two pixels a cycle, rows of three, two groups; frames and outputs."""
+    before = FeatureMap(channels=4, height=2, width=3, type=UINT8)
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=replace(before, channels=6, type=INT32),
+        window=Window(kernel=(1, 3), padding=(0, 1, 0, 1)),
+        weights=np.random.default_rng(0).integers(-128, 128, (6, 2, 1, 3)),
+        bias=np.arange(1000, 1006),
+        requantisation=None,
+        groups=2,
+    )
+    network = Network(name="ragged", layers=(layer,))
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=2, tp=2, chain=16, line_rows=2, fifo_depth=9)
+    frames = np.random.default_rng(1).integers(0, 256, (2, 4, 2, 3), dtype=np.uint8)
+    return compose(network, [plan]), frames, golden.run(network, frames)
+
+
+@needs_icarus
+def test_rows_that_end_within_a_beat(tmp_path):
+    """What lies past a row's end does not count; what lies before it does, and is named."""
+    this, frames, expected = ragged()
+    assert this.output.width % this.output.pixels
+    report = {"plan_json": "{}", "report": "# A report"}
+    folder = emit.build(config=this, frames=frames, expected=expected, directory=tmp_path / "good", **report)
+    status, said = run_make(folder, "icarus")
+    assert status == 0, said
+    assert "PASS" in said
+    assert "pixels past the end of a row may be anything" in (folder / "report.md").read_text()
+    for channel, column in ((0, 2), (4, 1), (5, 0)):
+        wrong = expected.copy()
+        wrong[1, channel, 1, column] += 1
+        folder = emit.build(config=this, frames=frames, expected=wrong, directory=tmp_path / "bad", **report)
+        status, said = run_make(folder, "icarus")
+        assert status != 0
+        assert f"frame 1, row 1, column {column // 2 * 2}" in said
+        value = expected[1, channel, 1, column]
+        assert f"  column {column}, channel {channel}: {value}, expected {value + 1}" in said
 
 
 @needs_icarus

@@ -195,10 +195,15 @@ def _ports(name: str, beat: BeatFormat) -> list[str]:
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"
+    pixels = f" of {beat.pixels} neighbouring pixels" if beat.pixels > 1 else ""
+    order = ", a channel's pixels side by side" if beat.pixels > 1 else ""
+    groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
+    of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
+    rest = "; pixels past the end of a row may be anything" if beat.width % beat.pixels else ""
     what = (
-        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} {channels} "
-        f"a beat, the lowest in the lowest bits, {sign} {beat.bits} bits each; {beat.folds} {beats} a pixel; the top "
-        "bit marks the last beat of a frame"
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} {channels}"
+        f"{pixels} a beat, the lowest in the lowest bits{order}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
+        f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
     )
     return [
         f"| `{name}__payload` | {forth} | {beat.data_bits + 1} | {what} |",

@@ -174,7 +174,8 @@ class Plan:
             "",
             f"one frame: latency {self.latency:,} cycles{interval}",
             f"{self.board.name} ({self.board.device}): DSP {used.dsp} of {self.board.dsp}, "
-            f"BRAM36 {used.bram36:g} of {self.board.bram36}",
+            f"BRAM36 {used.bram36:g} of {self.board.bram36}, "
+            f"LUT {used.lut:,} of {self.board.lut:,}, FF {used.ff:,} of {self.board.ff:,} (LUT and FF estimated)",
         ]
         return "\n".join(lines)
 
@@ -201,11 +202,16 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
     """
     if used.dsp > dsp:
         raise PlanError(f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll")
-    if used.bram36 > board.bram36:
-        raise PlanError(
-            f"plan needs {used.bram36:g} BRAM36, but {board.name} ({board.device}) has {board.bram36}: "
-            f"take fewer layers or a larger board"
-        )
+    for name, needed, there in (
+        ("BRAM36", used.bram36, board.bram36),
+        ("LUTs", used.lut, board.lut),
+        ("flip-flops", used.ff, board.ff),
+    ):
+        if needed > there:
+            raise PlanError(
+                f"plan needs {needed:{'g' if name == 'BRAM36' else ','}} {name}, but {board.name} ({board.device}) has "
+                f"{there:,}: take fewer layers, fewer DSP slices or a larger board"
+            )
 
 
 def read(text: str, network: Network, board: Board) -> Plan:

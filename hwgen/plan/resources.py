@@ -14,7 +14,8 @@ What Yosys does, and what is counted on here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import gcd
 from typing import Any
@@ -112,7 +113,8 @@ class _Cost:
         distinct = set(columns)
         self.ff += len(distinct)
         plain = _address_columns(depth)
-        self.lut += sum(column not in plain for column in distinct)
+        # Up to four words, the register's set and reset often do.
+        self.lut += (0.57 if depth <= 4 else 1) * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int) -> None:
         """A memory with a write port and a read port, and the latter's register."""
@@ -143,6 +145,18 @@ def _mux(ways: int) -> int:
     return 0 if ways < 2 else 1 if ways <= 4 else -(-ways // 4)
 
 
+#: LUTs a bit of the multiplexer that picks one of so many column banks, without padding and with it, as measured.
+_ROTATION = {
+    **{1: (0, 0.7), 2: (1, 1.1), 3: (1, 1), 4: (2, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
+    **dict.fromkeys((9, 10), (4, 4)),
+    **dict.fromkeys(range(11, 17), (3, 3)),
+}
+
+
+def _rotation(banks: int, padded: bool) -> float:
+    return _ROTATION[banks][padded] if banks in _ROTATION else 0.3 * banks
+
+
 def _columns(words: Sequence[int], width: int) -> list[int]:
     """Bits of a table that are not the same in every word: bit ``b`` of word ``n`` is bit ``n`` of column ``b``."""
     # Transposed through strings, which is fast enough for words of thousands of bits.
@@ -171,7 +185,7 @@ def _fifo(config: FifoConfig) -> Resources:
     address, level, beat = _bits(config.depth), _bits(config.depth + 1), _bits(config.beats)
     cost.ram(config.width, config.depth)
     cost.ff += 2 * address + level + 1 + beat
-    cost.lut += 2 * address + level + beat + 10
+    cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
     return cost.resources
 
 
@@ -181,7 +195,7 @@ def _unload(config: UnloadConfig) -> Resources:
     if config.latency:
         moved = max(config.lanes_in - config.lanes_out, 0)
         cost.ff += config.lanes_in * bits + _bits(len(config.fold_beats)) + _bits(max(config.fold_beats) + 1)
-        cost.lut += moved * bits + _bits(max(config.fold_beats) + 1) + 2
+        cost.lut += moved * bits + _bits(max(config.fold_beats) + 1) + 1
     counts = [len(beat) for beat in config.beats]
     if config.clears and min(counts) < config.lanes_out:
         cost.ff += _bits(len(counts))
@@ -227,14 +241,15 @@ def _multiply(config: MultiplyConfig) -> Resources:
         cost.lut += sums * sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
     if config.accumulates:
         cost.ff += sums * config.sum_bits
-        cost.lut += sums * config.sum_bits
+        # The choice of 0 or the accumulator is part of the adder's LUTs only where the other operand is narrower.
+        cost.lut += sums * config.sum_bits * (2 if widths[0] == config.sum_bits else 1)
     return cost.resources
 
 
 def _pool(config: MaxPoolConfig) -> Resources:
     cost = _Cost()
     lanes, bits, taps = config.lanes * config.window.pixels, config.window.input.bits, config.window.taps
-    compare = 1.5 * bits  # a comparison, and the choice of the greater
+    compare = 1.75 * bits  # a comparison, and the choice of the greater
     registers = 0
     comparisons = 0
     left = taps
@@ -332,11 +347,10 @@ def _requantise(config: RequantiseConfig) -> Resources:
         cycle += 1
     if _table(cost, config, "present"):
         latest = max(latest, cycle)
-        cost.lut += 0
     cost.ff += beat * (latest - 1)
     bits = (config.high - config.low).bit_length()
     cost.ff += sums * bits
-    cost.lut += sums * (bits + 4)
+    cost.lut += sums * (bits + 1)
     return cost.resources
 
 
@@ -344,17 +358,14 @@ def _regroup(config: RegroupConfig) -> Resources:
     cost = _Cost()
     bits = config.output.bits * config.output.pixels
     fill = _bits(max(config.positions) + max(config.advances) + 1)
-    cost.ff += config.held * bits + fill + _bits(len(config.counts)) + _bits(len(config.sizes)) + 1
+    beat_in, beat_out = _bits(len(config.counts)), _bits(len(config.sizes))
+    cost.ff += config.held * bits + fill + beat_in + beat_out + 1
+    chosen = 0
     for lane in range(config.held):
-        inputs = {(source,) for p in config.positions for source in config.sources(lane, p).values()}
-        ways = len(inputs) + (lane + config.output.lanes < config.held)
-        cost.lut += bits * _mux(ways)
-        if ways == 1:
-            continue
-    for lane in range(config.output.lanes):
-        if lane >= min(config.sizes):
-            cost.lut += bits
-    cost.lut += 3 * fill + 4
+        sources = {source for position in config.positions for source in config.sources(lane, position).values()}
+        chosen += _mux(len(sources) + (lane + config.output.lanes < config.held))
+    cleared = config.output.lanes - min(config.sizes)
+    cost.lut += 1.6 * bits * (chosen + cleared) + 0.9 * fill + 1.4 * (beat_in + beat_out) + 5
     return cost.resources
 
 
@@ -369,9 +380,9 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
     # Data path behind the memories.
     if row_banks > 1:
         cost.ff += patch_rows * column_banks * word
-        cost.lut += patch_rows * column_banks * word * _mux(row_banks)
+        cost.lut += patch_rows * column_banks * word * (_mux(row_banks) if _turns(config) else 0)
     cost.ff += patch_rows * reads * word
-    cost.lut += patch_rows * reads * word * _mux(column_banks)
+    cost.lut += patch_rows * reads * word * _rotation(column_banks, any(config.padding))
     if config.chooses:
         cost.ff += config.pixels * config.taps * word
         cost.lut += (
@@ -381,14 +392,15 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         )
     # Data path in front of them: a bank that gets nothing in this cycle is given zeros.
     if column_banks > 1:
-        cost.lut += column_banks * word * _mux(min(source.pixels, column_banks) + 1)
+        turns = column_banks // gcd(column_banks, source.pixels)
+        cost.lut += column_banks * word * (turns > 1)
 
     # Control.
     stage = 3 + (row_banks > 1)
     cost.ff += _control_ff(config)
     if column_banks > 1:
         cost.delay(_bits(column_banks), stage)
-    if row_banks > 1:
+    if row_banks > 1 and _turns(config):
         cost.delay(_bits(config.rows), 3)
     if any(config.padding):
         cost.delay(patch_rows * reads, stage)
@@ -396,21 +408,79 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         cost.delay(_bits(config.tap_folds), config.latency - 1)
     cost.ff += config.latency
     cost.delay(2, config.latency)
-    cost.lut += 1.0 * _control_ff(config)
+    cost.lut += _control_lut(config)
     return cost.resources
+
+
+def _control_lut(config: LineBufferConfig) -> float:
+    """LUTs of counters, tables and write enables: fitted."""
+    width = max(1, _bits(config.bank_depth))
+    columns = config.column_banks
+    total = 1.33 * (_control_ff(config) - columns * width) + 0.7 * columns * width + 2.6 * _entries(config)
+    if columns > 1:
+        total += 4 * columns
+    if any(config.padding):
+        total += 2.4 * config.patch[0] * config.read_columns
+    if config.row_banks == 1:
+        total += 3.6 * config.rows
+    if config.chooses:
+        total += 3.3 * config.tap_folds
+    return total
+
+
+def window_tables(config: LineBufferConfig) -> tuple[list[list[int]], list[list[int]]]:
+    """The line buffer's two tables by window, of ``needed`` and ``released``: by row end, by column, by row.
+
+    What `LineBufferConfig.need_steps` and `LineBufferConfig.release_steps` come down to, without visiting every
+    window: inside a row, windows advance alike in every row that counts at all.
+    """
+    rows, last = range(config.output_height), config.row_steps - 1
+    bottom = rows[-1]
+
+    def column_steps(of: Callable[[int, int], int], row: int) -> list[int]:
+        return [of(row, column + 1) - of(row, column) for column in range(last)]
+
+    need_ends = [config.needed(row + 1, 0) - config.needed(row, last) for row in rows[:-1]]
+    need_ends.append(config.input.frame_pixels + config.needed(0, 0) - config.needed(bottom, last))
+    need = [need_ends, column_steps(config.needed, 0), [1] * len(rows) if last else []]
+
+    tops = [row * config.stride[0] - config.padding[0] for row in rows]
+    counts = [int(top + config.stride[0] > 0 and top < config.input.height) for top in tops]
+    befores = [0, *(config.released(row, last) for row in rows[:-1])]
+    release_ends = [
+        config.released(row, last) - (config.released(row, last - 1) if last else before)
+        for row, before in zip(rows, befores, strict=True)
+    ]
+    columns = [0] * last
+    if last and any(counts):
+        row = counts.index(1)
+        columns = [config.released(row, 0) - befores[row], *column_steps(config.released, row)[:-1]]
+    return need, [release_ends, columns, [count * any(columns) for count in counts] if last else []]
+
+
+def _entries(config: LineBufferConfig) -> int:
+    """Entries of these tables that are not the commonest value."""
+    tables = [table for tables in window_tables(config) for table in tables]
+    return sum(len(table) - max(Counter(table).values(), default=0) for table in tables)
+
+
+def _turns(config: LineBufferConfig) -> bool:
+    """Whether windows begin in different rows of the ring."""
+    frame = config.input.height - (config.output_height - 1) * config.stride[0]
+    return bool(config.stride[0] % config.rows or frame % config.rows or config.patch[0] % config.rows)
 
 
 def _control_ff(config: LineBufferConfig) -> int:
     """Registers of the counters."""
     source = config.input
-    folds, pixels, columns = source.folds, source.pixels, config.column_banks
+    folds, pixels, banks = source.folds, source.pixels, config.column_banks
     total = 0
     # Writer.
     width = max(1, (config.bank_depth - 1).bit_length())
     total += _bits(source.row_steps) + _bits(folds) + _bits(config.rows)
-    if pixels % columns:
-        total += _bits(columns)
-    word_step = folds * (gcd(pixels // columns, pixels // columns + 1) if pixels % columns else pixels // columns)
+    if pixels % banks:
+        total += _bits(banks)
+    word_step = folds * (1 if pixels % banks else pixels // banks)
     if config.row_banks == 1 and config.rows > 1:
         word_step = gcd(word_step, config.row_words)
     if config.row_words > folds or (config.row_banks == 1 and config.rows > 1):
@@ -420,8 +490,8 @@ def _control_ff(config: LineBufferConfig) -> int:
     total += bits_for_range(-most, most).width
     capacity = config.rows * source.width
     total += _bits(capacity + source.frame_pixels + 1)
-    released = {0, *config.release_steps[1].values(), *config.release_steps[0].values()}
-    total += 2 * _table_bits(released)
+    ends, columns, _ = window_tables(config)[1]
+    total += 2 * _table_bits({0, *ends, *columns})
     # Walk.
     for stride, positions in (
         (config.stride[0], [row * config.stride[0] - config.padding[0] for row in range(config.output_height)]),
@@ -441,12 +511,13 @@ def _control_ff(config: LineBufferConfig) -> int:
     if config.groups > 1:
         total += _bits(folds) + _bits(config.fold_folds)
     total += 2 * (width - _even(folds))
-    if columns > 1:
-        total += 2 * _bits(columns)
-    total += 2 * _bits(config.rows)
+    if banks > 1:
+        total += 2 * _bits(banks)
+    if _turns(config):
+        total += 2 * _bits(config.rows)
     # Addresses.
-    total += width + columns * width
-    total += _bits(folds) + sum(bool(column) for column in range(columns))
+    total += width + banks * width
+    total += _bits(folds) + sum(bool(column) for column in range(banks))
     return total
 
 
