@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 from yosys import cells, luts
 
 from hwgen.errors import ConfigError
-from hwgen.gateware import requantise
+from hwgen.gateware import lookup
+from hwgen.gateware.lookup import rom_attributes
 from hwgen.plan.memory import LUT_DEPTH, block_rams, memory_luts
 
 # Width, depth, RAMB36: by hand.
@@ -90,7 +91,7 @@ def test_yosys_blocks(tmp_path):
     """All shapes together take as many blocks as their sum."""
     block = {"ram_style": "block"}
     stores = [Store(width, depth, rom=False, attrs=block) for width, depth, _ in YOSYS_SHAPES]
-    stores += [Store(width, depth, rom=True, attrs=requantise.ROM_IN_BLOCKS) for width, depth, _ in YOSYS_ROMS]
+    stores += [Store(width, depth, rom=True, attrs=rom_attributes(depth)) for width, depth, _ in YOSYS_ROMS]
     counted = cells(Stores(stores), tmp_path)
     blocks = sum(share for _, _, share in YOSYS_SHAPES + YOSYS_ROMS)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] / 2 == blocks
@@ -118,14 +119,14 @@ def test_yosys_luts(tmp_path):
     """RAM exactly; a ROM's equal columns may be shared, random ones are not."""
     rams = [(7, 32), (64, 20), (8, 33), (64, 64)]
     stores = [Store(width, depth, rom=False, attrs={"ram_style": "distributed"}) for width, depth in rams]
-    stores.append(Store(40, 64, rom=True, attrs=requantise.ROM_IN_LUTS))
+    stores.append(Store(40, 64, rom=True, attrs=rom_attributes(64)))
     counted = cells(Stores(stores), tmp_path)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] == 0
     assert luts(counted) == sum(memory_luts(*shape) for shape in rams) + memory_luts(40, 64, rom=True)
 
 
 def test_depth_is_the_gateware_s():
-    assert LUT_DEPTH == requantise.LUT_DEPTH
+    assert LUT_DEPTH == lookup.LUT_DEPTH
 
 
 @pytest.mark.parametrize("function", [block_rams, memory_luts])
