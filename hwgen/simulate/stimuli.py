@@ -100,7 +100,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat) -> tuple[np.ndarray, np.ndarr
     Parameters
     ----------
     payloads : ndarray
-        ``(n * beat.beats, payload_words(beat))`` uint32.
+        ``(n * beat.beats, payload_words(beat))`` uint32; beats of a frame that is not complete are left out.
     beat : BeatFormat
 
     Returns
@@ -113,7 +113,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat) -> tuple[np.ndarray, np.ndarr
     frames = np.empty((count, beat.channels, beat.height, beat.width), kind)
     step = max(1, _BLOCK // (beat.beats * payloads.shape[1] * 32))
     for first in range(0, count, step):
-        block = payloads[first * beat.beats : (first + step) * beat.beats]
+        block = payloads[first * beat.beats : min(first + step, count) * beat.beats]
         bits = np.unpackbits(np.ascontiguousarray(block, "<u4").view(np.uint8), axis=1, bitorder="little")
         lanes = np.zeros((len(block), beat.lanes * beat.pixels), np.int64)
         for bit in range(beat.bits):
