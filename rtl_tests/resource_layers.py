@@ -1,0 +1,172 @@
+"""Layers of different shape, for the estimates of resources: with seeded weights, as a network of one layer each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.network import golden
+from hwgen.network.graph import INT32, Conv, FeatureMap, IntegerType, Layer, MaxPool, Network, Requantisation, Window
+from hwgen.plan.buffers import ample_rows, size_buffers
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan, with_buffers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A layer, its unroll factors, and those of the layer behind it (``next_tn``, its own beats if 0)."""
+
+    name: str
+    kind: str = "conv"
+    channels: int
+    outputs: int
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
+    tn: int = 1
+    tm: int = 1
+    tk: int = 1
+    tp: int = 1
+    chain: int = 16
+    next_tn: int = 0
+    signed: bool = False
+    zero_point: int = 0
+    per_channel: bool = True
+    exact: bool = False
+    raw: bool = False
+
+
+_PLAIN = Shape(name="plain", channels=1, outputs=1, size=(1, 1), kernel=(1, 1))
+_SAME = replace(_PLAIN, kernel=(3, 3), padding=(1, 1, 1, 1))
+
+#: The first ones are small.
+SHAPES = [
+    replace(_PLAIN, name="conv3x3-small", kernel=(3, 3), channels=4, outputs=8, size=(12, 12), tm=2, tk=3),
+    replace(_PLAIN, name="conv1x1", channels=16, outputs=32, size=(14, 14), tn=8, tm=4, next_tn=4),
+    replace(
+        _PLAIN, name="pool2x2", kind="maxpool", kernel=(2, 2), stride=(2, 2),
+        channels=16, outputs=16, size=(16, 16), tn=2, tm=2, tk=4, next_tn=4,
+    ),
+    replace(
+        _SAME, name="conv3x3-strided", stride=(2, 2), channels=6, outputs=12, size=(17, 21),
+        tn=3, tm=6, next_tn=3, signed=True, zero_point=3,
+    ),
+    replace(
+        _SAME, name="conv3x3-grouped", channels=8, outputs=16, size=(13, 13), groups=2, tn=2, tm=4, tk=3, next_tn=4,
+    ),
+    replace(_SAME, name="conv3x3", channels=8, outputs=16, size=(16, 16), tn=2, tm=4, tk=9, next_tn=2),
+    replace(
+        _PLAIN, name="conv5x5", kernel=(5, 5), padding=(2, 2, 2, 2),
+        channels=1, outputs=6, size=(28, 28), tm=3, tk=5, next_tn=1,
+    ),
+    replace(_PLAIN, name="fc", kernel=(5, 5), channels=16, outputs=24, size=(5, 5), tn=4, tm=2, tk=5),
+    replace(_SAME, name="conv3x3-ceil", channels=8, outputs=10, size=(10, 13), tn=2, tm=5, tk=4, next_tn=3),
+    replace(
+        _PLAIN, name="pool3x3", kind="maxpool", kernel=(3, 3), stride=(2, 2),
+        channels=12, outputs=12, size=(15, 15), tn=3, tm=3, tk=3, next_tn=3,
+    ),
+    replace(_SAME, name="conv3x3-pixels", channels=4, outputs=8, size=(14, 14), tn=2, tm=2, tk=9, tp=2, next_tn=2),
+    replace(
+        _PLAIN, name="conv1x1-exact", channels=24, outputs=12, size=(8, 8), tn=6, tm=12, next_tn=5,
+        exact=True, per_channel=False,
+    ),
+    replace(_SAME, name="conv3x3-chains", channels=8, outputs=8, size=(28, 28), tn=8, tm=2, tk=9, next_tn=8),
+    replace(
+        _PLAIN, name="conv7x7-strided", kernel=(7, 7), stride=(2, 2), padding=(3, 3, 2, 2),
+        channels=3, outputs=8, size=(32, 32), tn=3, tm=2, tk=7, next_tn=2, signed=True,
+    ),
+    replace(_PLAIN, name="conv3x3-raw", kernel=(3, 3), channels=6, outputs=9, size=(9, 9), tn=2, tm=3, tk=9, raw=True),
+    replace(_SAME, name="conv3x3-deep", channels=64, outputs=64, size=(28, 28), tn=4, tm=8, tk=3, next_tn=8),
+    # What follows was not looked at when the estimates were fitted.
+    replace(_SAME, name="conv3x3-first", channels=3, outputs=16, size=(32, 32), tn=3, tm=4, tk=9, next_tn=8),
+    replace(
+        _PLAIN, name="conv11x11", kernel=(11, 11), stride=(4, 4), channels=3, outputs=12, size=(59, 59),
+        tn=1, tm=3, tk=11, next_tn=1,
+    ),
+    replace(
+        _SAME, name="conv3x5", kernel=(3, 5), padding=(1, 0, 2, 2), channels=5, outputs=7, size=(9, 20),
+        tn=5, tm=4, tk=5, next_tn=2,
+    ),
+    replace(
+        _PLAIN, name="conv1x1-wide", channels=96, outputs=80, size=(7, 7), tn=16, tm=5, next_tn=16, signed=True,
+        zero_point=-4,
+    ),
+    replace(
+        _SAME, name="pool3x3-pixels", kind="maxpool", stride=(2, 2), channels=6, outputs=6, size=(20, 20),
+        tn=2, tm=2, tk=9, tp=2, next_tn=2, signed=True,
+    ),
+    replace(_SAME, name="conv3x3-one", channels=20, outputs=20, size=(6, 6), next_tn=2),
+]  # fmt: skip
+
+
+def network_of(shape: Shape) -> Network:
+    """The layer with random weights, 8 bits in and out."""
+    rng = np.random.default_rng(sum(shape.name.encode()))
+    window = Window(kernel=shape.kernel, stride=shape.stride, padding=shape.padding)
+    height, width = window.output_size(*shape.size)
+    kind = IntegerType(bits=8, signed=shape.signed)
+    zero = shape.zero_point
+    before = FeatureMap(channels=shape.channels, height=shape.size[0], width=shape.size[1], type=kind, zero_point=zero)
+    after = replace(before, channels=shape.outputs, height=height, width=width)
+    layer: Layer
+    if shape.kind == "maxpool":
+        layer = MaxPool(name=shape.name, input=before, output=after, window=window)
+    else:
+        layer = Conv(
+            name=shape.name,
+            input=before,
+            output=replace(after, type=INT32, zero_point=0) if shape.raw else after,
+            window=window,
+            weights=rng.integers(-127, 128, (shape.outputs, shape.channels // shape.groups, *shape.kernel)),
+            bias=rng.integers(-(1 << 12), 1 << 12, shape.outputs),
+            requantisation=None,
+            groups=shape.groups,
+        )
+        if not shape.raw:
+            excess = max(0, golden.accumulator_bound(layer).bit_length() - 8)
+            count = shape.outputs
+            significand = rng.integers(1 << 23, 1 << 24, count if shape.per_channel else 1)
+            if shape.exact:
+                significand = np.array([1 << 23])
+            significand = np.broadcast_to(significand, count)
+            shift = np.full(count, 23 + excess - 1)
+            layer = replace(
+                layer,
+                requantisation=Requantisation(
+                    significand=significand,
+                    shift=shift,
+                    zero_point=zero,
+                    low=zero if shape.signed else kind.minimum,
+                    high=kind.maximum,
+                ),
+            )
+    return Network(name=shape.name, layers=(layer,))
+
+
+def config_of(shape: Shape) -> AcceleratorConfig:
+    """The accelerator of this layer alone, its buffers sized by the planner."""
+    network = network_of(shape)
+    (layer,) = network.layers
+    plan = LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=shape.tn,
+        tm=shape.tm,
+        tk=shape.tk,
+        tp=shape.tp,
+        chain=shape.chain,
+        line_rows=ample_rows(layer.window, layer.input.width, -(-shape.channels // shape.tn)),
+        fifo_depth=shape.outputs * 16,
+    )
+    config = compose(network, (plan,))
+    rows, depths = size_buffers(config)
+    config = compose(network, with_buffers((plan,), rows, depths))
+    if shape.next_tn:
+        (one,) = config.layers
+        output = replace(one.output, lanes=shape.next_tn)
+        config = replace(config, layers=(replace(one, output=output),))
+    return config

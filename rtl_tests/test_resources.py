@@ -1,0 +1,183 @@
+"""Estimated resources against Yosys, layer by layer; ``hwgen synth``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hwgen.boards import load as load_board
+from resource_layers import SHAPES, config_of
+
+from hwgen import cli
+from hwgen.emit import synthesis
+from hwgen.errors import PlanError, ToolError
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.plan.plan import check_budget
+from hwgen.plan.resources import Resources, component_resources, components, estimate, window_tables
+
+SMALL = 5
+
+
+def compare(shape) -> dict[str, float]:
+    """Relative errors of LUTs and flip-flops; DSP slices and block RAM have none, in any component."""
+    result = synthesis.synthesise(config_of(shape))
+    for row in result.rows:
+        assert (row.estimate.dsp, row.estimate.bram36) == (row.measured.dsp, row.measured.bram36), row.name
+    measured, expected = result.measured.as_dict(), result.estimate.as_dict()
+    assert estimate(config_of(shape)) == result.estimate
+    return {kind: expected[kind] / measured[kind] - 1 for kind in ("lut", "ff")}
+
+
+@pytest.mark.parametrize("shape", SHAPES[:SMALL], ids=lambda shape: shape.name)
+def test_small_layers(shape):
+    errors = compare(shape)
+    assert abs(errors["lut"]) <= 0.15
+    assert abs(errors["ff"]) <= 0.05
+
+
+@pytest.mark.long
+def test_layers():
+    errors = {shape.name: compare(shape) for shape in SHAPES}
+    for kind in ("lut", "ff"):
+        of_kind = {name: round(abs(error[kind]), 3) for name, error in errors.items()}
+        assert max(of_kind.values()) <= 0.15, of_kind
+        assert statistics.median(of_kind.values()) <= 0.05, of_kind
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_window_tables(shape):
+    """The short tables are the long ones, summed up."""
+    window = config_of(shape).layers[0].window
+    for (inside, ends), (by_end, by_column, by_row) in zip(
+        (window.need_steps, window.release_steps), window_tables(window), strict=True
+    ):
+        assert list(ends.values()) == by_end
+        for (row, column), value in inside.items():
+            assert by_column[column] * by_row[row] == value, (row, column)
+
+
+def test_deep_parameters_lie_in_block_ram():
+    """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
+    shape = replace(
+        next(shape for shape in SHAPES if shape.name == "conv1x1"), outputs=160, tm=2, tn=4, name="deep", next_tn=1
+    )
+    (layer,) = config_of(shape).layers
+    finish = components(layer)["finish"]
+    assert len(finish.beats) == 160
+    used = component_resources(finish)
+    assert used.bram36 >= 1
+    assert synthesis.measure([finish])[0].bram36 == used.bram36
+
+
+def test_count():
+    cells = {
+        "LUT1": 1, "LUT6": 20, "INV": 3, "SRL16E": 4, "SRLC32E": 5, "RAM32M": 2, "RAM64M": 1, "RAM32X1D": 3,
+        "RAM64X1D": 1, "FDRE": 7, "FDSE": 2, "FDCE": 1, "FDPE": 1, "DSP48E1": 9, "RAMB36E1": 2, "RAMB18E1": 3,
+        "CARRY4": 50, "MUXF7": 6, "BUFG": 1,
+    }  # fmt: skip
+    assert synthesis.count(cells) == Resources(dsp=9, bram36=3.5, lut=24 + 9 + 12 + 8, ff=11)
+
+
+def test_count_refuses_what_it_does_not_know():
+    with pytest.raises(ToolError, match=r"^Yosys left cells that don't belong to a 7-series device: \$mul, LUT7$"):
+        synthesis.count({"LUT7": 1, "$mul": 2, "LUT2": 1})
+
+
+def test_equal_components_once(monkeypatch):
+    """What Yosys has seen it is not asked again; weights count."""
+    shape = SHAPES[0]
+    (layer,) = config_of(shape).layers
+    other = replace(layer, name="other", compute=replace(layer.compute, weights=layer.compute.weights[::-1]))
+    asked = []
+
+    def measure(parts):
+        asked.extend(parts)
+        return [Resources(lut=len(asked))] * len(parts)
+
+    class Config:
+        layers = (layer, other, layer)
+
+    monkeypatch.setattr(synthesis, "measure", measure)
+    result = synthesis.synthesise(Config)  # type: ignore[arg-type]
+    kinds = [type(part).__name__ for part in asked]
+    assert kinds.count("MultiplyConfig") == 2
+    assert kinds.count("LineBufferConfig") == kinds.count("FifoConfig") == 1
+    assert len(result.rows) == 3 * len(components(layer))
+    assert result.rows[0].measured == result.rows[2 * len(components(layer))].measured
+
+
+def test_without_yosys(monkeypatch, capsys):
+    monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
+    assert cli.main(["synth", "decoilfnet-example", "--board", "zedboard"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "hwgen: synth needs Yosys, which is not installed: pip install 'hwgen[synth]'\n"
+
+
+def test_yosys_that_fails(monkeypatch):
+    monkeypatch.setattr(synthesis, "SCRIPT", "read_verilog nowhere.v # {modules}")
+    with pytest.raises(ToolError, match=r"^Yosys can't synthesise Fifo: ERROR: .*nowhere\.v"):
+        synthesis.measure([FifoConfig(lanes=1, bits=8, signed=False, beats=5, depth=3)])
+
+
+def test_command(tmp_path, capsys):
+    """The whole of a small network; the JSON as documented."""
+    file = tmp_path / "synth.json"
+    arguments = ["synth", "decoilfnet-example", "--board", "zedboard", "--dsp", "20", "--json", str(file)]
+    assert cli.main(arguments) == 0
+    document = json.loads(file.read_text())
+    kinds = {"dsp", "bram36", "lut", "ff"}
+    assert set(document) == {"total", "estimate", "components"}
+    assert set(document["total"]) == set(document["estimate"]) == kinds
+    for kind in kinds:
+        assert document["total"][kind] == sum(part[kind] for part in document["components"])
+        assert document["estimate"][kind] == sum(part["estimate"][kind] for part in document["components"])
+    assert len({part["name"] for part in document["components"]}) == len(document["components"])
+    assert document["total"]["dsp"] == document["estimate"]["dsp"] <= 20
+    assert document["total"]["lut"] == pytest.approx(document["estimate"]["lut"], rel=0.15)
+    assert document["total"]["ff"] == pytest.approx(document["estimate"]["ff"], rel=0.05)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split()[0] == "total"
+    assert lines[-1].split()[5:7] == [f"{document[of]['lut']:,}" for of in ("total", "estimate")]
+
+
+def test_output_is_checked_first(monkeypatch, capsys):
+    monkeypatch.setattr(synthesis, "synthesise", lambda *_, **__: pytest.fail("not reached"))
+    assert cli.main(["synth", "decoilfnet-example", "--board", "zedboard", "--json", "missing/synth.json"]) == 2
+    assert "there is no folder missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("used", "message"),
+    [
+        (Resources(lut=53_201), "plan needs 53,201 LUTs, but zedboard (XC7Z020) has 53,200: "),
+        (Resources(ff=106_401), "plan needs 106,401 flip-flops, but zedboard (XC7Z020) has 106,400: "),
+        (Resources(bram36=140.5), "plan needs 140.5 BRAM36, but zedboard (XC7Z020) has 140: "),
+    ],
+)
+def test_budget(used, message):
+    board = load_board("zedboard")
+    check_budget(Resources(dsp=220, bram36=140, lut=53_200, ff=106_400), board, 220)
+    with pytest.raises(PlanError) as caught:
+        check_budget(used, board, 220)
+    assert str(caught.value) == message + "take fewer layers, fewer DSP slices or a larger board"
+
+
+def test_plans_state_them(tmp_path, capsys):
+    file = tmp_path / "plan.json"
+    assert cli.main(["plan", "decoilfnet-example", "--board", "zedboard", "-o", str(file)]) == 0
+    used = json.loads(file.read_text())["resources"]
+    assert set(used) == {"dsp", "bram36", "lut", "ff"}
+    assert f"LUT {used['lut']:,} of 53,200, FF {used['ff']:,} of 106,400" in capsys.readouterr().out
+
+
+def test_weights_that_repeat_take_less():
+    """Bits of a weight memory that are equal are one; constant ones are none."""
+    (layer,) = config_of(SHAPES[0]).layers
+    compute = layer.compute
+    varied = component_resources(compute)
+    constant = replace(compute, weights=np.full(len(compute.weights), 5, np.int16))
+    assert component_resources(constant).ff < varied.ff - 40
