@@ -1,0 +1,58 @@
+"""Whole networks: the emitted Verilog in every simulator, against the golden model and the plan's cycles."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import hwgen
+
+SIMULATORS = [
+    pytest.param(
+        "verilator",
+        marks=pytest.mark.skipif(not shutil.which("g++") or not shutil.which("make"), reason="no g++, make"),
+    ),
+    pytest.param("icarus", marks=pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")),
+    "amaranth",
+]
+
+
+def frames_for(model: hwgen.Model, count: int) -> np.ndarray:
+    """Random frames of the model's own integers, extremes among them."""
+    source = model.input
+    low, high = source.type.minimum, source.type.maximum
+    frames = np.random.default_rng(0).integers(low, high + 1, (count, *source.shape)).astype(source.type.dtype)
+    frames[0, ..., 0], frames[-1, ..., -1] = low, high
+    return frames
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_decoilfnet_s_example(simulator):
+    """The same values and the same cycles in all three: the plan's, and by hand 25 pixels of 1 cycle each."""
+    model = hwgen.load("decoilfnet-example")
+    design = model.plan(board="zedboard")
+    result = design.simulate(frames_for(model, 4), simulator=simulator)
+    assert result.mismatches == 0
+    np.testing.assert_array_equal(result.outputs, model.golden(frames_for(model, 4)))
+    assert (result.latency, result.interval) == (design.latency, 25)
+
+
+@pytest.mark.parametrize(("name", "board"), [("lenet5", "zedboard")])
+@pytest.mark.parametrize("simulator", SIMULATORS[:1])
+def test_built_in(name, board, simulator):
+    model = hwgen.load(name)
+    design = model.plan(board=board)
+    result = design.simulate(frames_for(model, 4), simulator=simulator)
+    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dsp", [3600, 2907, 220])
+@pytest.mark.parametrize("simulator", SIMULATORS[:1])
+def test_vgg(dsp, simulator):
+    model = hwgen.load("vgg16:7@64x64")
+    design = model.plan(board="vc709", dsp=dsp)
+    result = design.simulate(frames_for(model, 3), simulator=simulator)
+    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
