@@ -81,7 +81,6 @@ SHAPES = [
     ),
     replace(_PLAIN, name="conv3x3-raw", kernel=(3, 3), channels=6, outputs=9, size=(9, 9), tn=2, tm=3, tk=9, raw=True),
     replace(_SAME, name="conv3x3-deep", channels=64, outputs=64, size=(28, 28), tn=4, tm=8, tk=3, next_tn=8),
-    # What follows was not looked at when the estimates were fitted.
     replace(_SAME, name="conv3x3-first", channels=3, outputs=16, size=(32, 32), tn=3, tm=4, tk=9, next_tn=8),
     replace(
         _PLAIN, name="conv11x11", kernel=(11, 11), stride=(4, 4), channels=3, outputs=12, size=(59, 59),
@@ -101,6 +100,8 @@ SHAPES = [
     ),
     replace(_SAME, name="conv3x3-one", channels=20, outputs=20, size=(6, 6), next_tn=2),
 ]  # fmt: skip
+#: So many of them were at hand when the estimates were fitted; the others were not.
+FITTED = 16
 
 
 def network_of(shape: Shape) -> Network:

@@ -15,6 +15,7 @@ from hwgen import cli
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.plan.plan import check_budget
 from hwgen.plan.resources import Resources, component_resources, components, estimate, window_tables
 
@@ -90,6 +91,7 @@ def test_equal_components_once(monkeypatch):
     """What Yosys has seen it is not asked again; weights count."""
     shape = SHAPES[0]
     (layer,) = config_of(shape).layers
+    assert isinstance(layer.compute, MultiplyConfig)
     other = replace(layer, name="other", compute=replace(layer.compute, weights=layer.compute.weights[::-1]))
     asked = []
 
@@ -178,6 +180,7 @@ def test_weights_that_repeat_take_less():
     """Bits of a weight memory that are equal are one; constant ones are none."""
     (layer,) = config_of(SHAPES[0]).layers
     compute = layer.compute
+    assert isinstance(compute, MultiplyConfig)
     varied = component_resources(compute)
     constant = replace(compute, weights=np.full(len(compute.weights), 5, np.int16))
     assert component_resources(constant).ff < varied.ff - 40

@@ -28,7 +28,7 @@ from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.gateware.requantise import PIECE, AddBiasConfig, RequantiseConfig
+from hwgen.gateware.requantise import PIECE, AddBiasConfig, RequantiseConfig, signed_bits
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.plan.memory import block_rams, memory_luts
 
@@ -234,11 +234,14 @@ def _multiply(config: MultiplyConfig) -> Resources:
     for chain in range(config.chains):
         terms = sum(config.lane_of(chain, position) is not None for position in range(positions))
         widths.append(min(product + (terms - 1).bit_length(), max(config.sum_bits, product)))
+    alone = 0
     while len(widths) > 1:
         pairs = [widths[number : number + 2] for number in range(0, len(widths), 2)]
+        alone = _pass_on(cost, sums * widths[-1], len(widths), alone)
         widths = [min(max(pair) + len(pair) - 1, config.sum_bits) for pair in pairs]
-        cost.ff += sums * sum(widths)
-        cost.lut += sums * sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
+        added = sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
+        cost.ff += sums * added
+        cost.lut += sums * added
     if config.accumulates:
         cost.ff += sums * config.sum_bits
         # The choice of 0 or the accumulator is part of the adder's LUTs only where the other operand is narrower.
@@ -246,21 +249,28 @@ def _multiply(config: MultiplyConfig) -> Resources:
     return cost.resources
 
 
+def _pass_on(cost: _Cost, bits: int, values: int, alone: int) -> int:
+    """The last of an odd number of values passes a level of a tree by itself, as it did the ``alone`` levels before.
+
+    Returns how many levels that has lasted; a delay is counted when it ends, at the latest in the tree's last level.
+    """
+    if values % 2:
+        return alone + 1
+    cost.delay(bits, alone)
+    return 0
+
+
 def _pool(config: MaxPoolConfig) -> Resources:
     cost = _Cost()
     lanes, bits, taps = config.lanes * config.window.pixels, config.window.input.bits, config.window.taps
     compare = 1.75 * bits  # a comparison, and the choice of the greater
-    registers = 0
-    comparisons = 0
-    left = taps
+    comparisons = taps - 1 + config.accumulates
+    left, alone = taps, 0
     while left > 1:
-        comparisons += left // 2
+        cost.ff += lanes * (left // 2) * bits
+        alone = _pass_on(cost, lanes * bits, left, alone)
         left = -(-left // 2)
-        registers += left
-    if config.accumulates:
-        registers += 1
-        comparisons += 1
-    cost.ff += lanes * registers * bits
+    cost.ff += lanes * config.accumulates * bits
     cost.lut += lanes * comparisons * compare
     cost.ff += config.levels + config.accumulates
     cost.delay(1, config.levels)
@@ -273,7 +283,9 @@ def _add_bias(config: AddBiasConfig) -> Resources:
     cost = _Cost()
     sums = config.lanes * config.pixels
     beat = _bits(len(config.beats))
-    cost.ff += beat + config.latency + sums * (config.accumulator_bits + config.bits)
+    # Bits of an output above the sum's are its sign, once.
+    total = max(signed_bits(*config.bias), config.accumulator_bits) + 1
+    cost.ff += beat + config.latency + sums * (config.accumulator_bits + min(total, config.bits))
     cost.lut += beat + sums * config.accumulator_bits
     for name in ("bias", "present"):
         _table(cost, config, name)
@@ -517,7 +529,10 @@ def _control_ff(config: LineBufferConfig) -> int:
         total += 2 * _bits(config.rows)
     # Addresses.
     total += width + banks * width
-    total += _bits(folds) + sum(bool(column) for column in range(banks))
+    if folds & (folds - 1):
+        total += banks * (_bits(folds) + 1)
+    else:  # the banks' sums have all bits but the highest in common
+        total += _bits(folds) + banks - 1
     return total
 
 

@@ -1,0 +1,108 @@
+"""Write docs/resources.md: the estimated resources of layers of different shape beside what Yosys makes of them.
+
+Usage: python bench/resources.py [NAME ...]     (with names: these layers only, component by component, no page)
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "rtl_tests"))
+
+from resource_layers import FITTED, SHAPES, Shape, config_of  # noqa: E402
+
+from hwgen.emit import synthesis  # noqa: E402
+
+PAGE = ROOT / "docs" / "resources.md"
+
+TEXT = """# Resources: estimated and synthesised
+
+Written by `python bench/resources.py`; don't edit.
+
+A plan states DSP slices, block RAM, LUTs and flip-flops. They are computed from the configurations of the components
+(`hwgen/plan/resources.py`), without synthesis: DSP slices, block RAM and registers follow from how a component is
+built; LUTs are counted where they are plain to see (memories, multiplexers, adders, tables), and what remains, control
+logic, is fitted. `hwgen synth` runs Yosys and shows both, component by component:
+
+```
+hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
+```
+
+Every component is synthesised by itself (`synth_xilinx -family xc7 -flatten -noiopad`), so nothing is shared or dropped
+across its borders. Counted are LUT1 to LUT6 and inverters, shift registers and LUT RAM (in LUTs), all kinds of
+flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Placement and routing, which Yosys does not know, may
+merge LUTs in pairs and copy registers: Vivado's own figures differ.
+
+Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
+the estimates were fitted with the first {fitted} at hand; those below the line had no part in them. DSP slices and block
+RAM are equal in every component{exact}.
+
+{table}
+
+Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%}; of flip-flops: median {ff_median:.1%}, worst
+{ff_worst:.1%}.
+"""
+
+
+def describe(shape: Shape) -> str:
+    kernel = f"{shape.kernel[0]}x{shape.kernel[1]}"
+    stride = "" if shape.stride == (1, 1) else f" / {shape.stride[0]}"
+    groups = "" if shape.groups == 1 else f", {shape.groups} groups"
+    return (
+        f"{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
+        f"{', padded' if any(shape.padding) else ''}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names
+    shapes = [shape for shape in SHAPES if not names or shape.name in names]
+    head = ("layer", "shape", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "est.", "error", "FF", "est.", "error")
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
+    errors: dict[str, list[float]] = {"lut": [], "ff": []}
+    different = []
+    for number, shape in enumerate(shapes):
+        began = time.monotonic()
+        result = synthesis.synthesise(config_of(shape))
+        print(f"{shape.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+        if names:
+            print(result.table())
+        measured, expected = result.measured, result.estimate
+        different += [
+            row.name
+            for row in result.rows
+            if (row.measured.dsp, row.measured.bram36) != (row.estimate.dsp, row.estimate.bram36)
+        ]
+        cells = [shape.name, describe(shape), f"{shape.tn}, {shape.tm}, {shape.tk}, {shape.tp}"]
+        cells += [str(measured.dsp), f"{measured.bram36:g}"]
+        for kind in errors:
+            truth, guess = measured.as_dict()[kind], expected.as_dict()[kind]
+            errors[kind].append(abs(guess / truth - 1))
+            cells += [f"{truth:,}", f"{guess:,}", f"{guess / truth - 1:+.1%}"]
+        if number == FITTED and not names:
+            lines.append("|" + " |" * len(head))
+        lines.append("| " + " | ".join(cells) + " |")
+    if names:
+        return
+    page = TEXT.format(
+        fitted=FITTED,
+        exact="" if not different else f", but for {', '.join(different)}",
+        table="\n".join(lines),
+        lut_median=statistics.median(errors["lut"]),
+        lut_worst=max(errors["lut"]),
+        ff_median=statistics.median(errors["ff"]),
+        ff_worst=max(errors["ff"]),
+    )
+    PAGE.write_text(page, encoding="utf-8")
+    print(page)
+
+
+if __name__ == "__main__":
+    main()
