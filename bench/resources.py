@@ -39,13 +39,13 @@ flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Placement and 
 merge LUTs in pairs and copy registers: Vivado's own figures differ.
 
 Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
-the estimates were fitted with the first {fitted} at hand; those below the line had no part in it. DSP slices and block
-RAM are equal in every component{exact}.
+the estimates were fitted with the first {fitted} at hand; those below the line had no part in them. DSP slices and
+block RAM are equal in every component{exact}.
 
 {table}
 
-Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%}; of flip-flops: median {ff_median:.1%}, worst
-{ff_worst:.1%}.
+Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%};
+of flip-flops: median {ff_median:.1%}, worst {ff_worst:.1%}.
 """
 
 

