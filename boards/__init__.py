@@ -11,6 +11,7 @@ import importlib
 import tomllib
 from dataclasses import MISSING, dataclass, fields
 from importlib import resources
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ class Board:
         6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
     clock_mhz : float
         Frequency of the board's own clock into the programmable logic, in MHz.
+    memory_gb_s : float
+        Peak rate of the off-chip memory, in 1e9 bytes a second.
     description : str
         One line for people.
     platform : str
@@ -46,7 +49,7 @@ class Board:
     Raises
     ------
     BoardError
-        If a budget or the clock is not positive.
+        If a budget, the clock or the memory's rate is not positive.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Board:
     dsp: int
     bram36: int
     clock_mhz: float
+    memory_gb_s: float
     description: str
     platform: str = ""
 
@@ -68,8 +72,14 @@ class Board:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
-        if isinstance(self.clock_mhz, bool) or not isinstance(self.clock_mhz, int | float) or not self.clock_mhz > 0:
-            raise BoardError(f"board {self.name}: clock_mhz must be a positive number, not {self.clock_mhz!r}")
+        for name in ("clock_mhz", "memory_gb_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+                raise BoardError(f"board {self.name}: {name} must be a positive number, not {value!r}")
+
+    def transfer_cycles(self, size: int) -> int:
+        """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""
+        return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
 
     @property
     def platform_class(self) -> type[XilinxPlatform]:

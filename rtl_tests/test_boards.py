@@ -84,7 +84,7 @@ def test_unknown_board_names_the_nearest(wrong, near):
 
 def _file(tmp_path, **changes):
     entries = {"device": '"XC7Z010"', "part": '"xc7z010clg400-1"', "lut": "17600", "ff": "35200", "dsp": "80"}
-    entries |= {"bram36": "60", "clock_mhz": "125", "description": '"mine"'}
+    entries |= {"bram36": "60", "clock_mhz": "125", "memory_gb_s": "4", "description": '"mine"'}
     entries |= changes
     path = tmp_path / "mine.toml"
     path.write_text("".join(f"{key} = {value}\n" for key, value in entries.items() if value is not None))
@@ -94,6 +94,8 @@ def _file(tmp_path, **changes):
 def test_own_board_file(tmp_path):
     board = boards.load(_file(tmp_path))
     assert (board.name, board.device, board.dsp, board.clock_mhz) == ("mine", "XC7Z010", 80, 125)
+    assert board.transfer_cycles(3) == 1  # 32 bytes a cycle
+    assert board.transfer_cycles(33) == 2
     with pytest.raises(BoardError, match="board mine has no platform class"):
         _ = board.platform_class
 
@@ -106,6 +108,9 @@ def test_own_board_file(tmp_path):
         ({"dsp": "80.5"}, "board mine: dsp must be a positive integer, not 80.5"),
         ({"bram36": "true"}, "board mine: bram36 must be a positive integer, not True"),
         ({"clock_mhz": '"fast"'}, "board mine: clock_mhz must be a positive number, not 'fast'"),
+        ({"memory_gb_s": "0"}, "board mine: memory_gb_s must be a positive number, not 0"),
+        ({"memory_gb_s": "inf"}, "board mine: memory_gb_s must be a positive number, not inf"),
+        ({"memory_gb_s": None}, r"board file .*mine\.toml lacks memory_gb_s$"),
         ({"part": "7"}, "board mine: part must be a string, not 7"),
         ({"colour": '"red"'}, r"board file .* has unknown keys: colour \(known: bram36, "),
         ({"dsp": "= 3"}, r"board file .* is not TOML: "),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,9 +146,9 @@ class _Options:
     def unroll(self, index: int) -> Unroll:
         return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
 
-    def rank(self, index: int) -> tuple[int, float, int, int]:
+    def rank(self, index: int) -> tuple[float, float, int, int]:
         tn, tm = int(self.tn[index]), int(self.tm[index])
-        return int(self.cost[index]), -tn * int(self.tk[index]) / tm, tn, tm
+        return self.cost[index].item(), -tn * int(self.tk[index]) / tm, tn, tm
 
 
 def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: Sequence[int]) -> list[_Options]:
@@ -214,8 +215,134 @@ def choices(work: LayerWork, cost: Cost, buildable: Buildable | None = None) -> 
     return front
 
 
-#: Multipliers, pixels a cycle of all layers, each layer's rank, each layer's factors: less is better.
-_Way = tuple[int, int, tuple[tuple[int, float, int, int], ...], tuple[Unroll, ...]]
+@dataclass(frozen=True)
+class Way:
+    """Unroll factors of a chain of layers, with what they take in all.
+
+    Ways compare by their cost, then by their pixels, then layer by layer as `choices` says.
+    """
+
+    cost: float
+    pixels: int
+    ranks: tuple[tuple[float, float, int, int], ...]
+    unrolls: tuple[Unroll, ...]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return self.cost, self.pixels, self.ranks
+
+
+class Search:
+    """Every choice of unroll factors for a chain of layers under one cost.
+
+    Parameters
+    ----------
+    works : sequence of LayerWork
+    cost : Cost
+    buildable : Buildable, optional
+        By default every number of taps can be built.
+
+    Raises
+    ------
+    PlanError
+        If a layer can't be built with any number of taps.
+    """
+
+    def __init__(self, works: Sequence[LayerWork], cost: Cost, buildable: Buildable | None = None):
+        self._all, self._begin, self._end = tuple(works), 0, len(works)
+        self._cost, self._buildable = cost, buildable
+        self._tables: dict[tuple[int, bool], list[_Options]] = {}
+
+    def part(self, begin: int, end: int) -> Search:
+        """The same for the layers ``begin`` to ``end`` alone; what both know is computed once."""
+        other = object.__new__(Search)
+        other.__dict__.update(self.__dict__)
+        other._begin, other._end = begin, end
+        other.__dict__.pop("intervals", None)
+        return other
+
+    @property
+    def works(self) -> tuple[LayerWork, ...]:
+        return self._all[self._begin : self._end]
+
+    def options(self, number: int) -> list[_Options]:
+        """Of layer ``number`` of this part."""
+        key = (self._begin + number, number == 0)
+        if key not in self._tables:
+            work = self._all[key[0]]
+            self._tables[key] = _options(work, self._cost, self._buildable, _pixel_factors(work, key[1]))
+        return self._tables[key]
+
+    @cached_property
+    def intervals(self) -> list[int]:
+        """All cycle counts that a layer may come to, sorted."""
+        counts = []
+        sources = [options.tp for options in self.options(0)]
+        for number, work in enumerate(self.works):
+            for options in self.options(number):
+                counts.append(options.cycles)
+                counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
+            sources = [options.tp for options in self.options(number)]
+        return np.unique(np.concatenate(counts)).tolist()
+
+    def cheapest(self, most: int) -> Way | None:
+        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none.
+
+        One layer after the other, the best way for each ``Tp`` of the last layer: what follows depends on nothing else.
+        """
+        ways: dict[int, Way] | None = None
+        for number, work in enumerate(self.works):
+            after: dict[int, Way] = {}
+            for options in self.options(number):
+                before = {options.tp: Way(0, 0, (), ())} if ways is None else ways
+                fast = np.flatnonzero(options.cycles <= most)
+                if not len(fast):
+                    continue
+                # The first, so the best, whose input beats don't take longer either.
+                fewest = np.minimum.accumulate(options.beats[fast])
+                limits = [most // work.input_steps(source) for source in before]
+                places = np.searchsorted(-fewest, np.negative(limits))
+                for place, way in zip(places.tolist(), before.values(), strict=True):
+                    if place == len(fast):
+                        continue
+                    index = int(fast[place])
+                    rank = options.rank(index)
+                    longer = Way(
+                        cost=way.cost + rank[0],
+                        pixels=way.pixels + options.tp,
+                        ranks=(*way.ranks, rank),
+                        unrolls=(*way.unrolls, options.unroll(index)),
+                    )
+                    if options.tp not in after or longer.order < after[options.tp].order:
+                        after[options.tp] = longer
+            ways = after
+        return min((ways or {}).values(), key=lambda way: way.order, default=None)
+
+    def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
+        """The least interval, not below ``floor``, whose best way ``fits``, and that way; ``None`` if none does.
+
+        ``fits`` must not turn false as the interval grows (a cost below a limit does not).
+        """
+        intervals = self.intervals[min(bisect_left(self.intervals, floor), len(self.intervals) - 1) :]
+
+        def good(most: int) -> bool:
+            way = self.cheapest(most)
+            return way is not None and fits(way)
+
+        # `True` sorts after `False`: the first interval that fits.
+        index = bisect_left(intervals, True, key=good)
+        if index == len(intervals):
+            return None
+        way = self.cheapest(intervals[index])
+        assert way is not None
+        return intervals[index], way
+
+    @property
+    def least(self) -> Way:
+        """The cheapest way of all."""
+        way = self.cheapest(self.intervals[-1])
+        assert way is not None
+        return way
 
 
 def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Buildable | None = None) -> list[Unroll]:
@@ -240,58 +367,18 @@ def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Builda
     """
     if not works:
         return []
-    tables = [_options(work, cost, buildable, _pixel_factors(work, number == 0)) for number, work in enumerate(works)]
-    counts = []
-    sources = [options.tp for options in tables[0]]
-    for work, table in zip(works, tables, strict=True):
-        for options in table:
-            counts.append(options.cycles)
-            counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
-        sources = [options.tp for options in table]
-    intervals = np.unique(np.concatenate(counts)).tolist()
-
-    def fits(most: int) -> bool:
-        way = _cheapest(works, tables, most)
-        return way is not None and way[0] <= budget
-
-    # `True` sorts after `False`: the first interval that fits.
-    index = bisect_left(intervals, True, key=fits)
-    way = _cheapest(works, tables, intervals[min(index, len(intervals) - 1)])
-    assert way is not None
-    if index == len(intervals):
-        least = [rank[0] for rank in way[2]]
-        parts = ", ".join(f"{work.name} {cost}" for work, cost in zip(works, least, strict=True) if cost)
-        raise PlanError(f"no unrolling fits {budget} multipliers: the least is {sum(least)} ({parts})")
-    return list(way[3])
+    search = Search(works, cost, buildable)
+    found = search.fastest(lambda way: way.cost <= budget)
+    if found is None:
+        raise PlanError(f"no unrolling fits {budget} multipliers: {least_text(search)}")
+    return list(found[1].unrolls)
 
 
-def _cheapest(works: Sequence[LayerWork], tables: Sequence[Sequence[_Options]], most: int) -> _Way | None:
-    """The best way that keeps the interval; ``None`` if none does.
-
-    One layer after the other, the best way for each ``Tp`` of the last layer: what follows depends on nothing else.
-    """
-    ways: dict[int, _Way] | None = None
-    for work, table in zip(works, tables, strict=True):
-        after: dict[int, _Way] = {}
-        for options in table:
-            before: dict[int, _Way] = {options.tp: (0, 0, (), ())} if ways is None else ways
-            fast = np.flatnonzero(options.cycles <= most)
-            if not len(fast):
-                continue
-            # The first, so the best, whose input beats don't take longer either.
-            fewest = np.minimum.accumulate(options.beats[fast])
-            limits = [most // work.input_steps(source) for source in before]
-            places = np.searchsorted(-fewest, np.negative(limits))
-            for place, (total, pixels, ranks, unrolls) in zip(places.tolist(), before.values(), strict=True):
-                if place == len(fast):
-                    continue
-                index = int(fast[place])
-                rank = options.rank(index)
-                way = (total + rank[0], pixels + options.tp, (*ranks, rank), (*unrolls, options.unroll(index)))
-                if options.tp not in after or way[:3] < after[options.tp][:3]:
-                    after[options.tp] = way
-        ways = after
-    return min((ways or {}).values(), key=lambda way: way[:3], default=None)
+def least_text(search: Search) -> str:
+    """What the cheapest choices take, layer by layer, for a message."""
+    ranks = search.least.ranks
+    parts = ", ".join(f"{work.name} {rank[0]}" for work, rank in zip(search.works, ranks, strict=True) if rank[0])
+    return f"the least is {sum(rank[0] for rank in ranks)} ({parts})"
 
 
 def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
