@@ -113,7 +113,16 @@ class Model:
 
         return golden.run(self.network, self.prepare(x))
 
-    def plan(self, board: str | Board, *, dsp: int | None = None, plan: str | Path | None = None) -> Design:
+    def plan(
+        self,
+        board: str | Board,
+        *,
+        dsp: int | None = None,
+        objective: str = "interval",
+        interval: int | None = None,
+        groups: str | None = None,
+        plan: str | Path | None = None,
+    ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
 
         Parameters
@@ -122,6 +131,12 @@ class Model:
             Name (``zedboard``), path of a board's ``.toml`` file, or the board itself.
         dsp : int, optional
             DSP slices to use at most; the board's own number bounds it.
+        objective : str
+            What to make small: ``interval``, ``latency``, ``traffic`` or ``dsp``.
+        interval : int, optional
+            With the objective ``dsp``: cycles between frames at most.
+        groups : str, optional
+            Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
 
@@ -139,9 +154,13 @@ class Model:
         if plan is None:
             if dsp is not None and dsp < 1:
                 raise InputError(f"dsp must be a positive integer, not {dsp!r}")
-            return Design(self, planner.make(self.network, board, dsp=dsp))
-        if dsp is not None:
-            raise InputError("a given plan has its own unroll factors: give dsp or plan, not both")
+            made = planner.make(
+                self.network, board, dsp=dsp, objective=objective, interval=interval, groups=groups
+            )
+            return Design(self, made)
+        steering = {"dsp": dsp, "interval": interval, "groups": groups}
+        if given := [name for name, value in steering.items() if value is not None]:
+            raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -28,6 +28,7 @@ EXAMPLES = """examples:
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
+  hwgen plan vgg16:7@64x64 --board zedboard --objective dsp --interval 1000000
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
@@ -156,7 +157,18 @@ def _board(arguments: argparse.Namespace) -> Board:
 
 def _plan(arguments: argparse.Namespace) -> Design:
     board = _board(arguments)  # before the model: it is the cheaper of the two
-    return _load(arguments).plan(board, dsp=arguments.dsp, plan=arguments.plan)
+    return _steered(_load(arguments), board, arguments)
+
+
+def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
+    return model.plan(
+        board,
+        dsp=arguments.dsp,
+        objective=arguments.objective,
+        interval=arguments.interval,
+        groups=arguments.groups,
+        plan=arguments.plan,
+    )
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -187,7 +199,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     board = _board(arguments)
     model = _load(arguments)
     frames = model.prepare(frames)  # before planning, which may take a while
-    design = model.plan(board, dsp=arguments.dsp, plan=arguments.plan)
+    design = _steered(model, board, arguments)
     print(design.table(), flush=True)
     result = design.simulate(frames, simulator=arguments.simulator, waves=arguments.waves, progress=True)
     outputs.add(arguments.output, _npy(result.outputs))
@@ -284,7 +296,18 @@ def parser() -> Parser:
         model_options(sub)
         sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
         sub.add_argument("--dsp", type=_positive, metavar="N", help="use at most N DSP slices")
-        sub.add_argument("--objective", choices=["interval"], default="interval", help="what to make small")
+        sub.add_argument(
+            "--objective",
+            choices=["interval", "latency", "traffic", "dsp"],
+            default="interval",
+            help="what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
+        )
+        sub.add_argument(
+            "--interval", type=_positive, metavar="N", help="with --objective dsp: at most N cycles between frames"
+        )
+        sub.add_argument(
+            "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
+        )
         sub.add_argument("--template", choices=["stream"], default="stream", help="how the layers are built")
         if given:
             sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")

@@ -30,13 +30,19 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
     return 2 * window.kernel[0] + window.stride[0] + top + bottom + in_flight
 
 
-def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
+def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[int]]:
     """Rows of each layer's line buffer and depth of each layer's FIFO.
 
-    ``config`` holds ample rows; its depths don't matter.
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Holds ample rows; its depths don't matter.
+    frames : int, optional
+        Frames that follow each other at most; any number by default.
     """
     depths = [None] * len(config.layers)
-    frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
+    if frames is None:
+        frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
     schedule = Schedule(config, frames, depths=depths)
     schedule.solve()
     target = schedule.frame_ends.copy()

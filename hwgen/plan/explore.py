@@ -13,10 +13,10 @@ from hwgen.errors import InputError, PlanError, ToolError
 from hwgen.network.shapes import LayerShape, NetworkShape
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
+from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 
 WORD_BITS = 8 * papers.WORD_BYTES
-BRAM36_BITS = 36_864
 LISTED_LAYERS = 12
 """Plots show every grouping of networks up to so many layers, as the thesis does."""
 

@@ -9,10 +9,17 @@ LUTs for small memories deeper than 64, such as 8 bits by 256 words.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from hwgen.errors import ConfigError
 
 #: Memories up to this depth are held in LUTs, whatever their width.
 LUT_DEPTH = 64
+
+#: Bits of a RAMB36E1.
+BRAM36_BITS = 36_864
 
 #: Width and depth of a block, by the share of a RAMB36 that it is. Parity bits are used where there are any.
 RATIOS = {
@@ -32,13 +39,36 @@ def block_rams(width: int, depth: int) -> float:
         If a size is negative.
     """
     _check(width, depth)
-    if depth <= LUT_DEPTH:
-        return 0.0
-    return min(
+    return float(_block_rams(width, depth))
+
+
+def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> Any:
+    """Block RAM of a convolution's weight memories, one for each position in its chains; arrays of choices at once.
+
+    Parameters
+    ----------
+    products : int or array
+        Of one output channel in a step, ``Tk * Tn``.
+    lane_bits : int or array
+        Weights of all output channels for one product, ``Tm * weight bits``.
+    chain : int
+        Slices in a chain at most.
+    depth : int or array
+        Words: steps of one window.
+    """
+    chains = -(-products // chain)
+    positions = -(-products // chains)
+    first = products - (positions - 1) * chains
+    return _block_rams(lane_bits * first, depth) + (positions - 1) * _block_rams(lane_bits * chains, depth)
+
+
+def _block_rams(width: Any, depth: Any) -> Any:
+    takes = [
         share * -(-width // block_width) * -(-depth // block_depth)
         for share, ratios in RATIOS.items()
         for block_width, block_depth in ratios
-    )
+    ]
+    return np.where(depth <= LUT_DEPTH, 0.0, np.minimum.reduce(takes))
 
 
 def memory_luts(width: int, depth: int, *, rom: bool = False) -> int:

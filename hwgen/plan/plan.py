@@ -1,18 +1,26 @@
-"""The fusion plan: which hardware each layer gets, as data that can be written, edited and read back."""
+"""The fusion plan: which hardware each layer gets, group by group, and what that takes and costs."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 from hwgen.boards import Board
-from hwgen.errors import ConfigError, PlanError
+from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.network.graph import Network
-from hwgen.plan.compose import compose
-from hwgen.plan.resources import Resources, estimate
-from hwgen.plan.schedule import Cycles, steady_cycles
+from hwgen.network.graph import Conv, Network
+from hwgen.plan.compose import compose, weight_bits
+from hwgen.plan.resources import Resources, component_resources, estimate
+from hwgen.plan.schedule import Cycles, Schedule, steady_cycles
+
+
+class OverBudgetError(PlanError):
+    """A plan that needs more than the board has; ``resource`` says of what."""
+
+    def __init__(self, message: str, resource: str):
+        super().__init__(message)
+        self.resource = resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,8 @@ class LayerPlan:
         Rows the line buffer holds.
     fifo_depth : int
         Credits of the FIFO behind the layer.
+    macs_per_dsp : int
+        Multiplications that a slice does in a cycle: 1, or 2 of up to 8 bits.
     """
 
     name: str
@@ -42,38 +52,163 @@ class LayerPlan:
     line_rows: int
     fifo_depth: int
     tp: int = 1
+    macs_per_dsp: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """Layers that are fused, each with hardware of its own and streams in between.
+
+    Parameters
+    ----------
+    network : Network
+        The group's layers.
+    layers : tuple of LayerPlan
+        One for each of them, in order.
+
+    Raises
+    ------
+    PlanError
+        If a layer can't be built.
+    ConfigError
+        If the choices contradict each other.
+    """
+
+    network: Network
+    layers: tuple[LayerPlan, ...]
+
+    def __post_init__(self) -> None:
+        self.config  # noqa: B018 (choices that can't work are refused here)
+
+    @cached_property
+    def config(self) -> AcceleratorConfig:
+        """The hardware."""
+        return compose(self.network, self.layers)
+
+    @cached_property
+    def resources(self) -> Resources:
+        return estimate(self.config)
+
+    @cached_property
+    def steady(self) -> Cycles:
+        """Cycles when frames follow each other."""
+        return steady_cycles(self.config)
+
+    @cached_property
+    def frame_cycles(self) -> int:
+        """Cycles of one frame alone, from its first input transfer to its last output transfer, both counted."""
+        return Schedule(self.config, 1).cycles.latency + 1
+
+    @property
+    def slowest(self) -> int:
+        """Cycles a frame of the slowest layer."""
+        return max(layer.cycles for layer in self.config.layers)
+
+    @property
+    def weight_bram36(self) -> float:
+        """The part of its block RAM that holds weights."""
+        return sum(component_resources(layer.compute).bram36 for layer in self.config.layers)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """A fusion plan of one group, for one network on one board.
+    """A fusion plan: one group, or several that run one after the other, their maps in off-chip memory.
+
+    Groups take turns on the same DSP slices and block RAM: of these the largest group's count. LUTs and flip-flops are
+    every group's own. What weights don't all fit on the chip at once are loaded before each run of their group.
 
     Parameters
     ----------
     network : Network
     board : Board
-    layers : tuple of LayerPlan
-        One for each layer of the network, in order.
+    groups : tuple of Group
+        All layers of the network, in order.
     dsp : int
         DSP slices it may use.
-    cycles : Cycles
-        What the exact schedule of these choices says.
+    reason : str, optional
+        Why the planner cut the network.
 
     Raises
     ------
-    PlanError
-        If the layers are not the network's, or need more than there is.
+    OverBudgetError
+        If it needs more than there is.
     """
 
     network: Network
     board: Board
-    layers: tuple[LayerPlan, ...]
+    groups: tuple[Group, ...]
     dsp: int
-    cycles: Cycles
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.resources, self.board, self.dsp)
+
+    @property
+    def layers(self) -> tuple[LayerPlan, ...]:
+        return tuple(layer for group in self.groups for layer in group.layers)
+
+    @property
+    def name(self) -> str:
+        return f"{self.network.name}-{self.board.name}"
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the plan can't be built yet; ``None`` if it can."""
+        if len(self.groups) > 1:
+            return f"{len(self.groups)} groups in turn through off-chip memory"
+        return None
+
+    def configure(self) -> AcceleratorConfig:
+        """The hardware that the plan describes.
+
+        Raises
+        ------
+        PlanError
+            If it is not buildable yet.
+        """
+        if self.obstacle is not None:
+            raise PlanError(
+                f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
+                "one group of fewer layers, or on a larger board, is"
+            )
+        return self.groups[0].config
+
+    @cached_property
+    def loads_weights(self) -> bool:
+        """Whether weights are loaded every frame, because those of all groups don't fit on the chip together."""
+        return len(self.groups) > 1 and self._resident_bram36 > self.board.bram36
+
+    @cached_property
+    def _resident_bram36(self) -> float:
+        """Block RAM with the weights of all groups and the buffers of the largest."""
+        weights = [group.weight_bram36 for group in self.groups]
+        return sum(weights) + max(
+            group.resources.bram36 - held for group, held in zip(self.groups, weights, strict=True)
+        )
+
+    @cached_property
+    def resources(self) -> Resources:
+        each = [group.resources for group in self.groups]
+        largest = max(used.bram36 for used in each)
+        return Resources(
+            dsp=max(used.dsp for used in each),
+            bram36=largest if len(each) == 1 or self.loads_weights else self._resident_bram36,
+            lut=sum(used.lut for used in each),
+            ff=sum(used.ff for used in each),
+        )
+
+    @cached_property
+    def cycles(self) -> Cycles:
+        """What the exact schedule says; of groups in turn, with transfers at the memory's peak rate."""
+        if len(self.groups) == 1:
+            return self.groups[0].steady
+        runs = [max(group.frame_cycles, self.board.transfer_cycles(map_bytes(group.network))) for group in self.groups]
+        loads = [self.board.transfer_cycles(weight_bytes(group.network)) * self.loads_weights for group in self.groups]
+        return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
     @property
     def latency(self) -> int:
-        """Cycles from the first input to the last output of one frame."""
+        """Cycles from the first input transfer of one frame to its last output transfer."""
         return self.cycles.latency
 
     @property
@@ -86,110 +221,53 @@ class Plan:
         return steady_cycles(self.configure(), frames)
 
     @property
-    def name(self) -> str:
-        return f"{self.network.name}-{self.board.name}"
-
-    def configure(self) -> AcceleratorConfig:
-        """The hardware that the plan describes."""
-        return compose(self.network, self.layers)
-
-    @property
-    def resources(self) -> Resources:
-        return estimate(self.configure())
+    def traffic_bytes(self) -> dict[str, int]:
+        """Off-chip traffic of one frame: every group's input and output once, and weights that don't stay on chip."""
+        return {
+            "feature_maps": sum(map_bytes(group.network) for group in self.groups),
+            "weights": sum(weight_bytes(group.network) for group in self.groups) if self.loads_weights else 0,
+        }
 
     def to_json(self) -> str:
         """The plan as ``plan.json`` holds it."""
-        config = self.configure()
-        layers = []
-        for plan, layer in zip(self.layers, config.layers, strict=True):
-            layers.append(
-                {
-                    "name": plan.name,
-                    "kind": plan.kind,
-                    "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
-                    "macs_per_dsp": 1,
-                    "chain": plan.chain,
-                    "weights": layer.weights,
-                    "line_rows": plan.line_rows,
-                    "cycles": layer.cycles,
-                    "multipliers": layer.multipliers,
-                }
-            )
-        names = [plan.name for plan in self.layers]
-        fifos = [
-            {"from": source, "to": sink, "depth": plan.fifo_depth, "width": layer.fifo.width}
-            for source, sink, plan, layer in zip(names, [*names[1:], "output"], self.layers, config.layers, strict=True)
-        ]
-        document = {
-            "model": self.network.name,
-            "board": self.board.name,
-            "groups": [{"template": "stream", "layers": layers, "tile": None, "overlap": None, "fifos": fifos}],
-            "cycles": {"latency": self.latency, "interval": self.interval},
-            "resources": self.resources.as_dict(),
-            "traffic_bytes": self.traffic_bytes,
-        }
-        return json.dumps(document, indent=2) + "\n"
+        from hwgen.plan.document import write
 
-    @property
-    def traffic_bytes(self) -> dict[str, int]:
-        """Off-chip traffic of one frame: the input read and the output written, once each; weights stay on chip."""
-        maps = (self.network.input, self.network.output)
-        return {"feature_maps": sum(fm.values * fm.type.dtype.itemsize for fm in maps), "weights": 0}
+        return write(self)
 
     def table(self) -> str:
         """The plan for people."""
-        config = self.configure()
-        head = ("layer", "kind", "output", "Tn", "Tm", "Tk", "Tp", "mult", "rows", "FIFO", "cycles", "busy")
-        rows: list[tuple[str, ...]] = [head]
-        slowest = max(layer.cycles for layer in config.layers)
-        for plan, layer, node in zip(self.layers, config.layers, self.network.layers, strict=True):
-            rows.append(
-                (
-                    plan.name,
-                    plan.kind,
-                    "x".join(str(size) for size in node.output.shape),
-                    str(plan.tn),
-                    str(plan.tm),
-                    str(plan.tk),
-                    str(plan.tp),
-                    str(layer.multipliers),
-                    str(plan.line_rows),
-                    f"{plan.fifo_depth}x{layer.fifo.width}",
-                    f"{layer.cycles:,}",
-                    f"{layer.cycles / slowest:.0%}",
-                )
-            )
-        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column < 3 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        used = self.resources
-        interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
-        lines += [
-            "",
-            f"one frame: latency {self.latency:,} cycles{interval}",
-            f"{self.board.name} ({self.board.device}): DSP {used.dsp} of {self.board.dsp}, "
-            f"BRAM36 {used.bram36:g} of {self.board.bram36}, "
-            f"LUT {used.lut:,} of {self.board.lut:,}, FF {used.ff:,} of {self.board.ff:,} (LUT and FF estimated)",
-        ]
-        return "\n".join(lines)
+        from hwgen.plan.table import table
+
+        return table(self)
 
 
 def finish(network: Network, board: Board, layers: tuple[LayerPlan, ...], dsp: int) -> Plan:
-    """A plan of these choices, with its exact cycles; refused if the board lacks what it needs.
+    """A plan of one group with these choices; refused if the board lacks what it needs.
 
     Raises
     ------
     PlanError
     """
-    config = compose(network, layers)
-    check_budget(estimate(config), board, dsp)
-    return Plan(network=network, board=board, layers=layers, dsp=dsp, cycles=steady_cycles(config))
+    return Plan(network=network, board=board, groups=(Group(network=network, layers=layers),), dsp=dsp)
+
+
+def map_bytes(network: Network) -> int:
+    """Feature maps over the boundary in a frame: input read and output written, once each."""
+    return sum(fm.values * fm.type.dtype.itemsize for fm in (network.input, network.output))
+
+
+def weight_bytes(network: Network) -> int:
+    """All weights once, in whole bytes each."""
+    convs = [layer for layer in network.layers if isinstance(layer, Conv)]
+    return sum(layer.weights.size * -(-weight_bits(layer) // 8) for layer in convs)
+
+
+def part(network: Network, begin: int, end: int) -> Network:
+    """The layers ``begin`` to ``end`` alone; the network itself if that is all."""
+    if (begin, end) == (0, len(network.layers)):
+        return network
+    layers = network.layers[begin:end]
+    return Network(name=f"{network.name}-{layers[0].name}-{layers[-1].name}", layers=layers)
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:
@@ -197,98 +275,27 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
 
     Raises
     ------
-    PlanError
+    OverBudgetError
         Naming the resource that runs out.
     """
     if used.dsp > dsp:
-        raise PlanError(f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll")
+        raise OverBudgetError(
+            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll", "DSP slices"
+        )
     for name, needed, there in (
         ("BRAM36", used.bram36, board.bram36),
         ("LUTs", used.lut, board.lut),
         ("flip-flops", used.ff, board.ff),
     ):
         if needed > there:
-            raise PlanError(
+            raise OverBudgetError(
                 f"plan needs {needed:{'g' if name == 'BRAM36' else ','}} {name}, but {board.name} ({board.device}) has "
-                f"{there:,}: take fewer layers, fewer DSP slices or a larger board"
+                f"{there:,}: take fewer layers, fewer DSP slices or a larger board",
+                name,
             )
 
 
-def read(text: str, network: Network, board: Board) -> Plan:
-    """A plan from the text of a ``plan.json``; keys it doesn't know are ignored.
-
-    Raises
-    ------
-    PlanError
-        If it is not a plan, not of this network, or can't work on this board.
-    """
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise PlanError(f"plan is not JSON: {error.msg} in line {error.lineno}") from None
-    groups = _field(document, "groups", list, "plan")
-    if len(groups) != 1:
-        raise PlanError(f"plan must have one group (several are not buildable yet), not {len(groups)}")
-    group = groups[0]
-    template = _field(group, "template", str, "plan group")
-    if template != "stream":
-        raise PlanError(f"plan group's template must be 'stream', not {template!r}")
-    entries = _field(group, "layers", list, "plan group")
-    names = [_field(entry, "name", str, "plan layer") for entry in entries]
-    expected = [layer.name for layer in network.layers]
-    if names != expected:
-        different = next(
-            (
-                f"{has!r} where the network has {wants!r}"
-                for has, wants in zip(names, expected, strict=False)
-                if has != wants
-            ),
-            f"{len(names)} layers where the network has {len(expected)}",
-        )
-        raise PlanError(f"plan does not fit network {network.name}: it has {different}")
-    fifos = _field(group, "fifos", list, "plan group")
-    depths = {_field(fifo, "from", str, "plan FIFO"): _field(fifo, "depth", int, "plan FIFO") for fifo in fifos}
-    layers = []
-    for entry, layer in zip(entries, network.layers, strict=True):
-        where = f"plan layer {layer.name}"
-        unroll = _field(entry, "unroll", dict, where)
-        if layer.name not in depths:
-            raise PlanError(f"plan lacks the FIFO from {layer.name}")
-        if entry.get("macs_per_dsp", 1) != 1:
-            raise PlanError(
-                f"{where}: macs_per_dsp must be 1 (more is not buildable yet), not {entry['macs_per_dsp']!r}"
-            )
-        layers.append(
-            LayerPlan(
-                name=layer.name,
-                kind=layer.kind,
-                tn=_field(unroll, "in", int, where),
-                tm=_field(unroll, "out", int, where),
-                tk=_field(unroll, "taps", int, where),
-                tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
-                chain=_field(entry, "chain", int, where),
-                line_rows=_field(entry, "line_rows", int, where),
-                fifo_depth=depths[layer.name],
-            )
-        )
-    try:
-        return finish(network, board, tuple(layers), board.dsp)
-    except ConfigError as error:
-        raise PlanError(f"plan can't work: {error}") from None
-
-
-def _field(document: Any, key: str, kind: type, where: str) -> Any:
-    if not isinstance(document, dict):
-        raise PlanError(f"{where} must be an object, not {type(document).__name__}")
-    if key not in document:
-        raise PlanError(f"{where} lacks {key!r}")
-    value = document[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise PlanError(f"{where}: {key} must be of type {kind.__name__}, not {value!r}")
-    return value
-
-
-def with_buffers(layers: tuple[LayerPlan, ...], rows: list[int], depths: list[int]) -> tuple[LayerPlan, ...]:
+def with_buffers(layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[int]) -> tuple[LayerPlan, ...]:
     """The same choices with other line buffers and FIFOs."""
     return tuple(
         replace(layer, line_rows=row, fifo_depth=depth) for layer, row, depth in zip(layers, rows, depths, strict=True)

@@ -1,108 +1,71 @@
-"""The planner: one fusion group, the unroll factors with the least interval, and the buffers they need."""
+"""The planner: fusion groups, unroll factors and buffers of a whole network for a board, by objective."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cache
-from typing import Any
-
 from hwgen.boards import Board
 from hwgen.errors import PlanError
-from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.network.graph import Conv, Layer, Network
-from hwgen.plan.buffers import ample_rows, size_buffers
-from hwgen.plan.compose import compose, input_format, layer_config
-from hwgen.plan.plan import LayerPlan, Plan, finish, with_buffers
-from hwgen.plan.unroll import LayerWork, Unroll, ceil_div, solve
+from hwgen.network.graph import Network
+from hwgen.plan import grouping
+from hwgen.plan.choice import Chooser, Goal
+from hwgen.plan.plan import Group, OverBudgetError, Plan
 
-#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
-CHAIN = 16
+OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 
 
-def make(network: Network, board: Board, *, dsp: int | None = None) -> Plan:
-    """Plan ``network`` for ``board``: the least interval, then the fewest DSP slices.
+def make(
+    network: Network,
+    board: Board,
+    *,
+    dsp: int | None = None,
+    objective: str = "interval",
+    interval: int | None = None,
+    groups: str | None = None,
+) -> Plan:
+    """Plan ``network`` for ``board``.
+
+    One group, if it fits: then nothing but input and output leaves the chip. Otherwise the network is cut into groups
+    that run one after the other.
 
     Parameters
     ----------
     dsp : int, optional
         DSP slices that may be used; all of the board's if not given.
+    objective : str
+        What to make small: ``interval`` (then DSP slices), ``latency`` of one frame, off-chip ``traffic`` (then
+        interval) or ``dsp`` slices (then interval).
+    interval : int, optional
+        With the objective ``dsp``: cycles between frames at most.
+    groups : str, optional
+        Groups to take, ``conv1_1-pool1,conv2_1-pool2``.
 
     Raises
     ------
     PlanError
-        If nothing fits, naming what runs out.
+        If nothing fits, naming what runs out and what would fit.
+    InputError
+        If ``groups`` are not the network's layers in order.
     """
     budget = board.dsp if dsp is None else dsp
     if not 1 <= budget <= board.dsp:
         raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
-    works = [work_of(layer) for layer in network.layers]
-    slices = {layer.name: _requantiser_slices(layer) for layer in network.layers}
-
-    def cost(work: LayerWork, unroll: Unroll) -> Any:
-        multipliers = 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk
-        return unroll.tp * (multipliers + slices[work.name] * lanes_out(work, unroll))
-
-    unrolls = solve(works, budget, cost)
-    sources = [unroll.tp for unroll in (*unrolls[:1], *unrolls)]
-    layers = tuple(_choice(*chosen) for chosen in zip(network.layers, unrolls, sources, strict=False))
-    rows, depths = size_buffers(compose(network, layers))
-    return finish(network, board, with_buffers(layers, rows, depths), budget)
+    if objective not in OBJECTIVES:
+        raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {objective!r}")
+    if interval is not None and (objective != "dsp" or interval < 1):
+        raise PlanError(f"interval must be a positive number of cycles and go with the objective dsp, not {interval!r}")
+    chooser = Chooser(network, board, Goal(objective=objective, dsp=budget, interval=interval))
+    chosen, reason = _groups(chooser, groups)
+    plan = chooser.plan(chosen, reason)
+    if interval is not None and plan.interval is not None and plan.interval > interval:
+        raise PlanError(f"no plan has an interval of at most {interval:,} cycles: the nearest has {plan.interval:,}")
+    return plan
 
 
-def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
-    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
-    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
-
-
-def work_of(layer: Layer) -> LayerWork:
-    """What the unroll search knows of a layer."""
-    return LayerWork(
-        name=layer.name,
-        channels=layer.input.channels,
-        outputs=layer.output.channels,
-        groups=layer.groups if isinstance(layer, Conv) else 1,
-        height=layer.output.height,
-        width=layer.output.width,
-        input_height=layer.input.height,
-        input_width=layer.input.width,
-        taps=layer.window.taps,
-        depthwise=not isinstance(layer, Conv),
-    )
-
-
-def _choice(layer: Layer, unroll: Unroll, source: int) -> LayerPlan:
-    """``source``: pixels of an input beat."""
-    groups = layer.groups if isinstance(layer, Conv) else 1
-    folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
-    return LayerPlan(
-        name=layer.name,
-        kind=layer.kind,
-        tn=unroll.tn,
-        tm=unroll.tm,
-        tk=unroll.tk,
-        tp=unroll.tp,
-        chain=CHAIN,
-        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
-        fifo_depth=unroll.tm,  # at least one fold's beats; sized later
-    )
-
-
-@cache
-def _requantiser_slices(layer: Layer) -> int:
-    """DSP slices of the requantiser for each channel it finishes a cycle."""
-    if not isinstance(layer, Conv) or layer.requantisation is None:
-        return 0
-    single = LayerPlan(
-        name=layer.name,
-        kind=layer.kind,
-        tn=1,
-        tm=1,
-        tk=1,
-        chain=CHAIN,
-        line_rows=layer.window.kernel[0],
-        fifo_depth=1,
-    )
-    requantise = layer_config(layer, single, input_format(layer, single, 1), None).finish
-    assert isinstance(requantise, RequantiseConfig)
-    return replace(requantise, lanes=1).multipliers
+def _groups(chooser: Chooser, groups: str | None) -> tuple[tuple[Group, ...], str | None]:
+    """The groups, and why they are several if nobody asked for it."""
+    if groups is not None:
+        spans = grouping.parse(groups, chooser.network)
+        return tuple(chooser.group(*span, in_turn=len(spans) > 1) for span in spans), None
+    try:
+        return (chooser.group(0, len(chooser.works)),), None
+    except OverBudgetError as error:
+        return grouping.cut(chooser), f"one group does not fit: {error}"

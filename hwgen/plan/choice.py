@@ -1,0 +1,415 @@
+"""One fusion group on a board: unroll factors by objective, within the budgets, and the buffers that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.network.graph import Conv, Layer, Network, Window
+from hwgen.plan.buffers import ample_rows, size_buffers
+from hwgen.plan.compose import compose, input_format, layer_config, weight_bits
+from hwgen.plan.latency import estimate_latency
+from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
+from hwgen.plan.plan import Group, LayerPlan, OverBudgetError, Plan, check_budget, map_bytes, part, with_buffers
+from hwgen.plan.resources import estimate
+from hwgen.plan.schedule import Schedule
+from hwgen.plan.unroll import LayerWork, Search, Unroll, Way, ceil_div, least_text
+
+#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
+CHAIN = 16
+
+#: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
+BRAM_PRICES = (0.25, 1, 4, 16)
+
+#: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
+LATENCY_WAYS, EXACT_WAYS = 8, 3
+
+#: Share of the latency that a faster layer must gain, for the whole budget of slices.
+LEAST_GAIN = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is asked of a plan.
+
+    Parameters
+    ----------
+    objective : str
+        ``interval``, ``latency``, ``traffic`` or ``dsp``: what to make small.
+    dsp : int
+        DSP slices that may be used.
+    interval : int, optional
+        With ``dsp``: cycles between frames at most.
+    """
+
+    objective: str
+    dsp: int
+    interval: int | None = None
+
+
+class Chooser:
+    """Plans groups of a network's layers, each by itself.
+
+    Parameters
+    ----------
+    network : Network
+    board : Board
+    goal : Goal
+    """
+
+    def __init__(self, network: Network, board: Board, goal: Goal):
+        self.network, self.board, self.goal = network, board, goal
+        self.works = [work_of(layer) for layer in network.layers]
+        self._layers = {layer.name: layer for layer in network.layers}
+        self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
+
+    @cached_property
+    def search(self) -> Search:
+        """By DSP slices."""
+        return Search(self.works, self.slices)
+
+    def slices(self, work: LayerWork, unroll: Unroll) -> Any:
+        """DSP slices of a layer, with those of its requantiser; factors may be arrays."""
+        multipliers = 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk
+        return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
+
+    def _bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Block RAM of a layer's weights; factors may be arrays."""
+        layer = self._layers[work.name]
+        if not isinstance(layer, Conv):
+            return 0
+        return weight_block_rams(
+            unroll.tn * unroll.tk, unroll.tm * weight_bits(layer), CHAIN, np.asarray(work.walk(unroll))
+        )
+
+    @cached_property
+    def _priced(self) -> list[Search]:
+        """By DSP slices and block RAM together."""
+
+        def search(price: float) -> Search:
+            return Search(self.works, lambda *choice: self.slices(*choice) + price * self._bram36(*choice))
+
+        return [search(price) for price in BRAM_PRICES]
+
+    def group(self, begin: int, end: int, *, in_turn: bool = False) -> Group:
+        """The best group of the layers ``begin`` to ``end``.
+
+        Parameters
+        ----------
+        in_turn : bool
+            Other groups run before and after it: its time is one frame's.
+
+        Raises
+        ------
+        OverBudgetError
+            If nothing fits, naming what runs out.
+        """
+        self._check_weights(begin, end)
+        choice = _Choice(self, begin, end, in_turn)
+        group, refusal = choice.first()
+        if group is not None:
+            return group
+        assert refusal is not None
+        tried = (choice.within(search) for search in (self.search, *self._priced))
+        found = [group for group in tried if group is not None]
+        if not found:
+            raise refusal
+        return min(found, key=lambda group: (group.slowest, group.resources.dsp))
+
+    def quick(self, begin: int, end: int) -> Way:
+        """The best way for the layers ``begin`` to ``end`` by DSP slices alone.
+
+        Raises
+        ------
+        OverBudgetError
+            If the slices don't suffice, or the weights can't fit whatever the unrolling.
+        """
+        self._check_weights(begin, end)
+        return _Choice(self, begin, end, True).quick()
+
+    def plan(self, groups: tuple[Group, ...], reason: str | None = None) -> Plan:
+        """The plan of these groups; see `Plan` for what is raised."""
+        return Plan(network=self.network, board=self.board, groups=groups, dsp=self.goal.dsp, reason=reason)
+
+    def _check_weights(self, begin: int, end: int) -> None:
+        """Refuse at once what no unrolling can mend: more weights than all memory of the device holds."""
+        board = self.board
+        convs = [layer for layer in self.network.layers[begin:end] if isinstance(layer, Conv)]
+        bits = sum(layer.weights.size * weight_bits(layer) for layer in convs)
+        needed = -(-bits // BRAM36_BITS)
+        if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
+            raise OverBudgetError(
+                f"{_names(self.network.layers[begin:end])}: weights need {needed:,} BRAM36, but {board.name} "
+                f"({board.device}) has {board.bram36:,}",
+                "BRAM36",
+            )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The choice for one group."""
+
+    chooser: Chooser
+    begin: int
+    end: int
+    in_turn: bool
+
+    @property
+    def network(self) -> Network:
+        return part(self.chooser.network, self.begin, self.end)
+
+    @property
+    def goal(self) -> Goal:
+        return self.chooser.goal
+
+    def first(self) -> tuple[Group | None, OverBudgetError | None]:
+        """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
+        search = self.chooser.search.part(self.begin, self.end)
+        way = self.quick()
+        if self._lack(way) is None and (self.in_turn or self.goal.objective == "latency"):
+            way = self._soonest(search, way)
+        if (refusal := self._lack(way)) is not None:
+            return None, refusal
+        group = self._sized(way)
+        try:
+            check_budget(group.resources, self.chooser.board, self.goal.dsp)
+        except OverBudgetError as error:
+            return None, error
+        return group, None
+
+    def quick(self) -> Way:
+        """The best way by DSP slices alone: of the least interval, or of the fewest slices."""
+        search = self.chooser.search.part(self.begin, self.end)
+        return self._fewest(search) if self.goal.objective == "dsp" else self._fastest(search)
+
+    def within(self, search: Search) -> Group | None:
+        """The fastest group that fits all of the board, with each interval's cheapest way in ``search``."""
+        search = search.part(self.begin, self.end)
+        excess = 0.0
+        limit = self.goal.interval if self.goal.objective == "dsp" else None
+        for _ in range(3):
+
+            def fits(way: Way, excess: float = excess) -> bool:
+                return self._fits(way, excess)
+
+            found = search.fastest(fits, self._floor)
+            if found is None or (limit is not None and found[0] > limit):
+                return None
+            group = self._sized(found[1])
+            try:
+                check_budget(group.resources, self.chooser.board, self.goal.dsp)
+                return group
+            except OverBudgetError:
+                # Rows and FIFOs beyond the least: leave them their block RAM, and try again.
+                excess += max(group.resources.bram36 - self.chooser.board.bram36, 0.5)
+        return None
+
+    @property
+    def _floor(self) -> int:
+        """Cycles a frame that the maps take over the boundary: being faster gains nothing."""
+        return self.chooser.board.transfer_cycles(map_bytes(self.network))
+
+    def _fewest(self, search: Search) -> Way:
+        limit = self.goal.interval
+        way = search.least if limit is None or self.in_turn else search.cheapest(limit)
+        if way is None:
+            least = search.intervals
+            fastest = next(cycles for cycles in least if search.cheapest(cycles) is not None)
+            raise PlanError(
+                f"no unrolling of {_names(self.network.layers)} has an interval of at most {limit:,} cycles: the least "
+                f"is {fastest:,}"
+            )
+        if way.cost > self.goal.dsp:
+            self._refuse_slices(search)
+        return way
+
+    def _fastest(self, search: Search) -> Way:
+        found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
+        if found is None:
+            self._refuse_slices(search)
+        return found[1]
+
+    def _refuse_slices(self, search: Search):
+        raise OverBudgetError(f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices")
+
+    def _soonest(self, search: Search, fastest: Way) -> Way:
+        """The least latency found: slices that the interval leaves over make fills and drains shorter.
+
+        From several intervals on, one layer after the other is made faster where the estimate says that it helps
+        most; the best few are scheduled exactly, and so is the plain choice of the least interval. (A group in turn is
+        one of many, and its frames come alone: the estimate decides.)
+        """
+        windows = [layer.window for layer in self.network.layers]
+        if self.in_turn:
+            return _climb(search, windows, fastest, self.goal.dsp, self._floor)[1]
+        ways = self._slower_ways(search, fastest)
+        found = [_climb(search, windows, way, self.goal.dsp, 0) for way in ways]
+        found.sort(key=lambda entry: (entry[0], entry[1].order))
+        ways = [fastest, *(way for _, way in found[:EXACT_WAYS])]
+        return min(ways, key=lambda way: (self._exact_latency(way), way.order))
+
+    def _slower_ways(self, search: Search, fastest: Way) -> Iterator[Way]:
+        """The fastest way, and some with somewhat longer intervals, whose slices may do more elsewhere."""
+        yield fastest
+        cycles = _interval(search, fastest)
+        slower = [count for count in search.intervals if cycles < count <= 1.2 * cycles]
+        seen = {fastest.unrolls}
+        for count in slower[:: max(len(slower) // LATENCY_WAYS, 1)]:
+            way = search.cheapest(count)
+            if way is not None and way.unrolls not in seen:
+                seen.add(way.unrolls)
+                yield way
+
+    def _exact_latency(self, way: Way) -> int:
+        config = compose(self.network, self._layers(way))
+        return Schedule(config, 1, depths=[None] * len(config.layers)).cycles.latency
+
+    def _lack(self, way: Way, excess: float = 0) -> OverBudgetError | None:
+        """What of the board the way exceeds with the least buffers; ``excess``: block RAM to be left free."""
+        layers = self._layers(way)
+        rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
+        used = estimate(compose(self.network, with_buffers(layers, rows, [layer.tm for layer in layers])))
+        try:
+            check_budget(replace(used, bram36=used.bram36 + excess), self.chooser.board, self.goal.dsp)
+        except OverBudgetError as error:
+            return error
+        return None
+
+    def _fits(self, way: Way, excess: float) -> bool:
+        choices = zip(self._works, way.unrolls, strict=True)
+        slices = sum(int(self.chooser.slices(*choice)) for choice in choices)
+        return slices <= self.goal.dsp and self._lack(way, excess) is None
+
+    @property
+    def _works(self) -> list[LayerWork]:
+        return self.chooser.works[self.begin : self.end]
+
+    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+        """With ample buffers."""
+        sources = [unroll.tp for unroll in (*way.unrolls[:1], *way.unrolls)]
+        return tuple(layer_plan(*choice) for choice in zip(self.network.layers, way.unrolls, sources, strict=False))
+
+    def _sized(self, way: Way) -> Group:
+        """With the buffers that the exact schedule asks for."""
+        layers = self._layers(way)
+        rows, depths = size_buffers(compose(self.network, layers), 1 if self.in_turn else None)
+        return Group(network=self.network, layers=with_buffers(layers, rows, depths))
+
+
+def _interval(search: Search, way: Way) -> int:
+    """The least of the interval's candidates that the way keeps."""
+    from hwgen.plan.unroll import interval
+
+    return interval(search.works, way.unrolls)
+
+
+def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
+    """Make layers faster, the most gain first, while slices are left and it is worth them; with the latency estimated.
+
+    ``floor``: cycles that the transfers take anyhow.
+    """
+    works = search.works
+    best = max(estimate_latency(works, windows, way.unrolls), floor)
+    while True:
+        gains = []
+        for number, unroll, rank in _faster(search, way, budget - way.cost):
+            unrolls = (*way.unrolls[:number], unroll, *way.unrolls[number + 1 :])
+            latency = max(estimate_latency(works, windows, unrolls), floor)
+            work, before = works[number], way.unrolls[number]
+            extra = rank[0] - way.ranks[number][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
+            if best - latency > LEAST_GAIN * best * max(extra, 1) / budget:
+                ranks = (*way.ranks[:number], rank, *way.ranks[number + 1 :])
+                gains.append(((best - latency) / max(extra, 1), latency, replace(way, unrolls=unrolls, ranks=ranks)))
+        if not gains:
+            return best, way
+        _, best, way = max(gains, key=lambda gain: gain[0])
+        way = replace(way, cost=sum(rank[0] for rank in way.ranks))
+
+
+def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
+    """What a pool's comparators are worth in DSP slices, at 100 LUTs each."""
+    return 0.14 * unroll.tn * unroll.tk * unroll.tp if work.depthwise else 0
+
+
+def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, tuple[float, float, int, int]]]:
+    """For each layer the next few choices with as many pixels that are faster, and the fastest, within the slices."""
+    for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
+        options = next(options for options in search.options(number) if options.tp == unroll.tp)
+        now = work.output_steps(unroll.tp) * work.walk(unroll)
+        usable = (options.cost <= rank[0] + left) & (options.cycles < now) & (options.beats <= work.beats(unroll))
+        places = np.flatnonzero(usable)
+        if len(places):
+            places = places[np.argsort(-options.cycles[places], kind="stable")]
+            for index in {*places[:4].tolist(), int(places[-1])}:
+                yield number, options.unroll(index), options.rank(index)
+
+
+def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
+    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
+    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
+    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
+
+
+def work_of(layer: Layer) -> LayerWork:
+    """What the unroll search knows of a layer."""
+    return LayerWork(
+        name=layer.name,
+        channels=layer.input.channels,
+        outputs=layer.output.channels,
+        groups=layer.groups if isinstance(layer, Conv) else 1,
+        height=layer.output.height,
+        width=layer.output.width,
+        input_height=layer.input.height,
+        input_width=layer.input.width,
+        taps=layer.window.taps,
+        depthwise=not isinstance(layer, Conv),
+    )
+
+
+def layer_plan(layer: Layer, unroll: Unroll, source: int) -> LayerPlan:
+    """A layer's choices with ample buffers; ``source``: pixels of an input beat."""
+    groups = layer.groups if isinstance(layer, Conv) else 1
+    folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
+    return LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=unroll.tn,
+        tm=unroll.tm,
+        tk=unroll.tk,
+        tp=unroll.tp,
+        chain=CHAIN,
+        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
+        fifo_depth=unroll.tm,  # at least one fold's beats; sized later
+    )
+
+
+@cache
+def requantiser_slices(layer: Layer) -> int:
+    """DSP slices of the requantiser for each channel it finishes a cycle."""
+    if not isinstance(layer, Conv) or layer.requantisation is None:
+        return 0
+    single = LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=1,
+        tm=1,
+        tk=1,
+        chain=CHAIN,
+        line_rows=layer.window.kernel[0],
+        fifo_depth=1,
+    )
+    requantise = layer_config(layer, single, input_format(layer, single, 1), None).finish
+    assert isinstance(requantise, RequantiseConfig)
+    return replace(requantise, lanes=1).multipliers
+
+
+def _names(layers: Iterable[Layer]) -> str:
+    names = [layer.name for layer in layers]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -1,0 +1,139 @@
+"""``plan.json``: a plan as text that can be edited and read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.errors import ConfigError, PlanError
+from hwgen.network.graph import Layer, Network
+from hwgen.plan.plan import Group, LayerPlan, Plan, part
+
+
+def write(plan: Plan) -> str:
+    """The text of a ``plan.json``."""
+    document = {
+        "model": plan.network.name,
+        "board": plan.board.name,
+        "groups": [_group(group, plan.loads_weights) for group in plan.groups],
+        "cycles": {"latency": plan.latency, "interval": plan.interval},
+        "resources": plan.resources.as_dict(),
+        "traffic_bytes": plan.traffic_bytes,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _group(group: Group, loads: bool) -> dict[str, Any]:
+    layers = []
+    for plan, layer in zip(group.layers, group.config.layers, strict=True):
+        layers.append(
+            {
+                "name": plan.name,
+                "kind": plan.kind,
+                "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
+                "macs_per_dsp": plan.macs_per_dsp,
+                "chain": plan.chain,
+                "weights": "stream" if loads and layer.weights is not None else layer.weights,
+                "line_rows": plan.line_rows,
+                "cycles": layer.cycles,
+                "multipliers": layer.multipliers,
+            }
+        )
+    names = [plan.name for plan in group.layers]
+    fifos = [
+        {"from": source, "to": sink, "depth": plan.fifo_depth, "width": layer.fifo.width}
+        for source, sink, plan, layer in zip(
+            names, [*names[1:], "output"], group.layers, group.config.layers, strict=True
+        )
+    ]
+    return {"template": "stream", "layers": layers, "tile": None, "overlap": None, "fifos": fifos}
+
+
+def read(text: str, network: Network, board: Board) -> Plan:
+    """A plan from the text of a ``plan.json``; keys it doesn't know are ignored.
+
+    Raises
+    ------
+    PlanError
+        If it is not a plan, not of this network, or can't work on this board.
+    """
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise PlanError(f"plan is not JSON: {error.msg} in line {error.lineno}") from None
+    entries = _field(document, "groups", list, "plan")
+    names = [
+        _field(layer, "name", str, "plan layer")
+        for group in entries
+        for layer in _field(group, "layers", list, "plan group")
+    ]
+    _check_names(names, network)
+    groups, begin = [], 0
+    try:
+        for entry in entries:
+            end = begin + len(entry["layers"])
+            if begin == end:
+                raise PlanError("plan group must have at least one layer, not 0")
+            groups.append(_read_group(entry, part(network, begin, end)))
+            begin = end
+        return Plan(network=network, board=board, groups=tuple(groups), dsp=board.dsp)
+    except ConfigError as error:
+        raise PlanError(f"plan can't work: {error}") from None
+
+
+def _check_names(names: list[str], network: Network) -> None:
+    expected = [layer.name for layer in network.layers]
+    if names == expected:
+        return
+    different = next(
+        (
+            f"{has!r} where the network has {wants!r}"
+            for has, wants in zip(names, expected, strict=False)
+            if has != wants
+        ),
+        f"{len(names)} layers where the network has {len(expected)}",
+    )
+    raise PlanError(f"plan does not fit network {network.name}: it has {different}")
+
+
+def _read_group(group: dict[str, Any], network: Network) -> Group:
+    template = _field(group, "template", str, "plan group")
+    if template != "stream":
+        raise PlanError(f"plan group's template must be 'stream', not {template!r}")
+    fifos = _field(group, "fifos", list, "plan group")
+    depths = {_field(fifo, "from", str, "plan FIFO"): _field(fifo, "depth", int, "plan FIFO") for fifo in fifos}
+    layers = tuple(
+        _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
+    )
+    return Group(network=network, layers=layers)
+
+
+def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> LayerPlan:
+    where = f"plan layer {layer.name}"
+    unroll = _field(entry, "unroll", dict, where)
+    if layer.name not in depths:
+        raise PlanError(f"plan lacks the FIFO from {layer.name}")
+    return LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=_field(unroll, "in", int, where),
+        tm=_field(unroll, "out", int, where),
+        tk=_field(unroll, "taps", int, where),
+        tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
+        chain=_field(entry, "chain", int, where),
+        line_rows=_field(entry, "line_rows", int, where),
+        fifo_depth=depths[layer.name],
+        macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
+    )
+
+
+def _field(document: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(document, dict):
+        raise PlanError(f"{where} must be an object, not {type(document).__name__}")
+    if key not in document:
+        raise PlanError(f"{where} lacks {key!r}")
+    value = document[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise PlanError(f"{where}: {key} must be of type {kind.__name__}, not {value!r}")
+    return value

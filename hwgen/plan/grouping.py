@@ -1,0 +1,157 @@
+"""Cutting a network into groups that run one after the other, where one group does not fit the board."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from hwgen.errors import InputError, PlanError
+from hwgen.network.graph import Network
+from hwgen.plan.choice import Chooser
+from hwgen.plan.fusion import Span, front, spans
+from hwgen.plan.latency import estimate_latency
+from hwgen.plan.memory import BRAM36_BITS
+from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+
+def parse(text: str, network: Network) -> tuple[Span, ...]:
+    """Groups from ``conv1_1-pool1,conv2_1-pool2``: first and last layer of each, or one layer's name.
+
+    Raises
+    ------
+    InputError
+        If a layer is unknown, named out of order or twice, or left out.
+    """
+    names = [layer.name for layer in network.layers]
+    found: list[Span] = []
+    for entry in text.split(","):
+        first, last = _ends(entry.strip(), names)
+        begin, end = names.index(first), names.index(last) + 1
+        expected = found[-1][1] if found else 0
+        if end <= begin:
+            raise InputError(
+                f"groups: {entry.strip()!r} is out of order: {last} comes before {first} in {network.name}"
+            )
+        if begin < expected:
+            raise InputError(
+                f"groups: {first} is named twice or out of order: {entry.strip()!r} after {names[expected - 1]}"
+            )
+        if begin > expected:
+            raise InputError(f"groups: {names[expected]} is in no group: {entry.strip()!r} must begin with it")
+        found.append((begin, end))
+    if found[-1][1] != len(names):
+        raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
+    return tuple(found)
+
+
+def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
+    """First and last layer of a group; names may hold dashes themselves."""
+    if entry in names:
+        return entry, entry
+    pieces = entry.split("-")
+    for count in range(1, len(pieces)):
+        ends = "-".join(pieces[:count]), "-".join(pieces[count:])
+        if ends[0] in names and ends[1] in names:
+            return ends
+    wrong = next((piece for piece in pieces if piece not in names), entry)
+    near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.0)[0]
+    raise InputError(
+        f"groups: {entry!r} must be a layer or FIRST-LAST; there is no layer {wrong!r} (nearest: {near!r})"
+    )
+
+
+def cut(chooser: Chooser) -> tuple[Group, ...]:
+    """The best way to cut the network into two groups or more.
+
+    Dynamic programming over the prefixes, as in `hwgen.plan.fusion`, with each group's time estimated; the groups of
+    the best grouping are then planned and scheduled exactly, and the search repeated with what was learnt, until
+    nothing of it is estimated any more.
+
+    Raises
+    ------
+    PlanError
+        If a layer does not even fit alone; names it, what runs out, and what fits.
+    """
+    cutting = _Cutting(chooser)
+    groups = cutting.run()
+    if not cutting.loads and chooser.plan(groups).loads_weights:
+        # More block RAM than the weights' bits: their shapes don't fill it.
+        cutting.loads = True
+        groups = cutting.run()
+    return groups
+
+
+class _Cutting:
+    def __init__(self, chooser: Chooser):
+        self.chooser = chooser
+        bits = 8 * weight_bytes(chooser.network)
+        #: Whether weights have to be loaded every frame: not all fit on the chip at once.
+        self.loads = bits > chooser.board.bram36 * BRAM36_BITS
+        self.layers = chooser.network.layers
+        self.exact: dict[Span, Group] = {}
+        self.refused: dict[Span, PlanError] = {(0, len(self.layers)): PlanError("one group")}
+        self.estimates: dict[Span, tuple[int, int]] = {}
+
+    def run(self) -> tuple[Group, ...]:
+        while True:
+            path = self._best()
+            if path is None:
+                self._refuse()
+            unknown = [span for span in path if span not in self.exact]
+            if not unknown:
+                return tuple(self.exact[span] for span in path)
+            for span in unknown:
+                try:
+                    self.exact[span] = self.chooser.group(*span, in_turn=True)
+                except OverBudgetError as error:
+                    self.refused[span] = error
+
+    def _best(self) -> tuple[Span, ...] | None:
+        """The best grouping by what is known."""
+        objective = self.chooser.goal.objective
+        joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
+        found = front(len(self.layers), lambda *span: [(cost, None) for cost in self._costs(span)], joins)
+        if not found:
+            return None
+        order = (0, 1) if objective in ("dsp", "traffic") else (1, 0)
+        _, path = min(found, key=lambda entry: [entry[0][index] for index in order])
+        return spans(path)
+
+    def _costs(self, span: Span) -> list[tuple[int, int]]:
+        """Of a group, none if it does not fit: DSP slices (if they are to be few) or bytes moved; cycles."""
+        if span in self.refused:
+            return []
+        if span not in self.exact and span not in self.estimates:
+            try:
+                self.estimates[span] = self._estimate(span)
+            except OverBudgetError as error:
+                self.refused[span] = error
+                return []
+        slices, cycles = self.estimates[span]
+        if span in self.exact:
+            slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
+        board, network = self.chooser.board, part(self.chooser.network, *span)
+        maps, weights = map_bytes(network), weight_bytes(network) if self.loads else 0
+        cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
+        return [(slices if self.chooser.goal.objective == "dsp" else maps + weights, cycles)]
+
+    def _estimate(self, span: Span) -> tuple[int, int]:
+        """DSP slices and cycles of one frame."""
+        chooser = self.chooser
+        way = chooser.quick(*span)
+        windows = [layer.window for layer in self.layers[slice(*span)]]
+        return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
+
+    def _refuse(self):
+        """Name the first layer that no grouping gets past."""
+        reached = {0}
+        for end in range(1, len(self.layers) + 1):
+            if any(begin in reached and (begin, end) not in self.refused for begin in range(end)):
+                reached.add(end)
+        reach = max(reached)
+        error = self.refused[reach, reach + 1]
+        board = self.chooser.board
+        nearest = ""
+        if reach:
+            fit = f"the first {reach} layers ({self.layers[0].name} to {self.layers[reach - 1].name}) fit"
+            nearest = f"; {fit}" if reach > 1 else f"; {self.layers[0].name} alone fits"
+        raise PlanError(f"{self.layers[reach].name} does not fit {board.name} even alone: {error}{nearest}") from None

@@ -1,0 +1,46 @@
+"""A quick estimate of a chain's latency, row by row: to choose among plans before the exact schedule is computed.
+
+A row of outputs starts once the first pixels that it needs of its last input row have come, and ends no sooner than
+that input row does. FIFOs and line buffers count as endless, and a pipeline as a fixed number of cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwgen.network.graph import Window
+from hwgen.plan.unroll import LayerWork, Unroll
+
+#: Cycles from a window's last step to its first beat at the next layer, but for the chains.
+_PIPELINE = 16
+
+
+def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
+    """Cycles from the first input to the last output of one frame, about."""
+    first = unrolls[0]
+    row = works[0].beats(first) * -(-works[0].input_width // first.tp)
+    ends = np.arange(1, works[0].input_height + 1) * float(row)
+    starts = ends - row
+    for work, window, unroll in zip(works, windows, unrolls, strict=True):
+        starts, ends = _through(work, window, unroll, starts, ends)
+    return float(ends[-1])
+
+
+def _through(
+    work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """When the rows of a layer's output start and end, given those of its input."""
+    walk = float(work.walk(unroll))
+    row = walk * -(-work.width // unroll.tp)
+    numbers = np.arange(work.height)
+    needed = np.clip(numbers * window.stride[0] - window.padding[0] + window.kernel[0] - 1, 0, work.input_height - 1)
+    column = min(max(window.kernel[1] - window.padding[1], 1), work.input_width) / work.input_width
+    ready = starts[needed] + column * (ends[needed] - starts[needed])
+    earliest = np.maximum(ready + row, ends[needed] + walk)
+    ramp = (numbers + 1) * row
+    done = np.maximum.accumulate(earliest - ramp) + ramp
+    delay = min(unroll.tn * unroll.tk, 16) + _PIPELINE
+    begun = np.maximum(ready, np.concatenate([[-np.inf], done[:-1]]))
+    return begun + delay + walk, done + delay
