@@ -31,6 +31,8 @@ class LayerPlan:
         Rows the line buffer holds.
     fifo_depth : int
         Credits of the FIFO behind the layer.
+    macs_per_dsp : int
+        Multiply-adds of a DSP slice in a cycle; a pool has none.
     """
 
     name: str
@@ -42,6 +44,7 @@ class LayerPlan:
     line_rows: int
     fifo_depth: int
     tp: int = 1
+    macs_per_dsp: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
