@@ -15,7 +15,7 @@ from walks import line_buffers, step_words, steps_of
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multiply import Multiply, MultiplyConfig
+from hwgen.gateware.multiply import Multiply, MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -191,7 +191,9 @@ def test_contents(drawn):
 def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) -> tuple[MultiplyConfig, np.ndarray]:
     """5 channels, 2 at a time; 7 outputs, 3 at a time; 3 x 3 taps, 3 at a time."""
     groups = changes.pop("groups", 1)
-    source = BeatFormat(channels=5, height=5, width=6, lanes=2, bits=8, signed=signed, groups=groups)
+    source = BeatFormat(
+        channels=5, height=5, width=6, lanes=2, bits=changes.pop("bits", 8), signed=signed, groups=groups
+    )
     window = LineBufferConfig(
         input=source,
         kernel=(3, 3),
@@ -199,11 +201,12 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
         padding=(1, 1, 1, 1),
         pad_value=0,
         taps=3,
-        output_folds=3 if groups == 1 else groups,
+        output_folds=changes.pop("folds", 3 if groups == 1 else groups),
         depthwise=False,
         rows=3,
     )
     weights = np.full((7, 5, 3, 3), fill)
+    weights[4, 3, 2, 1] = changes.pop("odd", fill)
     fields = {
         "window": window,
         "outputs": 7,
@@ -217,6 +220,8 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
 
 
 FOLDS = "window.output_folds must be 10, not 5"
+ONE = "macs_per_dsp must be 1 where"
+ONES = array("h", [1] * 90)
 
 
 @pytest.mark.parametrize(
@@ -231,13 +236,36 @@ FOLDS = "window.output_folds must be 10, not 5"
         ({"groups": 5}, "outputs must be a multiple of the 5 groups, not 7"),
         ({"groups": 5, "outputs": 10}, "lanes must be at most the 2 output channels of a group, not 3"),
         ({"groups": 5, "outputs": 10, "lanes": 2}, "weights must be 90 integers, not 315"),
-        ({"groups": 5, "outputs": 10, "lanes": 1, "weights": array("h", [1] * 90)}, FOLDS),
+        ({"groups": 5, "outputs": 10, "lanes": 1, "weights": ONES}, FOLDS),
         ({"weights": array("h", [1] * 314)}, "weights must be 315 integers, not 314"),
         ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),
+        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
+        ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},
+            f"{ONE} activations have more than 8 bits (these have 9), not 2",
+        ),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "odd": -128},
+            "macs_per_dsp must be 1 with weight -128 of output 4, channel 3, tap (2, 1), not 2: it takes one MAC a "
+            "DSP, only weights from -127 to 127 take two",
+        ),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "lanes": 1, "groups": 5, "outputs": 10, "weights": ONES, "folds": 10},
+            "macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice",
+        ),
     ],
 )
 def test_errors(changes, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         _plain(**changes)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "bits", "expected"),
+    [(-127, 127, 8, True), (-128, 0, 8, False), (0, 128, 8, False), (-127, 127, 9, False), (-2, 1, 2, True)],
+)
+def test_packable(least, most, bits, expected):
+    assert packable(least, most, bits) == expected

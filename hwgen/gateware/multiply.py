@@ -19,6 +19,18 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, rom_attributes
 
+#: Two products of one slice lie this many bits apart.
+FIELD = 17
+#: So many of them are summed at most before they are parted: ``4 * 127 * 128 < 2**(FIELD - 1)``.
+PACKED_CHAIN = 4
+#: Weights and activations of two multiply-adds a slice.
+PACKED_WEIGHT, PACKED_BITS = 127, 8
+
+
+def packable(weights_min: int, weights_max: int, activation_bits: int) -> bool:
+    """Whether a slice can do two multiply-adds of such weights and activations in a cycle."""
+    return weights_min >= -PACKED_WEIGHT and weights_max <= PACKED_WEIGHT and activation_bits <= PACKED_BITS
+
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig:
@@ -37,14 +49,18 @@ class MultiplyConfig:
     weight_bits : int
         Width of a weight, two's complement.
     sum_bits : int
-        Width of the accumulators; the caller proves that no partial sum overflows it.
+        Width of the accumulators; the caller proves that no partial sum of products with the operands (activations less
+        ``operand_offset``) overflows it.
     chain : int
         Slices in a chain at most.
+    macs_per_dsp : int
+        Multiply-adds of a slice in a cycle: 1, or 2 of neighbouring output channels, which share an activation. Chains
+        of the latter have at most 4 slices.
 
     Raises
     ------
     ConfigError
-        If a number is not positive or the weights don't fit the geometry or their width.
+        If a number is not positive, the weights don't fit the geometry or their width, or they can't share a slice.
     """
 
     window: LineBufferConfig
@@ -54,6 +70,7 @@ class MultiplyConfig:
     weight_bits: int
     sum_bits: int
     chain: int = 16
+    macs_per_dsp: int = 1
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -76,6 +93,36 @@ class MultiplyConfig:
             )
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
+        if self.macs_per_dsp not in (1, 2):
+            raise ConfigError(f"macs_per_dsp must be 1 or 2, not {self.macs_per_dsp!r}")
+        if self.macs_per_dsp == 2:
+            self._check_packed()
+
+    def _check_packed(self) -> None:
+        bits = self.window.input.bits
+        if bits > PACKED_BITS:
+            raise ConfigError(
+                f"macs_per_dsp must be 1 where activations have more than {PACKED_BITS} bits (these have {bits}), not 2"
+            )
+        if self.weight_bits > PACKED_BITS:
+            raise ConfigError(
+                f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
+                f"{self.weight_bits}), not 2"
+            )
+        worst = max(self.weights, key=abs)
+        if not packable(worst, worst, bits):
+            index = self.weights.index(worst)
+            place = []
+            for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
+                index, rest = divmod(index, size)
+                place.append(rest)
+            raise ConfigError(
+                f"macs_per_dsp must be 1 with weight {worst} of output {index}, channel {place[2]}, tap "
+                f"({place[1]}, {place[0]}), not 2: it takes one MAC a DSP, only weights from -{PACKED_WEIGHT} to "
+                f"{PACKED_WEIGHT} take two"
+            )
+        if self.lanes < 2:
+            raise ConfigError("macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice")
 
     @property
     def folds(self) -> int:
@@ -98,12 +145,18 @@ class MultiplyConfig:
 
     @property
     def multipliers(self) -> int:
-        return self.products * self.lanes * self.window.pixels
+        """DSP slices."""
+        return self.products * -(-self.lanes // self.macs_per_dsp) * self.window.pixels
+
+    @property
+    def longest(self) -> int:
+        """Slices in a chain at most: ``chain``, or as many as packed sums have room for."""
+        return self.chain if self.macs_per_dsp == 1 else min(self.chain, PACKED_CHAIN)
 
     @property
     def chains(self) -> int:
         """Chains of one output channel."""
-        return -(-self.products // self.chain)
+        return -(-self.products // self.longest)
 
     @property
     def positions(self) -> int:
@@ -112,7 +165,9 @@ class MultiplyConfig:
 
     @property
     def tree_levels(self) -> int:
-        return (self.chains - 1).bit_length()
+        # Carries take an adder each, of which there are as many as chains if the accumulator is one of them.
+        left_over = self.macs_per_dsp == 2 and not self.accumulates
+        return (self.chains + left_over - 1).bit_length()
 
     @property
     def accumulates(self) -> bool:
@@ -145,7 +200,24 @@ class MultiplyConfig:
     @property
     def operand(self) -> Shape:
         """Shape of a multiplier's activation operand."""
-        return self.window.input.shape
+        source = self.window.input
+        return source.shape if self.macs_per_dsp == 1 else Shape(source.bits, True)
+
+    @property
+    def operand_offset(self) -> int:
+        """What is subtracted of an activation to make it the operand."""
+        source = self.window.input
+        return 0 if self.macs_per_dsp == 1 or source.signed else 1 << (source.bits - 1)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """What must be added to each output channel's sums, as the operands are less than the activations."""
+        if not self.operand_offset:
+            return (0,) * self.outputs
+        size = self._output_weights
+        return tuple(
+            self.operand_offset * sum(self.weights[start : start + size]) for start in range(0, len(self.weights), size)
+        )
 
     def lane_of(self, chain: int, position: int) -> int | None:
         """The product (tap, then channel) at a chain's position; short chains lack their first positions."""

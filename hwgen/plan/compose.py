@@ -42,9 +42,15 @@ def signed_bits(low: int, high: int) -> int:
     return 1 + max(high, -low - 1, 0).bit_length()
 
 
-def sum_bits(layer: Conv) -> int:
-    """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights."""
+def sum_bits(layer: Conv, macs_per_dsp: int = 1) -> int:
+    """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
+
+    Slices that do two multiply-adds take unsigned activations less half of their range.
+    """
     low, high = layer.input.type.minimum, layer.input.type.maximum
+    if macs_per_dsp == 2:
+        half = (high - low + 1) // 2
+        low, high = -half, half - 1
     terms = np.stack([layer.weights * low, layer.weights * high])
     most = np.maximum(terms.max(axis=0), 0).sum(axis=(1, 2, 3)).max()
     least = np.minimum(terms.min(axis=0), 0).sum(axis=(1, 2, 3)).min()
@@ -140,10 +146,11 @@ def _conv_parts(
         lanes=plan.tm,
         weights=array("h", layer.weights.ravel().tolist()),
         weight_bits=weight_bits(layer),
-        sum_bits=sum_bits(layer),
+        sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,
+        macs_per_dsp=plan.macs_per_dsp,
     )
-    bias = tuple(layer.folded_bias.tolist())
+    bias = tuple(value + offset for value, offset in zip(layer.folded_bias.tolist(), compute.offsets, strict=True))
     requantisation = layer.requantisation
     if requantisation is None:
         return compute, AddBiasConfig(

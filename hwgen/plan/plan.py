@@ -40,7 +40,7 @@ class LayerPlan:
     fifo_depth : int
         Credits of the FIFO behind the layer.
     macs_per_dsp : int
-        Multiplications that a slice does in a cycle: 1, or 2 of up to 8 bits.
+        Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     """
 
     name: str
