@@ -121,6 +121,7 @@ class Model:
         objective: str = "interval",
         interval: int | None = None,
         groups: str | None = None,
+        macs_per_dsp: int | str = 1,
         plan: str | Path | None = None,
     ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -137,6 +138,8 @@ class Model:
             With the objective ``dsp``: cycles between frames at most.
         groups : str, optional
             Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
+        macs_per_dsp : int or str
+            Multiply-adds of a DSP slice in a cycle: 1, 2 or ``auto``.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
 
@@ -155,7 +158,13 @@ class Model:
             if dsp is not None and dsp < 1:
                 raise InputError(f"dsp must be a positive integer, not {dsp!r}")
             made = planner.make(
-                self.network, board, dsp=dsp, objective=objective, interval=interval, groups=groups
+                self.network,
+                board,
+                dsp=dsp,
+                objective=objective,
+                interval=interval,
+                groups=groups,
+                macs_per_dsp=macs_per_dsp,
             )
             return Design(self, made)
         steering = {"dsp": dsp, "interval": interval, "groups": groups}

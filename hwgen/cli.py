@@ -167,6 +167,7 @@ def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Desig
         objective=arguments.objective,
         interval=arguments.interval,
         groups=arguments.groups,
+        macs_per_dsp=arguments.macs_per_dsp,
         plan=arguments.plan,
     )
 
@@ -296,6 +297,13 @@ def parser() -> Parser:
         model_options(sub)
         sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
         sub.add_argument("--dsp", type=_positive, metavar="N", help="use at most N DSP slices")
+        sub.add_argument(
+            "--macs-per-dsp",
+            type=lambda text: int(text) if text in ("1", "2") else text,
+            choices=[1, 2, "auto"],
+            default=1,
+            help="multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
+        )
         sub.add_argument(
             "--objective",
             choices=["interval", "latency", "traffic", "dsp"],

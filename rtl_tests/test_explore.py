@@ -119,7 +119,8 @@ def test_a_layer_too_large_for_the_board_takes_depth_groups():
 def test_a_board_too_small_for_one_channel(tmp_path):
     small = tmp_path / "small.toml"
     small.write_text(
-        'device = "d"\npart = "p"\nlut = 1\nff = 1\ndsp = 100\nbram36 = 1\nclock_mhz = 1\nmemory_gb_s = 1\ndescription = "x"\n'
+        'device = "d"\npart = "p"\nlut = 1\nff = 1\ndsp = 100\nbram36 = 1\nclock_mhz = 1\nmemory_gb_s = 1\n'
+        'description = "x"\n'
     )
     with pytest.raises(PlanError, match="conv1: its 121 taps alone take more than the 100 DSP of small"):
         explore(shapes.load("alexnet"), boards.load(str(small)))

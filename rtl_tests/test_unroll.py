@@ -206,9 +206,18 @@ def chains(draw) -> list[LayerWork]:
     return layers
 
 
+def luts(work, unroll):
+    """As documented: 30 for each activation and each sum, 18 for each chain that is added to a sum."""
+    if work.depthwise:
+        return unroll.tn * unroll.tp * (unroll.tk * 20 + 40)
+    activations = unroll.tn * unroll.tk
+    joins = (activations - 1) // 16
+    return unroll.tp * (30 * activations + 30 * unroll.tm + 18 * unroll.tm * joins)
+
+
 def rank(cost, work, unroll):
     """The documented preference."""
-    return cost(work, unroll), -unroll.tn * unroll.tk / unroll.tm, unroll.tn, unroll.tm
+    return cost(work, unroll), luts(work, unroll), unroll.tn, unroll.tm, unroll.tp
 
 
 def every(work: LayerWork, taps_a_cycle=lambda tk: True, pixels=1) -> list[Unroll]:
@@ -237,18 +246,18 @@ def slow_cycles(work: LayerWork, unroll: Unroll, source: int) -> int:
 
 
 def brute_force(layers, budget, cost, taps_a_cycle):
-    """Every chain of factors, layer by layer: the least interval, total, sum of pixels, ranks."""
-    ways = [(0, 0, 0, (), ())]  # interval, total, pixels, ranks, factors
+    """Every chain of factors, layer by layer: the least interval, total, LUTs, ranks."""
+    ways = [(0, 0, 0, (), ())]  # interval, total, LUTs, ranks, factors
     for number, work in enumerate(layers):
         options = every(work, taps_a_cycle, pixels=16)
         best: dict[tuple, tuple] = {}
-        for count, total, pixels, ranks, factors in ways:
+        for count, total, fabric, ranks, factors in ways:
             for unroll in options:
                 source = factors[-1].tp if number else unroll.tp
                 after = (
                     max(count, slow_cycles(work, unroll, source)),
                     total + cost(work, unroll),
-                    pixels + unroll.tp,
+                    fabric + luts(work, unroll),
                     (*ranks, rank(cost, work, unroll)),
                     (*factors, unroll),
                 )
@@ -267,7 +276,7 @@ def brute_force(layers, budget, cost, taps_a_cycle):
     st.sampled_from([lambda tk: True, lambda tk: tk != 2, lambda tk: tk == 1]),
 )
 def test_brute_force(layers, budget, cost, taps_a_cycle):
-    """Every combination of factors, on small layers: interval, total, pixels, and the preference."""
+    """Every combination of factors, on small layers: interval, total, LUTs, and the preference."""
     best = brute_force(layers, budget, cost, taps_a_cycle)
     if best is None:
         with pytest.raises(PlanError):
@@ -276,7 +285,7 @@ def test_brute_force(layers, budget, cost, taps_a_cycle):
     unrolls = solve(layers, budget, cost, lambda work, tk: taps_a_cycle(tk))
     assert interval(layers, unrolls) == best[0]
     assert sum(map(cost, layers, unrolls)) == best[1]
-    assert sum(unroll.tp for unroll in unrolls) == best[2]
+    assert sum(map(luts, layers, unrolls)) == best[2]
     assert tuple(unrolls) == best[4]
 
 
@@ -312,9 +321,9 @@ def test_cycles():
 
 
 def test_preference():
-    """Long chains before many accumulators; pools take the fewest lanes that keep the interval."""
+    """Of 36 multipliers, 9 activations for 4 sums rather than 36 for one; pools do no more than they must."""
     layers = [conv("conv", 4, 4, 10), pool("pool", 4, 5, 10)]
-    assert solve(layers, 36, multipliers) == [Unroll(4, 1, 9), Unroll(1, 1, 4)]
+    assert solve(layers, 36, multipliers) == [Unroll(1, 4, 9), Unroll(1, 1, 1)]
 
 
 def test_nothing():

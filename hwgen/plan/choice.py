@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
+from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.network.graph import Conv, Layer, Network, Window
 from hwgen.plan.buffers import ample_rows, size_buffers
@@ -20,7 +22,7 @@ from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
 from hwgen.plan.plan import Group, LayerPlan, OverBudgetError, Plan, check_budget, map_bytes, part, with_buffers
 from hwgen.plan.resources import estimate
 from hwgen.plan.schedule import Schedule
-from hwgen.plan.unroll import LayerWork, Search, Unroll, Way, ceil_div, least_text
+from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
@@ -47,11 +49,14 @@ class Goal:
         DSP slices that may be used.
     interval : int, optional
         With ``dsp``: cycles between frames at most.
+    macs_per_dsp : int
+        Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
     """
 
     objective: str
     dsp: int
     interval: int | None = None
+    macs_per_dsp: int = 1
 
 
 class Chooser:
@@ -66,7 +71,12 @@ class Chooser:
 
     def __init__(self, network: Network, board: Board, goal: Goal):
         self.network, self.board, self.goal = network, board, goal
-        self.works = [work_of(layer) for layer in network.layers]
+        self.macs = [goal.macs_per_dsp if can_pack(layer) else 1 for layer in network.layers]
+        self.works = [
+            work_of(layer, CHAIN if macs == 1 else PACKED_CHAIN)
+            for layer, macs in zip(network.layers, self.macs, strict=True)
+        ]
+        self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
         self._layers = {layer.name: layer for layer in network.layers}
         self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
 
@@ -77,7 +87,7 @@ class Chooser:
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """DSP slices of a layer, with those of its requantiser; factors may be arrays."""
-        multipliers = 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk
+        multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
 
     def _bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -86,7 +96,7 @@ class Chooser:
         if not isinstance(layer, Conv):
             return 0
         return weight_block_rams(
-            unroll.tn * unroll.tk, unroll.tm * weight_bits(layer), CHAIN, np.asarray(work.walk(unroll))
+            unroll.tn * unroll.tk, unroll.tm * weight_bits(layer), work.chain, np.asarray(work.walk(unroll))
         )
 
     @cached_property
@@ -123,6 +133,15 @@ class Chooser:
             raise refusal
         return min(found, key=lambda group: (group.slowest, group.resources.dsp))
 
+    def promise(self) -> float:
+        """What one group would come to if DSP slices were all it took: the least interval, or the fewest slices."""
+        if self.goal.objective == "dsp":
+            limit = self.goal.interval
+            way = self.search.least if limit is None else self.search.cheapest(limit)
+            return inf if way is None else way.cost
+        found = self.search.fastest(lambda way: way.cost <= self.goal.dsp)
+        return inf if found is None else found[0]
+
     def quick(self, begin: int, end: int) -> Way:
         """The best way for the layers ``begin`` to ``end`` by DSP slices alone.
 
@@ -134,9 +153,9 @@ class Chooser:
         self._check_weights(begin, end)
         return _Choice(self, begin, end, True).quick()
 
-    def plan(self, groups: tuple[Group, ...], reason: str | None = None) -> Plan:
+    def plan(self, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan:
         """The plan of these groups; see `Plan` for what is raised."""
-        return Plan(network=self.network, board=self.board, groups=groups, dsp=self.goal.dsp, reason=reason)
+        return Plan(network=self.network, board=self.board, groups=groups, dsp=self.goal.dsp, notes=notes)
 
     def _check_weights(self, begin: int, end: int) -> None:
         """Refuse at once what no unrolling can mend: more weights than all memory of the device holds."""
@@ -294,7 +313,10 @@ class _Choice:
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample buffers."""
         sources = [unroll.tp for unroll in (*way.unrolls[:1], *way.unrolls)]
-        return tuple(layer_plan(*choice) for choice in zip(self.network.layers, way.unrolls, sources, strict=False))
+        macs = self.chooser.macs[self.begin : self.end]
+        return tuple(
+            layer_plan(*choice) for choice in zip(self.network.layers, way.unrolls, sources, macs, strict=False)
+        )
 
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""
@@ -338,7 +360,7 @@ def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
     return 0.14 * unroll.tn * unroll.tk * unroll.tp if work.depthwise else 0
 
 
-def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, tuple[float, float, int, int]]]:
+def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
     """For each layer the next few choices with as many pixels that are faster, and the fastest, within the slices."""
     for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
         options = next(options for options in search.options(number) if options.tp == unroll.tp)
@@ -357,8 +379,15 @@ def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
 
 
-def work_of(layer: Layer) -> LayerWork:
-    """What the unroll search knows of a layer."""
+def can_pack(layer: Layer) -> bool:
+    """Whether a slice can do two of the layer's multiply-adds in a cycle."""
+    if not isinstance(layer, Conv):
+        return False
+    return packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+
+
+def work_of(layer: Layer, chain: int = CHAIN) -> LayerWork:
+    """What the unroll search knows of a layer; ``chain``: slices in a chain at most."""
     return LayerWork(
         name=layer.name,
         channels=layer.input.channels,
@@ -370,11 +399,20 @@ def work_of(layer: Layer) -> LayerWork:
         input_width=layer.input.width,
         taps=layer.window.taps,
         depthwise=not isinstance(layer, Conv),
+        chain=chain,
     )
 
 
-def layer_plan(layer: Layer, unroll: Unroll, source: int) -> LayerPlan:
-    """A layer's choices with ample buffers; ``source``: pixels of an input beat."""
+def layer_plan(layer: Layer, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:
+    """A layer's choices with ample buffers.
+
+    Parameters
+    ----------
+    source : int
+        Pixels of an input beat.
+    macs_per_dsp : int
+        Multiply-adds that a slice may do in a cycle; a single output channel has no partner.
+    """
     groups = layer.groups if isinstance(layer, Conv) else 1
     folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
     return LayerPlan(
@@ -387,6 +425,7 @@ def layer_plan(layer: Layer, unroll: Unroll, source: int) -> LayerPlan:
         chain=CHAIN,
         line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
         fifo_depth=unroll.tm,  # at least one fold's beats; sized later
+        macs_per_dsp=min(macs_per_dsp, unroll.tm),
     )
 
 

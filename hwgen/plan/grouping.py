@@ -13,6 +13,7 @@ from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
 
+
 def parse(text: str, network: Network) -> tuple[Span, ...]:
     """Groups from ``conv1_1-pool1,conv2_1-pool2``: first and last layer of each, or one layer's name.
 

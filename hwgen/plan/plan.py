@@ -125,8 +125,8 @@ class Plan:
         All layers of the network, in order.
     dsp : int
         DSP slices it may use.
-    reason : str, optional
-        Why the planner cut the network.
+    notes : tuple of str
+        What the planner has to say about its choices.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class Plan:
     board: Board
     groups: tuple[Group, ...]
     dsp: int
-    reason: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.resources, self.board, self.dsp)
@@ -156,6 +156,8 @@ class Plan:
         """Why the plan can't be built yet; ``None`` if it can."""
         if len(self.groups) > 1:
             return f"{len(self.groups)} groups in turn through off-chip memory"
+        if any(layer.macs_per_dsp > 1 for layer in self.layers):
+            return "two multiply-adds a DSP slice"
         return None
 
     def configure(self) -> AcceleratorConfig:
@@ -169,7 +171,7 @@ class Plan:
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
-                "one group of fewer layers, or on a larger board, is"
+                "one group with one multiply-add a slice is"
             )
         return self.groups[0].config
 

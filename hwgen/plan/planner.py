@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hwgen.boards import Board
 from hwgen.errors import PlanError
-from hwgen.network.graph import Network
+from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal
-from hwgen.plan.plan import Group, OverBudgetError, Plan
+from hwgen.plan.plan import OverBudgetError, Plan
+
+#: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
+MOST_TRIES = 4
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 
@@ -20,6 +25,7 @@ def make(
     objective: str = "interval",
     interval: int | None = None,
     groups: str | None = None,
+    macs_per_dsp: int | str = 1,
 ) -> Plan:
     """Plan ``network`` for ``board``.
 
@@ -37,6 +43,9 @@ def make(
         With the objective ``dsp``: cycles between frames at most.
     groups : str, optional
         Groups to take, ``conv1_1-pool1,conv2_1-pool2``.
+    macs_per_dsp : int or str
+        Multiply-adds of a DSP slice in a cycle: 1, 2 (where weights and activations allow it), or ``auto``: 2 if that
+        makes more of the slices.
 
     Raises
     ------
@@ -52,20 +61,55 @@ def make(
         raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {objective!r}")
     if interval is not None and (objective != "dsp" or interval < 1):
         raise PlanError(f"interval must be a positive number of cycles and go with the objective dsp, not {interval!r}")
-    chooser = Chooser(network, board, Goal(objective=objective, dsp=budget, interval=interval))
-    chosen, reason = _groups(chooser, groups)
-    plan = chooser.plan(chosen, reason)
+    if macs_per_dsp not in (1, 2, "auto"):
+        raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {macs_per_dsp!r}")
+    goal = Goal(objective=objective, dsp=budget, interval=interval)
+    chooser = _chooser(network, board, goal, macs_per_dsp)
+    plan = _planned(chooser, groups, _packing_notes(chooser))
     if interval is not None and plan.interval is not None and plan.interval > interval:
         raise PlanError(f"no plan has an interval of at most {interval:,} cycles: the nearest has {plan.interval:,}")
     return plan
 
 
-def _groups(chooser: Chooser, groups: str | None) -> tuple[tuple[Group, ...], str | None]:
-    """The groups, and why they are several if nobody asked for it."""
+def _chooser(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Chooser:
+    """With two multiply-adds a slice if that is asked for, or (``auto``) if it makes more of the slices."""
+    one, two = (Chooser(network, board, replace(goal, macs_per_dsp=macs)) for macs in (1, 2))
+    if macs_per_dsp != "auto":
+        return one if macs_per_dsp == 1 else two
+    if 2 not in two.macs:
+        return one
+    return two if two.promise() < one.promise() else one
+
+
+def _packing_notes(chooser: Chooser) -> tuple[str, ...]:
+    """Which convolutions can't have two multiply-adds a slice, if that was asked for."""
+    layers = zip(chooser.network.layers, chooser.macs, strict=True)
+    alone = [layer.name for layer, macs in layers if macs < chooser.goal.macs_per_dsp and isinstance(layer, Conv)]
+    if not alone:
+        return ()
+    return (f"one multiply-add a slice, for weights below -127 or more than 8 bits: {', '.join(alone)}",)
+
+
+def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Plan:
     if groups is not None:
         spans = grouping.parse(groups, chooser.network)
-        return tuple(chooser.group(*span, in_turn=len(spans) > 1) for span in spans), None
+        return chooser.plan(tuple(chooser.group(*span, in_turn=len(spans) > 1) for span in spans), notes)
     try:
-        return (chooser.group(0, len(chooser.works)),), None
+        return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
     except OverBudgetError as error:
-        return grouping.cut(chooser), f"one group does not fit: {error}"
+        return _cut(chooser, (*notes, f"one group does not fit: {error}"))
+
+
+def _cut(chooser: Chooser, notes: tuple[str, ...]) -> Plan:
+    """Groups in turn; with fewer slices where their logic outgrows the board."""
+    goal = chooser.goal
+    for attempt in range(MOST_TRIES):
+        if attempt:
+            goal = replace(goal, dsp=max(goal.dsp * 2 // 3, 1))
+            chooser = Chooser(chooser.network, chooser.board, goal)
+        try:
+            return chooser.plan(grouping.cut(chooser), notes)
+        except OverBudgetError as error:
+            if error.resource == "DSP slices" or attempt == MOST_TRIES - 1:
+                raise
+    raise AssertionError("the last try returns or raises")

@@ -54,7 +54,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
 def _summary(plan: Plan) -> list[str]:
     lines = []
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
-        lines.append("*: two multiplications a slice")
+        lines.append("*: two multiply-adds a slice")
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"
     lines.append(f"one frame: latency {plan.latency:,} cycles{interval}")
     used, board = plan.resources, plan.board
@@ -71,8 +71,7 @@ def _summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
-    if plan.reason:
-        lines.append(plan.reason)
+    lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")
     return lines

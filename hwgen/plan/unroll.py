@@ -43,6 +43,8 @@ class LayerWork:
         Of the kernel, ``Kh * Kw``.
     depthwise : bool
         Each output channel depends on one input channel alone (pools): ``Tm`` is ``Tn``.
+    chain : int
+        Multipliers in a chain at most.
     """
 
     name: str
@@ -55,6 +57,7 @@ class LayerWork:
     input_width: int
     taps: int
     depthwise: bool
+    chain: int = 16
 
     @property
     def group_channels(self) -> int:
@@ -101,11 +104,27 @@ class Choice:
     unroll: Unroll
 
 
+#: Cost of a choice, LUTs as `fabric` says, ``Tn``, ``Tm`` and ``Tp``: less is better.
+Rank = tuple[float, int, int, int, int]
+
 #: Multipliers that a layer takes with the given factors. ``tn``, ``tm`` and ``tk`` may be arrays, all choices at once.
 #: Must not fall when a factor grows and the folds stay.
 Cost = Callable[[LayerWork, Unroll], Any]
 #: Whether a layer's hardware can be built with so many taps a cycle.
 Buildable = Callable[[LayerWork, int], bool]
+
+
+def fabric(work: LayerWork, unroll: Unroll) -> Any:
+    """LUTs that depend on the factors, roughly: to choose among factors that take as many multipliers.
+
+    Of a convolution: each of its ``Tn Tk`` activations is read, padded and delayed, each of its ``Tm`` sums accumulated
+    and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
+    The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
+    """
+    if work.depthwise:
+        return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
+    lanes = unroll.tn * unroll.tk
+    return unroll.tp * (30 * (lanes + unroll.tm) + 18 * (ceil_div(lanes, work.chain) - 1) * unroll.tm)
 
 
 def ceil_div(dividend: Any, divisor: Any) -> Any:
@@ -133,6 +152,7 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 class _Options:
     """Choices of one layer with the same ``Tp``, the most wanted first: of the least cost, then as `choices` says."""
 
+    work: LayerWork
     tp: int
     tn: np.ndarray
     tm: np.ndarray
@@ -146,9 +166,9 @@ class _Options:
     def unroll(self, index: int) -> Unroll:
         return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
 
-    def rank(self, index: int) -> tuple[float, float, int, int]:
-        tn, tm = int(self.tn[index]), int(self.tm[index])
-        return self.cost[index].item(), -tn * int(self.tk[index]) / tm, tn, tm
+    def rank(self, index: int) -> Rank:
+        unroll = self.unroll(index)
+        return self.cost[index].item(), fabric(self.work, unroll), unroll.tn, unroll.tm, unroll.tp
 
 
 def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: Sequence[int]) -> list[_Options]:
@@ -165,7 +185,7 @@ def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: S
         tm = tn
     else:
         tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(_least_factors(work.group_outputs)), tk))
-    wanted = np.lexsort((tm, tn, -tn * tk / tm))
+    wanted = np.lexsort((tm, tn, fabric(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
     unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]
     walk, beats = np.asarray(work.walk(unroll)), np.asarray(work.beats(unroll))
@@ -184,6 +204,7 @@ def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: S
         index = order[kept]
         found.append(
             _Options(
+                work=work,
                 tp=tp,
                 tn=tn[index],
                 tm=tm[index],
@@ -199,9 +220,9 @@ def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: S
 def choices(work: LayerWork, cost: Cost, buildable: Buildable | None = None) -> list[Choice]:
     """Every choice of one output pixel a cycle that no other one beats, by rising cycles.
 
-    One choice beats another if it takes no more cycles and fewer multipliers; with equally many, if it has more
-    input channels and taps for each output channel (longer chains, fewer accumulators); then, if it has fewer
-    lanes. ``Tn``, ``Tm`` and ``Tk`` take the least value for each number of folds.
+    One choice beats another if it takes no more cycles and fewer multipliers; with equally many, if it takes fewer
+    LUTs as `fabric` says; then, if it has fewer lanes. ``Tn``, ``Tm`` and ``Tk`` take the least value for each number
+    of folds.
     """
     (options,) = _options(work, cost, buildable, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
@@ -219,17 +240,17 @@ def choices(work: LayerWork, cost: Cost, buildable: Buildable | None = None) -> 
 class Way:
     """Unroll factors of a chain of layers, with what they take in all.
 
-    Ways compare by their cost, then by their pixels, then layer by layer as `choices` says.
+    Ways compare by their cost, then by their LUTs as `fabric` says, then layer by layer.
     """
 
     cost: float
-    pixels: int
-    ranks: tuple[tuple[float, float, int, int], ...]
+    luts: int
+    ranks: tuple[Rank, ...]
     unrolls: tuple[Unroll, ...]
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return self.cost, self.pixels, self.ranks
+        return self.cost, self.luts, self.ranks
 
 
 class Search:
@@ -309,7 +330,7 @@ class Search:
                     rank = options.rank(index)
                     longer = Way(
                         cost=way.cost + rank[0],
-                        pixels=way.pixels + options.tp,
+                        luts=way.luts + rank[1],
                         ranks=(*way.ranks, rank),
                         unrolls=(*way.unrolls, options.unroll(index)),
                     )
@@ -348,8 +369,8 @@ class Search:
 def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Buildable | None = None) -> list[Unroll]:
     """Unroll factors of the least interval within ``budget`` multipliers, then of the least total.
 
-    Among equals the one with the least sum of all ``Tp`` is taken; what is still equal is settled layer by layer, as
-    in `choices`. ``Tp`` goes up to ``MOST_PIXELS``.
+    Among equals the one with the fewest LUTs, as `fabric` says, is taken; what is still equal is settled layer by
+    layer, as in `choices`. ``Tp`` goes up to ``MOST_PIXELS``.
 
     Parameters
     ----------
