@@ -146,7 +146,10 @@ def _json(value: dict[str, Any]) -> bytes:
 def _load(arguments: argparse.Namespace) -> Model:
     from hwgen import api
 
-    return api.load(arguments.model, calibration=arguments.calibration)
+    model = api.load(arguments.model, calibration=arguments.calibration)
+    for reason in model.network.left_out:
+        print(f"left out: {reason}")
+    return model
 
 
 def _board(arguments: argparse.Namespace) -> Board:
@@ -239,6 +242,7 @@ def models(arguments: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in entries)
     for name, description in entries:
         print(f"{name:<{width}}  {description}")
+    print("Weights are seeded random numbers. NAME:N is the first N layers, NAME@HxW another size (not of light_...).")
     return 0
 
 

@@ -1,16 +1,25 @@
-"""Built-in networks: their shapes as published, and what their names may be."""
+"""Built-in networks: their shapes as published, their numbers as ONNX Runtime computes them, and their names."""
 
 from __future__ import annotations
 
 import re
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from hwgen.errors import InputError, ModelError
-from hwgen.network import builtin, golden, load
+from hwgen.network import builtin, golden, load, onnx_shapes, shapes, tables
 from hwgen.network.graph import UINT8, Conv, Network
 from hwgen.network.quantise import prepare_input
+
+SMALL = [
+    *("decoilfnet-example", "lenet5", "alexnet@67x75", "alexnet-set@39x39", "vgg11:9@20x16", "vgg16:7@48x40"),
+    *("vgg19:8@24x32", "zfnet@61x53", "decoilfnet-four@12x9", "flownets:6@40x64", "speed-sign@36x48"),
+    *("light_resnet50:part2", "light_squeezenet"),
+]
+"""Every table and some light models, small enough for a test."""
 
 
 def macs(network: Network) -> int:
@@ -18,9 +27,11 @@ def macs(network: Network) -> int:
 
 
 def test_names() -> None:
-    names = builtin.names()
-    assert [name for name, _ in names] == ["decoilfnet-example", "lenet5", "vgg16"]
-    assert all(description for _, description in names)
+    names = [name for name, _ in builtin.names()]
+    assert names[: len(tables.TABLES)] == list(tables.TABLES)
+    assert names[len(tables.TABLES) :] == list(onnx_shapes.light_names())
+    assert all(description for _, description in builtin.names())
+    assert {tables.base(name) for name in SMALL} >= set(tables.TABLES)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +44,10 @@ def test_names() -> None:
         ("vgg16:7", "conv1_1 conv1_2 pool1 conv2_1 conv2_2 pool2 conv3_1", "256x56x56", 5_635_768_320),
         ("vgg16:7@64x64", "conv1_1 conv1_2 pool1 conv2_1 conv2_2 pool2 conv3_1", "256x16x16", None),
         ("vgg16:3@7x20", "conv1_1 conv1_2 pool1", "64x3x10", None),
+        ("alexnet", "conv1 pool1 conv2 pool2 conv3 conv4 conv5 pool5", "256x6x6", 665_784_864),
+        ("zfnet:4", "conv1 pool1 conv2 pool2", "256x13x13", None),
+        ("speed-sign", "conv1 conv2 conv3", "80x173x313", None),
+        ("decoilfnet-four@9x9", "conv1_1 conv1_2 conv1_3 conv1_4", "64x9x9", 81 * 112_320),
     ],
 )
 def test_shapes(name: str, layers: str, output: str, multiplications: int | None) -> None:
@@ -52,7 +67,61 @@ def test_whole_vgg16() -> None:
     assert str(network.output) == "512x1x1 uint8"
 
 
-@pytest.mark.parametrize("name", ["decoilfnet-example", "lenet5", "vgg16:7@48x40"])
+@pytest.mark.parametrize("name", SMALL)
+def test_layers_are_the_tables(name: str) -> None:
+    """The importer drops padding that no window reaches; nothing else differs."""
+    network, table = load(name), shapes.load(name)
+    assert table.layers
+    for layer, shape in zip(shapes.of(network).layers, table.layers, strict=True):
+        assert (layer.name, layer.kind, layer.groups) == (shape.name, shape.kind, shape.groups)
+        assert (layer.channels, layer.height, layer.width) == (shape.channels, shape.height, shape.width)
+        assert (layer.outputs, layer.output_height, layer.output_width) == (
+            shape.outputs,
+            shape.output_height,
+            shape.output_width,
+        )
+        assert (layer.window.kernel, layer.window.stride) == (shape.window.kernel, shape.window.stride)
+        assert layer.window.padding[:2] == shape.window.padding[:2]
+        assert all(kept <= given for kept, given in zip(layer.window.padding, shape.window.padding, strict=True))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_layer_computes_as_onnxruntime(name: str) -> None:
+    """Layer by layer from ONNX Runtime's own inputs: pools equal, others by at most 1 in at most 1 of 1,000 values."""
+    network = load(name)
+    model = builtin.quantised(name)
+    quantisers = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    tensors = [node.output[0] for node in quantisers if node.input[0] != "flatten_out"]
+    assert len(tensors) == len(network.layers) + 1
+    model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in tensors)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    frames = np.random.default_rng(3).uniform(-1.1, 1.1, (2, *network.input.shape)).astype(np.float32)
+    values = session.run(tensors, {"image": frames})
+    np.testing.assert_array_equal(prepare_input(network, frames), values[0])
+    for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
+        outputs = np.stack([golden.compute(layer, frame.reshape(layer.input.shape)) for frame in inputs])
+        difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))
+        assert difference.max() <= (1 if isinstance(layer, Conv) else 0), layer.name
+        assert np.count_nonzero(difference) * 1000 <= difference.size, layer.name
+        assert len(np.unique(outputs)) > 5, layer.name
+
+
+def test_weights_are_he_normal() -> None:
+    """The seeded normal numbers, in 127 steps of each filter's largest; so VGG-16's stay what they were."""
+    for name, index, size in (("vgg16:7@64x64", 6, (256, 128, 3, 3)), ("alexnet:3@67x67", 2, (256, 48, 5, 5))):
+        layer = load(name).layers[index]
+        assert isinstance(layer, Conv)
+        inputs = size[1] * size[2] * size[3]
+        floats = np.random.default_rng([20180600, index]).normal(0, np.sqrt(2 / inputs), size).astype(np.float32)
+        steps = floats / np.abs(floats).max(axis=(1, 2, 3), keepdims=True) * 127
+        assert np.abs(layer.weights - steps).max() <= 0.501
+        assert layer.groups == (2 if name.startswith("alexnet") else 1)
+
+
+@pytest.mark.parametrize("name", [*SMALL, "alexnet"])
 def test_numbers(name: str) -> None:
     """uint8 activations, int8 weights from -127 on; Relu where it belongs; outputs neither dead nor saturated."""
     network = load(name)
@@ -93,11 +162,11 @@ def test_weights_do_not_depend_on_prefix_and_size() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("vgg19", r"unknown model 'vgg19': .*did you mean 'vgg16'\?"),
+        ("vgg-19", r"unknown model 'vgg-19': .*did you mean 'vgg19'\?"),
         ("lenet", r"unknown model 'lenet': .*did you mean 'lenet5'\?"),
         ("VGG16", r"unknown model 'VGG16': .*did you mean 'vgg16'\?"),
-        ("decoilfnet", r"did you mean 'decoilfnet-example'\?"),
-        ("zebra", r"unknown model 'zebra': .*built in are decoilfnet-example, lenet5, vgg16"),
+        ("decoilfnet", r"did you mean 'decoilfnet-"),
+        ("qq", r"unknown model 'qq': .*known are decoilfnet-example, lenet5, alexnet"),
         ("", r"unknown model ''"),
         ("vgg16:0", r"vgg16:0: vgg16 has 18 layers; a prefix must be 1 to that, not 0"),
         ("vgg16:19", r"vgg16 has 18 layers; a prefix must be 1 to that, not 19"),
@@ -106,15 +175,31 @@ def test_weights_do_not_depend_on_prefix_and_size() -> None:
         ("vgg16@64", r"must be NAME"),
         ("vgg16@64x64:7", r"must be NAME"),
         ("vgg16:seven", r"must be NAME"),
-        ("vgg16@16x16", r"vgg16@16x16: pool5 gets an image too small for its 2x2"),
+        ("vgg16@16x16", r"vgg16@16x16: pool5: a 1 x 1 map is too small for its 2x2 window; the least input is 32x32"),
+        ("alexnet@67x66", r"alexnet@67x66: pool5: a 3 x 2 map is too small .*; the least input is 67x67"),
+        ("zfnet@52x53", r"zfnet@52x53: .* the least input is 53x53"),
+        ("speed-sign@31x99", r"speed-sign@31x99: .* the least input is 32x32"),
         ("vgg16:1@0x5", r"vgg16:1@0x5: .*(size|small)"),
-        ("lenet5@12x12", r"lenet5@12x12: conv2 gets an image too small|lenet5@12x12: pool2 gets an image too small"),
+        ("lenet5@12x16", r"lenet5@12x16: conv2: a 4 x 6 map is too small .*; the least input is 16x16"),
+        ("light_vgg19:3", r"light_vgg19:3: a light model's name must be NAME or NAME:partN"),
     ],
 )
 def test_names_that_make_no_sense(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load(name)
     assert "\n" not in str(caught.value)
+
+
+def test_the_least_sizes_fit() -> None:
+    for name in ("vgg16@32x32", "alexnet@67x67", "zfnet@53x53", "speed-sign@32x32", "flownets@1x1", "lenet5@16x16"):
+        assert min(shapes.load(name).layers[-1].output_height, shapes.load(name).layers[-1].output_width) == 1
+
+
+def test_what_of_a_light_model_is_left_out() -> None:
+    network = load("light_resnet50")
+    assert [layer.name for layer in network.layers] == [layer.name for layer in shapes.load("light_resnet50").layers]
+    assert network.left_out == shapes.load("light_resnet50").left_out
+    assert load("lenet5").left_out == ()
 
 
 def test_calibration_is_refused() -> None:

@@ -105,7 +105,7 @@ def test_folder_as_model(refuse, here):
     assert "folder.onnx" in refuse("plan", "folder.onnx", "--board", "zedboard")
 
 
-@pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet", SMALL)])
+@pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet-exam", SMALL)])
 def test_unknown_network_names_the_nearest(refuse, name, near):
     assert near in refuse("plan", name, "--board", "zedboard")
 
@@ -486,7 +486,9 @@ def test_float_model_with_calibration(here, frames, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("verb", "words"), [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL])])
+@pytest.mark.parametrize(
+    ("verb", "words"), [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL, "light_vgg19"])]
+)
 def test_lists(capfd, verb, words):
     assert cli.main([verb]) == 0
     out = capfd.readouterr().out
@@ -500,6 +502,11 @@ def test_help(capfd, arguments):
         cli.main(arguments)
     assert stop.value.code == 0
     assert "hwgen" in capfd.readouterr().out
+
+
+def test_left_out_is_told(here, capfd):
+    assert cli.main(["plan", "light_resnet50", "--board", "vc709"]) == 0
+    assert "left out: a fork behind MaxPool n3 into " in capfd.readouterr().out
 
 
 def test_doctor(capfd, monkeypatch, tmp_path):

@@ -48,6 +48,33 @@ def test_built_in(name, board, simulator):
     assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
 
 
+@pytest.mark.parametrize(
+    ("name", "dsp"),
+    [
+        # Windows of 11 x 11 by steps of 4, of 3 x 3 by steps of 2, two groups.
+        ("alexnet:4@67x67", 300),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("alexnet@67x67", 800),
+                ("vgg11:6@24x32", 500),
+                ("zfnet:4@53x61", 300),
+                ("decoilfnet-four@16x16", 600),
+                ("flownets:4@32x24", 500),
+                ("speed-sign@48x40", 220),
+                ("light_squeezenet", 200),
+            )
+        ),
+    ],
+)
+@pytest.mark.parametrize("simulator", SIMULATORS[:1])
+def test_the_papers_networks(name, dsp, simulator):
+    model = hwgen.load(name)
+    design = model.plan(board="vc709", dsp=dsp)
+    result = design.simulate(frames_for(model, 3), simulator=simulator)
+    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("dsp", [3600, 2907, 220])
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])

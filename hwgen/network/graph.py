@@ -168,10 +168,14 @@ class MaxPool(Layer):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """A chain of layers: each one's input is the output of the layer before."""
+    """A chain of layers: each one's input is the output of the layer before.
+
+    ``left_out`` says what of the model is not in it, and why (for people to read).
+    """
 
     name: str
     layers: tuple[Layer, ...]
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -1,22 +1,21 @@
 """Networks for planning: the shapes of their convolutions and pools, without weights and without quantising.
 
 Exploration asks how layers may be grouped and tiled, for which sizes are enough. Shapes come from three places: the
-tables below (networks of the papers), an ONNX file or one of the ``light`` models of the onnx package
+tables of built-in networks (`hwgen.network.tables`), an ONNX file or one of the ``light`` models of the onnx package
 (`hwgen.network.onnx_shapes`), or a `Network` that is there already. Fully connected layers end a chain: each output
 depends on the whole map, so that fusing and tiling gain nothing. What is left out is named.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from hwgen.errors import ConfigError, InputError, ModelError
+from hwgen.network import tables
 from hwgen.network.graph import Conv, Network, Window
 
 __all__ = ["LayerShape", "NetworkShape", "load", "names", "of"]
@@ -175,7 +174,7 @@ def of(network: Network) -> NetworkShape:
         )
         for layer in network.layers
     ]
-    return until_dense(network.name, layers)
+    return until_dense(network.name, layers, network.left_out)
 
 
 def until_dense(name: str, layers: Sequence[LayerShape], left_out: Iterable[str] = ()) -> NetworkShape:
@@ -187,125 +186,21 @@ def until_dense(name: str, layers: Sequence[LayerShape], left_out: Iterable[str]
     return NetworkShape(name=name, layers=tuple(layers[:count]), left_out=(*dense, *left_out))
 
 
-# The networks of the papers.
-
-
-@dataclass(frozen=True)
-class _Spec:
-    name: str
-    outputs: int  # 0: a pool
-    kernel: int
-    stride: int = 1
-    padding: int = 0
-    groups: int = 1
-
-
-@dataclass(frozen=True)
-class _Table:
-    description: str
-    input: tuple[int, int, int]
-    layers: tuple[_Spec, ...]
-
-
-def _conv(name: str, outputs: int, kernel: int, stride: int = 1, padding: int = 0, groups: int = 1) -> _Spec:
-    return _Spec(name, outputs, kernel, stride, padding, groups)
-
-
-def _pool(name: str, kernel: int = 2, stride: int = 2, padding: int = 0) -> _Spec:
-    return _Spec(name, 0, kernel, stride, padding)
-
-
-def _vgg(*blocks: int) -> tuple[_Spec, ...]:
-    """VGG with so many 3x3 convolutions in each block; a 2x2 pool ends it (Simonyan and Zisserman, table 1)."""
-    layers = []
-    for block, (count, outputs) in enumerate(zip(blocks, (64, 128, 256, 512, 512), strict=True), start=1):
-        layers += [_conv(f"conv{block}_{index}", outputs, 3, padding=1) for index in range(1, count + 1)]
-        layers.append(_pool(f"pool{block}"))
-    return tuple(layers)
-
-
-def _alexnet(sets: int) -> tuple[_Spec, ...]:
-    """AlexNet; with one set, the half that one of its two GPUs computed."""
-    half = 2 // sets
-    groups = sets
-    return (
-        _conv("conv1", 96 // half, 11, stride=4),
-        _pool("pool1", 3),
-        _conv("conv2", 256 // half, 5, padding=2, groups=groups),
-        _pool("pool2", 3),
-        _conv("conv3", 384 // half, 3, padding=1),
-        _conv("conv4", 384 // half, 3, padding=1, groups=groups),
-        _conv("conv5", 256 // half, 3, padding=1, groups=groups),
-        _pool("pool5", 3),
-    )
-
-
-_TABLES = {
-    "alexnet": _Table("AlexNet, both sets: 5 convolutions, 3 pools; 227x227x3 input", (3, 227, 227), _alexnet(2)),
-    "alexnet-set": _Table(
-        "AlexNet's first two convolutions and pools, one of the two sets; 227x227x3 input",
-        (3, 227, 227),
-        _alexnet(1)[:4],
-    ),
-    "vgg11": _Table("VGG-11 (A): 8 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(1, 1, 2, 2, 2)),
-    "vgg16": _Table("VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3)),
-    "vgg19": _Table("VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4)),
-    "zfnet": _Table(
-        "ZFNet: 5 convolutions, 3 pools; 224x224x3 input",
-        (3, 224, 224),
-        (
-            _conv("conv1", 96, 7, stride=2, padding=1),
-            _pool("pool1", 3, padding=1),
-            _conv("conv2", 256, 5, stride=2),
-            _pool("pool2", 3, padding=1),
-            _conv("conv3", 384, 3, padding=1),
-            _conv("conv4", 384, 3, padding=1),
-            _conv("conv5", 256, 3, padding=1),
-            _pool("pool5", 3),
-        ),
-    ),
-    "decoilfnet-four": _Table(
-        "DeCoILFNet's own network (Table III): 4 convolutions of 64 filters; 224x224x3 input",
-        (3, 224, 224),
-        tuple(_conv(f"conv1_{index}", 64, 3, padding=1) for index in range(1, 5)),
-    ),
-    "flownets": _Table(
-        "FlowNetS, contracting part: 10 convolutions; 384x512x6 input",
-        (6, 384, 512),
-        (
-            _conv("conv1", 64, 7, 2, 3),
-            _conv("conv2", 128, 5, 2, 2),
-            _conv("conv3", 256, 5, 2, 2),
-            _conv("conv3_1", 256, 3, 1, 1),
-            _conv("conv4", 512, 3, 2, 1),
-            _conv("conv4_1", 512, 3, 1, 1),
-            _conv("conv5", 512, 3, 2, 1),
-            _conv("conv5_1", 512, 3, 1, 1),
-            _conv("conv6", 1024, 3, 2, 1),
-            _conv("conv6_1", 1024, 3, 1, 1),
-        ),
-    ),
-    "speed-sign": _Table(
-        "Peemen's speed-sign network: 3 convolutions (the second with all connections); 720x1280x1 input",
-        (1, 720, 1280),
-        (_conv("conv1", 6, 6, 2), _conv("conv2", 16, 6, 2), _conv("conv3", 80, 5, groups=2)),
-    ),
-}
-
-
 def names() -> list[tuple[str, str]]:
-    """Name and description of every network that comes with shapes: tables, then the onnx package's light models."""
+    """Name and description of every built-in network: the tables', then the onnx package's light models."""
     from hwgen.network import onnx_shapes
 
-    tables = [(name, table.description) for name, table in _TABLES.items()]
-    return tables + [(name, "from the onnx package: its linear parts") for name in onnx_shapes.light_names()]
+    named = [(name, table.description) for name, table in tables.TABLES.items()]
+    return named + [
+        (name, "from the onnx package: its first linear part, or :partN") for name in onnx_shapes.light_names()
+    ]
 
 
 def load(source: str | os.PathLike[str]) -> NetworkShape:
-    """The shape of an ``.onnx`` file, of a network in the tables or of any other built-in network.
+    """The shape of an ``.onnx`` file or of a built-in network, up to its first fully connected layer.
 
-    A table's name may carry a prefix and a size, as in ``vgg16:7@64x64``; a light model's (``light_resnet50``) may
-    carry ``:part2``, the second of its linear parts.
+    A built-in network's name may carry a prefix and a size, as in ``vgg16:7@64x64``; a light model's
+    (``light_resnet50``) may carry ``:part2``, the second of its linear parts.
 
     Raises
     ------
@@ -319,55 +214,59 @@ def load(source: str | os.PathLike[str]) -> NetworkShape:
         if path.suffix.lower() != ".onnx":
             raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
         return onnx_shapes.read(path)
-    base, *_ = re.split("[:@]", name, maxsplit=1)
-    if base in _TABLES:
-        return _from_table(base, name)
+    base = tables.base(name)
+    if base in tables.TABLES:
+        specs, shape = tables.find(name)
+        layers = chain(name, specs, shape)
+        count = next((index for index, spec in enumerate(specs) if spec.kind == "dense"), len(specs))
+        dense = [f"{spec.name} and what follows: fully connected" for spec in specs[count : count + 1]]
+        return NetworkShape(name=name, layers=layers[:count], left_out=tuple(dense))
     if base in onnx_shapes.light_names():
         return onnx_shapes.light(name)
-
-    from hwgen.network import builtin
-
-    if base in dict(builtin.names()):
-        return of(builtin.load(name))
-    known = [*_TABLES, *dict(builtin.names()), *onnx_shapes.light_names()]
-    near = difflib.get_close_matches(base, known, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-    raise ModelError(f"unknown model {name!r}: neither an .onnx file nor a built-in network; {hint}")
+    raise tables.unknown(name, dict(names()))
 
 
-def _from_table(base: str, name: str) -> NetworkShape:
-    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", name[len(base) :])
-    if not match:
-        raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH], as in {base}:2@64x64")
-    table = _TABLES[base]
-    count, height, width = (None if group is None else int(group) for group in match.groups())
-    if count is not None and not 1 <= count <= len(table.layers):
-        raise ModelError(f"{name}: {base} has {len(table.layers)} layers; a prefix must be 1 to that, not {count}")
-    channels, rows, columns = table.input
-    size = (rows, columns) if height is None or width is None else (height, width)
-    try:
-        return NetworkShape(name=name, layers=_chain(table.layers[:count], channels, size))
-    except ConfigError as error:
-        raise ModelError(f"{name}: {error}") from None
+def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[LayerShape, ...]:
+    """All layers of a table, dense ones as convolutions with the whole map; ``shape``: channels, rows, columns.
 
-
-def _chain(specs: Iterable[_Spec], channels: int, size: tuple[int, int]) -> tuple[LayerShape, ...]:
+    Raises
+    ------
+    ModelError
+        If the input is too small for them; ``name`` starts the message.
+    """
+    channels, *size = shape
     layers: list[LayerShape] = []
-    for spec in specs:
-        layer = LayerShape(
-            name=spec.name,
-            kind="conv" if spec.outputs else "maxpool",
-            channels=channels,
-            outputs=spec.outputs or channels,
-            height=size[0],
-            width=size[1],
-            window=Window(
-                kernel=(spec.kernel, spec.kernel),
-                stride=(spec.stride, spec.stride),
-                padding=(spec.padding, spec.padding, spec.padding, spec.padding),
-            ),
-            groups=spec.groups,
-        )
-        channels, size = layer.outputs, (layer.output_height, layer.output_width)
-        layers.append(layer)
+    try:
+        for spec in specs:
+            window = Window(kernel=(size[0], size[1])) if spec.kind == "dense" else _window(spec)
+            layer = LayerShape(
+                name=spec.name,
+                kind="maxpool" if spec.kind == "maxpool" else "conv",
+                channels=channels,
+                outputs=spec.outputs or channels,
+                height=size[0],
+                width=size[1],
+                window=window,
+                groups=spec.groups,
+            )
+            channels, size = layer.outputs, [layer.output_height, layer.output_width]
+            layers.append(layer)
+    except ConfigError as error:
+        least = least_size([_window(spec) for spec in specs if spec.kind != "dense"])
+        raise ModelError(f"{name}: {error}; the least input is {least[0]}x{least[1]}") from None
     return tuple(layers)
+
+
+def least_size(windows: Sequence[Window]) -> tuple[int, int]:
+    """Rows and columns that an input must have for each of these windows, one after the other, to fit once."""
+    rows = columns = 1
+    for window in reversed(windows):
+        top, left, bottom, right = window.padding
+        rows = max(1, (rows - 1) * window.stride[0] + window.kernel[0] - top - bottom)
+        columns = max(1, (columns - 1) * window.stride[1] + window.kernel[1] - left - right)
+    return rows, columns
+
+
+def _window(spec: tables.Spec) -> Window:
+    k, s, p = spec.kernel, spec.stride, spec.padding
+    return Window(kernel=(k, k), stride=(s, s), padding=(p, p, p, p))
