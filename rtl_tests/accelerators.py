@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, channel_lanes, pack, run, unpack
 
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import (
@@ -139,6 +140,11 @@ def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan,
         most_tp = min(4, layer.output.width)
         tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
         width = -(-layer.input.width // (plans[-1].tp if plans else tp))
+        pairs = (
+            isinstance(layer, Conv)
+            and tm > 1
+            and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+        )
         plans.append(
             LayerPlan(
                 name=layer.name,
@@ -150,6 +156,7 @@ def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
                 line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),
                 fifo_depth=DEEP,
+                macs_per_dsp=draw(st.integers(1, 2)) if pairs else 1,
             )
         )
     return tuple(plans)
@@ -182,7 +189,9 @@ class Case:
         lines = [f"network of {self.network.input}"]
         for node, layer in zip(self.network.layers, self.config.layers, strict=True):
             compute = layer.compute
-            chain = f" chain {compute.chain}" if hasattr(compute, "chain") else ""
+            chain = ""
+            if isinstance(compute, MultiplyConfig):
+                chain = f" chain {compute.chain} macs_per_dsp {compute.macs_per_dsp}"
             lines.append(
                 f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
                 f"Tn {layer.window.input.lanes} Tm {compute.lanes} Tk {layer.window.taps} Tp {layer.pixels}{chain} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,19 +28,22 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 
 
 @st.composite
-def multiplies(draw, **limits) -> tuple[MultiplyConfig, np.ndarray]:
-    """A configuration, and its weights ``(M, C // groups, Kh, Kw)``."""
+def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
     window = draw(line_buffers(depthwise=False, **limits))
+    if packed:
+        window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
     folds = window.output_folds // groups
-    lanes = draw(st.integers(1, 4 if window.pixels == 1 else 2))
-    size = draw(st.integers((folds - 1) * lanes + 1, folds * lanes))
+    lanes = draw(st.integers(1 + packed, (4 + packed) if window.pixels == 1 else 2 + packed))
+    size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
     lanes, outputs = min(lanes, size), groups * size
-    bits = draw(st.integers(2, 9))
+    bits = draw(st.integers(2, 8 if packed else 9))
     half = 1 << (bits - 1)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    weights = integers(rng, -half, half - 1, (outputs, window.input.channels // groups, *window.kernel))
-    low, high = value_range(window)
+    least = -half + (packed and bits == 8)
+    weights = integers(rng, least, half - 1, (outputs, window.input.channels // groups, *window.kernel))
+    low, high = operand_range(window, packed)
     config = MultiplyConfig(
         window=window,
         outputs=outputs,
@@ -48,8 +52,16 @@ def multiplies(draw, **limits) -> tuple[MultiplyConfig, np.ndarray]:
         weight_bits=bits,
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),
+        macs_per_dsp=1 + packed,
     )
     return config, weights
+
+
+def operand_range(window: LineBufferConfig, packed: bool) -> tuple[int, int]:
+    """What is multiplied: unsigned activations of packed products are less by half of their range."""
+    low, high = value_range(window)
+    middle = (low + high + 1) // 2 if packed else 0
+    return low - middle, high - middle
 
 
 def value_range(window: LineBufferConfig) -> tuple[int, int]:
@@ -71,12 +83,13 @@ def offers(steps: int, gaps: list[int]) -> Pattern:
 
 
 def expected_sums(config: MultiplyConfig, weights: np.ndarray, windows: np.ndarray) -> np.ndarray:
-    """``(windows, M, Tp)``."""
+    """``(windows, M, Tp)``, less what ``offsets`` says."""
     source = config.window.input
     values = windows[:, :, channel_lanes(source)]
     values = values.reshape(*values.shape[:2], source.groups, -1, *values.shape[3:])
     filters = weights.reshape(source.groups, -1, *weights.shape[1:])
-    return np.einsum("npgchw,gmchw->ngmp", values, filters).reshape(len(windows), config.outputs, -1)
+    sums = np.einsum("npgchw,gmchw->ngmp", values, filters).reshape(len(windows), config.outputs, -1)
+    return sums - np.array(config.offsets)[:, None]
 
 
 def check_sums(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
@@ -103,7 +116,20 @@ GAPS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 @settings(max_examples=70)
 @given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(drawn, seed, gaps):
+    check_random(*drawn, seed, gaps)
+
+
+@settings(max_examples=70)
+@given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_packed_sums(drawn, seed, gaps):
     config, weights = drawn
+    source = config.window.input
+    half = 0 if source.signed else 1 << (source.bits - 1)
+    assert list(config.offsets) == (half * weights.sum(axis=(1, 2, 3))).tolist()
+    check_random(config, weights, seed, gaps)
+
+
+def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: list[int]) -> None:
     windows = windows_for(config.window, 8, seed)
     trace = simulate(config, windows, offers(config.window.steps, gaps))
     check_sums(config, trace.words, expected_sums(config, weights, windows))
@@ -111,8 +137,8 @@ def test_sums(drawn, seed, gaps):
     assert trace.times == [cycle + config.latency for cycle in last_steps]
 
 
-@settings(max_examples=15)
-@given(drawn=multiplies(), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
+@settings(max_examples=20)
+@given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_reset(drawn, seed, reset_at):
     """The step after a reset is the first of a window."""
     config, weights = drawn
@@ -149,6 +175,93 @@ def test_extremes(signed, weight, chain):
     windows = np.concatenate([np.full(shape, value) for value in (low, high, -1 if signed else 1, 0)])
     trace = simulate(config, windows, Pattern())
     check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("weights", [(127, 127), (-127, -127), (-127, 127), (127, -127)])
+@pytest.mark.parametrize("chain", [1, 3, 16])
+def test_packed_extremes(signed, weights, chain):
+    """The largest sums of both fields, of equal and of opposite sign; the odd last lane too."""
+    config, _ = _plain(signed=signed, chain=chain, weight_bits=8)
+    values = np.broadcast_to(np.array([weights[lane % 3 % 2] for lane in range(7)])[:, None, None, None], (7, 5, 3, 3))
+    low, high = value_range(config.window)
+    flat = array("h", values.ravel().tolist())
+    bits = sum_bits(values, *operand_range(config.window, True))
+    config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=2)
+    assert config.longest == min(chain, 4)
+    shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
+    windows = np.concatenate([np.full(shape, value) for value in (low, high, (low + high) // 2, (low + high) // 2 + 1)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, values, windows))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fields_apart(signed, steps):
+    """Four products of all combinations of corners: each pair of weights with each four activations.
+
+    With one step a window there is no accumulator to take the last carry.
+    """
+    middle = 0 if signed else 128
+    corners = np.array([-128, -1, 0, 1, 127]) + middle
+    weights = np.array([-127, -64, -1, 0, 1, 127])
+    pairs = np.stack(np.meshgrid(weights, weights), -1).reshape(-1, 1)
+    weights = np.repeat(pairs, 4 * steps, axis=1)[:, :, None, None]
+    activations = np.stack(np.meshgrid(*[corners] * 4), -1).reshape(-1, 4)
+    windows = np.concatenate([activations, *[np.roll(activations, 7, axis=0)] * (steps - 1)], axis=1)
+    window = LineBufferConfig(
+        input=BeatFormat(channels=4 * steps, height=1, width=1, lanes=4, bits=8, signed=signed),
+        kernel=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=1,
+        output_folds=9,
+        depthwise=False,
+        rows=1,
+    )
+    config = MultiplyConfig(
+        window=window,
+        outputs=len(weights),
+        lanes=8,
+        weights=array("h", weights.ravel().tolist()),
+        weight_bits=8,
+        sum_bits=sum_bits(weights, -128, 127),
+        macs_per_dsp=2,
+    )
+    assert (config.positions, config.accumulates) == (4, steps == 2)
+    windows = windows[:, None, :, None, None]
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+@settings(max_examples=60)
+@given(drawn=multiplies(packed=True))
+def test_packed_contents(drawn):
+    """The weights of a pair, put together as in a slice, are ``(w1 << 17) + w0``."""
+    config, _ = drawn
+    plain = replace(config, macs_per_dsp=1, chain=config.longest)
+    bits, lanes = config.weight_bits, config.lanes
+    assert config.multipliers == config.products * ((lanes + 1) // 2) * config.window.pixels
+    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
+    for position, (words, singles) in enumerate(zip(config.contents, plain.contents, strict=True)):
+        chains = plain.rom_widths[position] // bits // lanes
+        for word, single in zip(words, singles, strict=True):
+            weights = unpack(single, bits, True, lanes * chains)
+            for lane in range(0, lanes - 1, 2):
+                for chain in range(chains):
+                    lower, upper = (weights[(lane + n) * chains + chain] for n in (0, 1))
+                    (stored,) = unpack(word, bits, True, 1)
+                    word >>= bits
+                    high = word & ((1 << config.upper_bits) - 1)
+                    high -= (high >> (config.upper_bits - 1)) << config.upper_bits
+                    word >>= config.upper_bits
+                    assert stored == lower
+                    assert (high << 17) + (stored & 0x1FFFF) == (upper << 17) + lower
+            if lanes % 2:
+                assert unpack(word, bits, True, chains) == weights[-chains:]
+                word >>= bits * chains
+            assert word == 0
 
 
 @settings(max_examples=100)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from accelerators import Case, check, check_data, frames_for, simulate
-from amaranth import Module, Signal
+from amaranth import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
 from testbench import Pattern
@@ -24,7 +24,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.layer import Layer
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
-from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.network import golden
@@ -36,10 +36,10 @@ from hwgen.plan.schedule import Schedule
 
 
 @cache
-def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
+def subject(macs_per_dsp: int = 1) -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
     """Convolution, pool, convolution of two groups whose taps don't divide and whose rows end in half a step.
 
-    Buffers as small as can be. With frames, prediction and golden outputs.
+    Buffers as small as can be. With frames, prediction and golden outputs. ``macs_per_dsp``: of the first one.
     """
     rng = np.random.default_rng(5)
     first = FeatureMap(channels=3, height=4, width=5, type=UINT8, zero_point=7)
@@ -91,11 +91,13 @@ def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
             chain=4,
             line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
             fifo_depth=9,
+            macs_per_dsp=macs_per_dsp if layer.name == "first" else 1,
         )
         for layer, (tn, tm, tk, tp) in zip(layers, unrolls, strict=True)
     )
     config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
-    frames = np.concatenate([frames_for(network, 1, 0), rng.integers(0, 256, (1, 3, 4, 5), dtype=np.uint8)])
+    count = 1 if macs_per_dsp == 1 else 5  # a lost carry is less than an output's step
+    frames = np.concatenate([frames_for(network, 1, 0), rng.integers(0, 256, (count, 3, 4, 5), dtype=np.uint8)])
     schedule = Schedule(config, len(frames))
     schedule.solve()
     return Case(network, config), frames, schedule, golden.run(network, frames)
@@ -104,9 +106,9 @@ def subject() -> tuple[Case, np.ndarray, Schedule, np.ndarray]:
 STALLS = (Pattern((True,) * 150 + (False,) * 50), Pattern((False,) * 150 + (True,) * 50))
 
 
-def exact(config: AcceleratorConfig | None = None) -> None:
+def exact(config: AcceleratorConfig | None = None, macs_per_dsp: int = 1) -> None:
     """Never stalled, every value and every cycle; on hardware with ``config``, the subject's own if none is given."""
-    case, frames, schedule, _ = subject()
+    case, frames, schedule, _ = subject(macs_per_dsp)
     check(replace(case, config=config or case.config), frames, schedule, patience=400)
 
 
@@ -161,6 +163,65 @@ def test_flipped_weight_bit(layer, bit, place):
     half = 1 << (compute.weight_bits - 1)
     weights[index] = (flipped_bit ^ half) - half
     caught(exact, config=changed(layer, weights=weights))
+
+
+def packed() -> None:
+    """`exact` for a first layer with two multiply-adds a slice."""
+    exact(macs_per_dsp=2)
+
+
+def test_packed_without_a_fault():
+    """The chains' carries matter, and the last lane, alone in its slices, is there."""
+    packed()
+    compute = subject(2)[0].config.layers[0].compute
+    assert isinstance(compute, MultiplyConfig)
+    assert (compute.multipliers, compute.chains, compute.units) == (2 * 3 * 2, 2, ((0, 1), (2,)))
+
+
+@pytest.mark.parametrize("kept", [[], [0], [1]])
+def test_lost_carry(monkeypatch, kept):
+    """The upper sums of two multiply-adds a slice lack some of their chains' carries."""
+    right = Multiply._part
+
+    def wrong(self, sums, lanes):
+        parts = right(self, sums, lanes)
+        return [(v, [c if n in kept else Const(0) for n, c in enumerate(carries)]) for v, carries in parts]
+
+    monkeypatch.setattr(Multiply, "_part", wrong)
+    with pytest.raises(AssertionError):
+        packed()
+
+
+@pytest.mark.parametrize("name", ["offsets", "operand_offset", "_unit_weight"])
+def test_packed_wrongly(monkeypatch, name):
+    """Sums lack what makes up for the operands' offset; operands are not offset; the upper weight is not less one."""
+    case, frames, schedule, _ = subject(2)
+    layers = case.config.layers
+    compute = layers[0].compute
+    assert isinstance(compute, MultiplyConfig)
+    assert all(compute.offsets)
+    if name == "offsets":
+        finish = layers[0].finish
+        assert isinstance(finish, RequantiseConfig)
+        bias = tuple(value - offset for value, offset in zip(finish.bias, compute.offsets, strict=True))
+        first = replace(layers[0], finish=replace(finish, bias=bias))
+    else:
+        if name == "operand_offset":
+            monkeypatch.setattr(MultiplyConfig, name, 0)
+        else:
+            monkeypatch.setattr(MultiplyConfig, name, unlessened)
+        first = replace(layers[0], compute=replace(compute))
+    config = replace(case.config, layers=(first, *layers[1:]))
+    with pytest.raises(AssertionError):
+        check(replace(case, config=config), frames, schedule, patience=400)
+
+
+def unlessened(self, outputs, offset):
+    word = 0
+    for number, output in enumerate(outputs):
+        weight = 0 if output is None else self.weights[output * self._output_weights + offset]
+        word |= (weight & ((1 << self.weight_bits) - 1)) << number * self.weight_bits
+    return word
 
 
 @pytest.mark.parametrize(("layer", "value"), [(0, 8), (0, 0), (1, 255), (2, 3)])

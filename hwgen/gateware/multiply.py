@@ -2,6 +2,10 @@
 
 A chain is written as ``p[i] <= p[i-1] + m[i]; m[i] <= a[i] * w[i]`` with operands skewed by one cycle a position:
 synthesis maps it to a cascade of DSP slices joined by PCIN and PCOUT, without an adder in fabric.
+
+Two multiply-adds a slice: ``((w1 << 17) + w0) * x`` holds both products with the same activation. After at most four of
+them ``p[16:0]`` is the lower sum, signed, and ``p >> 17`` plus the carry ``p[16]`` the upper one. The carries enter the
+adders of the tree and the accumulator, which take a carry for nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 
-from amaranth import Module, Mux, Shape, Signal, Value, signed
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -109,7 +114,7 @@ class MultiplyConfig:
                 f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
                 f"{self.weight_bits}), not 2"
             )
-        worst = max(self.weights, key=abs)
+        worst = max(min(self.weights), max(self.weights), key=abs)
         if not packable(worst, worst, bits):
             index = self.weights.index(worst)
             place = []
@@ -147,6 +152,12 @@ class MultiplyConfig:
     def multipliers(self) -> int:
         """DSP slices."""
         return self.products * -(-self.lanes // self.macs_per_dsp) * self.window.pixels
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Output lanes that share a slice; an odd last lane has its own."""
+        starts = range(0, self.lanes, self.macs_per_dsp)
+        return tuple(tuple(range(start, min(start + self.macs_per_dsp, self.lanes))) for start in starts)
 
     @property
     def longest(self) -> int:
@@ -187,15 +198,30 @@ class MultiplyConfig:
     def rom_widths(self) -> tuple[int, ...]:
         """Width of each position's weight memory in bits."""
         return tuple(
-            self.weight_bits
-            * self.lanes
-            * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
+            sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             for position in range(self.positions)
         )
 
     @property
     def memory_bits(self) -> int:
-        return self.rom_depth * self.products * self.lanes * self.weight_bits
+        return self.rom_depth * self.products * sum(self.unit_bits)
+
+    @cached_property
+    def upper_bits(self) -> int:
+        """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
+        return self.weight_bits + (min(self.weights) - 1 < -1 << (self.weight_bits - 1))
+
+    @cached_property
+    def unit_bits(self) -> tuple[int, ...]:
+        """Width of each unit's weight in memory."""
+        return tuple(self.weight_bits + self.upper_bits * (len(unit) - 1) for unit in self.units)
+
+    @cached_property
+    def field_bits(self) -> int:
+        """Width of each sum of a chain that holds two."""
+        peak = max(-min(self.weights), max(self.weights))
+        # One more, as the upper one lacks its carry.
+        return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
 
     @property
     def operand(self) -> Shape:
@@ -231,9 +257,9 @@ class MultiplyConfig:
         """The weight memories, by position: words in the order of the steps.
 
         A word holds the weights of all output lanes, lowest first, and of all chains of each; a chain that lacks the
-        position has none.
+        position has none. Where two lanes share a slice, the weights of both lie side by side, the upper one less one
+        if the lower one is negative: then its bits are those of ``(w1 << 17) + w0`` from bit 17 on.
         """
-        mask = (1 << self.weight_bits) - 1
         lanes = [
             [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None]
             for position in range(self.positions)
@@ -243,13 +269,23 @@ class MultiplyConfig:
             for step in self._steps:
                 for position in range(self.positions):
                     word = shift = 0
-                    for output in outputs:
+                    for unit, bits in zip(self.units, self.unit_bits, strict=True):
                         for lane in lanes[position]:
-                            if output is not None and (offset := step[lane]) is not None:
-                                word |= (self.weights[output * self._output_weights + offset] & mask) << shift
-                            shift += self.weight_bits
+                            if (offset := step[lane]) is not None:
+                                word |= self._unit_weight([outputs[number] for number in unit], offset) << shift
+                            shift += bits
                     words[position].append(word)
         return tuple(tuple(column) for column in words)
+
+    def _unit_weight(self, outputs: list[int | None], offset: int) -> int:
+        """What a slice's weight memory holds: of these output channels, the weight at that place among its own."""
+        lower, *uppers = (
+            0 if output is None else self.weights[output * self._output_weights + offset] for output in outputs
+        )
+        word = lower & ((1 << self.weight_bits) - 1)
+        for upper in uppers:
+            word |= ((upper - (lower < 0)) & ((1 << self.upper_bits) - 1)) << self.weight_bits
+        return word
 
     @property
     def _output_weights(self) -> int:
@@ -343,20 +379,32 @@ class Multiply(wiring.Component):
             m.d.comb += self.o.valid.eq(done_next)
         else:
             m.d.comb += self.o.valid.eq(done)
-        for number in range(config.lanes * len(pixels)):
-            lane, pixel = divmod(number, len(pixels))
-            name = f"lane_{lane}" if len(pixels) == 1 else f"lane_{lane}_pixel_{pixel}"
-            sums = [
-                self._elaborate_chain(m, activations[pixel], weights, lane, chain, name)
-                for chain in range(config.chains)
-            ]
-            total = self._elaborate_tree(m, sums, name)
-            if config.accumulates:
-                accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
-                m.d.sync += accumulator.eq(Mux(first_next, 0, accumulator) + total)
-                total = accumulator
-            m.d.comb += self.o.payload[number].eq(total)
+        for number, unit in enumerate(config.units):
+            for pixel in pixels:
+                suffix = "" if len(pixels) == 1 else f"_pixel_{pixel}"
+                name = f"lane_{'_'.join(str(lane) for lane in unit)}{suffix}"
+                sums = [
+                    self._elaborate_chain(m, activations[pixel], weights, number, chain, name)
+                    for chain in range(config.chains)
+                ]
+                for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
+                    name = f"lane_{lane}{suffix}"
+                    total, carries = self._elaborate_tree(m, values, carries, name)
+                    if config.accumulates:
+                        accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
+                        m.d.sync += accumulator.eq(_add([Mux(first_next, 0, accumulator), total, *carries]))
+                        total = accumulator
+                    m.d.comb += self.o.payload[lane * len(pixels) + pixel].eq(total)
         return m
+
+    def _part(self, sums: list[Signal], lanes: int) -> list[tuple[list[Value], list[Value]]]:
+        """The sums of each lane that the chains of a unit hold, and the carries that they lack."""
+        if lanes == 1:
+            return [([*sums], [])]
+        bits = self.config.field_bits
+        lower = [value[:bits].as_signed() for value in sums]
+        upper = [value[FIELD : FIELD + bits].as_signed() for value in sums]
+        return [(lower, []), (upper, [value[FIELD - 1] for value in sums])]
 
     def _elaborate_activations(self, m: Module, pixel: int) -> dict[tuple[int, int], Value]:
         """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; shared by all output lanes."""
@@ -370,12 +418,15 @@ class Multiply(wiring.Component):
                 tap, channel = divmod(lane, config.window.input.lanes)
                 tap += pixel * config.window.taps
                 value = Signal(config.operand, name=f"activation_{tap}_{channel}")
-                m.d.comb += value.eq(self.i.payload.taps[tap][channel])
+                tapped = self.i.payload.taps[tap][channel]
+                if config.operand_offset:  # the highest bit, as the offset is half of the range
+                    tapped = tapped ^ config.operand_offset
+                m.d.comb += value.eq(tapped)
                 operands[chain, position] = delayed(m, value.name, value, position + 1)
         return operands
 
     def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Signal]:
-        """Weight of every (output lane, chain, position), as skewed as the activation."""
+        """Weight of every (unit, chain, position), as skewed as the activation."""
         config = self.config
         address = Signal(range(config.rom_depth))
         with m.If(self.i.valid):
@@ -384,9 +435,8 @@ class Multiply(wiring.Component):
         position_address = address
         for position in range(config.positions):
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
-            layout = data.ArrayLayout(signed(config.weight_bits), config.lanes * len(chains))
             rom = memory.Memory(
-                shape=layout.size,
+                shape=config.rom_widths[position],
                 depth=config.rom_depth,
                 init=config.contents[position],
                 attrs=rom_attributes(config.rom_depth),
@@ -396,16 +446,37 @@ class Multiply(wiring.Component):
             m.d.comb += read.addr.eq(position_address)
             if position < config.positions - 1:
                 position_address = delayed(m, f"address_{position}", position_address, 1, reset_less=False)
-            word = Signal(layout, name=f"weight_{position}")
+            word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
             m.d.comb += word.as_value().eq(read.data)
-            for lane in range(config.lanes):
+            for unit, lanes in enumerate(config.units):
                 for number, chain in enumerate(chains):
-                    weights[lane, chain, position] = word[lane * len(chains) + number]
+                    stored = word[unit * len(chains) + number]
+                    weights[unit, chain, position] = stored if len(lanes) == 1 else self._spread(stored)
         return weights
 
-    def _elaborate_chain(self, m: Module, activations, weights, lane: int, chain: int, prefix: str) -> Signal:
+    def _word_layout(self, chains: int) -> data.Layout:
+        """A word of a weight memory: of every unit and chain what the slice has."""
         config = self.config
-        product_bits = config.weight_bits + config.operand.width + (not config.operand.signed)
+        if config.macs_per_dsp == 1:
+            return data.ArrayLayout(signed(config.weight_bits), config.lanes * chains)
+        start, fields = 0, {}
+        for lanes, bits in zip(config.units, config.unit_bits, strict=True):
+            for _ in range(chains):
+                fields[len(fields)] = data.Field(Shape(bits, len(lanes) == 1), start)
+                start += bits
+        return data.FlexibleLayout(start, fields)
+
+    def _spread(self, stored: Value) -> Value:
+        """The weight of a slice that two lanes share: the lower lane's, and `FIELD` bits above it the upper one's."""
+        lower, upper = stored[: self.config.weight_bits], stored[self.config.weight_bits :]
+        return Cat(lower, lower[-1].replicate(FIELD - len(lower)), upper).as_signed()
+
+    def _elaborate_chain(self, m: Module, activations, weights, unit: int, chain: int, prefix: str) -> Signal:
+        config = self.config
+        alone = len(config.units[unit]) == 1
+        weight_bits = config.weight_bits if alone else FIELD + config.upper_bits
+        product_bits = weight_bits + config.operand.width + (not config.operand.signed)
+        most_bits = max(config.sum_bits if alone else FIELD + config.field_bits, product_bits)
         total = None
         terms = 0
         for position in range(config.positions):
@@ -414,24 +485,40 @@ class Multiply(wiring.Component):
             terms += 1
             name = f"{prefix}_chain_{chain}_{position}"
             product = Signal(signed(product_bits), name=f"{name}_product", reset_less=True)
-            width = min(product_bits + (terms - 1).bit_length(), max(config.sum_bits, product_bits))
+            width = min(product_bits + (terms - 1).bit_length(), most_bits)
             partial = Signal(signed(width), name=f"{name}_sum", reset_less=True)
-            m.d.sync += product.eq(activations[chain, position] * weights[lane, chain, position])
+            m.d.sync += product.eq(activations[chain, position] * weights[unit, chain, position])
             m.d.sync += partial.eq(product if total is None else total + product)
             total = partial
         assert total is not None
         return total
 
-    def _elaborate_tree(self, m: Module, sums: list[Signal], name: str) -> Signal:
-        """A registered adder tree; every level takes one cycle for all."""
-        level = 0
-        while len(sums) > 1:
-            following = []
+    def _elaborate_tree(
+        self, m: Module, sums: list[Value], carries: list[Value], name: str
+    ) -> tuple[Value, list[Value]]:
+        """A registered adder tree; every level takes one cycle for all. An adder takes a carry while there are any.
+
+        Returns the total and the carry that is left for the accumulator.
+        """
+        config = self.config
+        if carries and not config.accumulates:
+            *carries, last = carries
+            sums = [*sums, Cat(last, Const(0)).as_signed()]
+        for level in range(config.tree_levels):
+            following: list[Value] = []
             for number in range(0, len(sums), 2):
                 pair = sums[number : number + 2]
-                width = min(max(len(value) for value in pair) + len(pair) - 1, self.config.sum_bits)
+                width = min(max(len(value) for value in pair) + len(pair) - 1, config.sum_bits)
                 total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
-                m.d.sync += total.eq(pair[0] + pair[1] if len(pair) == 2 else pair[0])
+                taken, carries = (carries[:1], carries[1:]) if len(pair) == 2 else ([], carries)
+                m.d.sync += total.eq(_add([*pair, *taken]))
                 following.append(total)
-            sums, level = following, level + 1
-        return sums[0]
+            sums = following
+            carries = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+        (total,) = sums
+        return total, carries
+
+
+def _add(values: list[Value]) -> Value:
+    """The sum of a few values; with a carry last, synthesis makes one adder of two and it."""
+    return reduce(add, values)
