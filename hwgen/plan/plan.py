@@ -156,8 +156,6 @@ class Plan:
         """Why the plan can't be built yet; ``None`` if it can."""
         if len(self.groups) > 1:
             return f"{len(self.groups)} groups in turn through off-chip memory"
-        if any(layer.macs_per_dsp > 1 for layer in self.layers):
-            return "two multiply-adds a DSP slice"
         return None
 
     def configure(self) -> AcceleratorConfig:
@@ -171,7 +169,7 @@ class Plan:
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
-                "one group with one multiply-add a slice is"
+                "one group is"
             )
         return self.groups[0].config
 
