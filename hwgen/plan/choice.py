@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ CHAIN = 16
 
 #: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
 BRAM_PRICES = (0.25, 1, 4, 16)
+
+#: Ways whose buffers are sized in vain before another price is tried.
+MOST_SIZED = 3
 
 #: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
 LATENCY_WAYS, EXACT_WAYS = 8, 3
@@ -90,7 +93,7 @@ class Chooser:
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
 
-    def _bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+    def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
         layer = self._layers[work.name]
         if not isinstance(layer, Conv):
@@ -104,7 +107,7 @@ class Chooser:
         """By DSP slices and block RAM together."""
 
         def search(price: float) -> Search:
-            return Search(self.works, lambda *choice: self.slices(*choice) + price * self._bram36(*choice))
+            return Search(self.works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
 
         return [search(price) for price in BRAM_PRICES]
 
@@ -127,7 +130,9 @@ class Chooser:
         if group is not None:
             return group
         assert refusal is not None
-        tried = (choice.within(search) for search in (self.search, *self._priced))
+        # The price of block RAM changes nothing where it is logic that runs out.
+        prices = (self.search, *(self._priced if refusal.resource == "BRAM36" else ()))
+        tried = (choice.within(search) for search in prices)
         found = [group for group in tried if group is not None]
         if not found:
             raise refusal
@@ -209,26 +214,44 @@ class _Choice:
         return self._fewest(search) if self.goal.objective == "dsp" else self._fastest(search)
 
     def within(self, search: Search) -> Group | None:
-        """The fastest group that fits all of the board, with each interval's cheapest way in ``search``."""
+        """The first group that fits all of the board, with each interval's cheapest way in ``search``.
+
+        Block RAM need not fall as the interval grows, so intervals are tried one after the other, some per cent apart:
+        from the least upward, or for the fewest slices from the longest downward.
+        """
         search = search.part(self.begin, self.end)
-        excess = 0.0
-        limit = self.goal.interval if self.goal.objective == "dsp" else None
-        for _ in range(3):
-
-            def fits(way: Way, excess: float = excess) -> bool:
-                return self._fits(way, excess)
-
-            found = search.fastest(fits, self._floor)
-            if found is None or (limit is not None and found[0] > limit):
-                return None
-            group = self._sized(found[1])
+        sized, before = 0, None
+        for most in self._steps(search):
+            way = search.cheapest(most)
+            if way is None or way.unrolls == before or not self._fits(way):
+                continue
+            before = way.unrolls
+            group, sized = self._sized(way), sized + 1
             try:
                 check_budget(group.resources, self.chooser.board, self.goal.dsp)
                 return group
-            except OverBudgetError:
-                # Rows and FIFOs beyond the least: leave them their block RAM, and try again.
-                excess += max(group.resources.bram36 - self.chooser.board.bram36, 0.5)
+            except OverBudgetError:  # by rows or FIFOs beyond the least
+                if sized == MOST_SIZED:
+                    break
         return None
+
+    def _steps(self, search: Search) -> list[int]:
+        """Intervals to be tried, in order."""
+        goal = self.goal
+        fewest = goal.objective == "dsp"
+        found = search.fastest(lambda way: self._slices(way) <= goal.dsp, self._floor)
+        if found is None:
+            return []
+        last = goal.interval if fewest and goal.interval is not None and not self.in_turn else search.intervals[-1]
+        steps, cycles = [], found[0]
+        while cycles < last:
+            steps.append(cycles)
+            cycles = ceil(cycles * (1.02 if cycles < 4 * found[0] else 1.25))
+        steps.append(last)
+        return steps[::-1] if fewest else steps
+
+    def _slices(self, way: Way) -> int:
+        return sum(int(self.chooser.slices(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
 
     @property
     def _floor(self) -> int:
@@ -290,21 +313,23 @@ class _Choice:
         config = compose(self.network, self._layers(way))
         return Schedule(config, 1, depths=[None] * len(config.layers)).cycles.latency
 
-    def _lack(self, way: Way, excess: float = 0) -> OverBudgetError | None:
-        """What of the board the way exceeds with the least buffers; ``excess``: block RAM to be left free."""
+    def _lack(self, way: Way) -> OverBudgetError | None:
+        """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
         rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
         used = estimate(compose(self.network, with_buffers(layers, rows, [layer.tm for layer in layers])))
         try:
-            check_budget(replace(used, bram36=used.bram36 + excess), self.chooser.board, self.goal.dsp)
+            check_budget(used, self.chooser.board, self.goal.dsp)
         except OverBudgetError as error:
             return error
         return None
 
-    def _fits(self, way: Way, excess: float) -> bool:
-        choices = zip(self._works, way.unrolls, strict=True)
-        slices = sum(int(self.chooser.slices(*choice)) for choice in choices)
-        return slices <= self.goal.dsp and self._lack(way, excess) is None
+    def _fits(self, way: Way) -> bool:
+        """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
+        weights = sum(float(self.chooser.bram36(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
+        if self._slices(way) > self.goal.dsp or weights > self.chooser.board.bram36:
+            return False
+        return self._lack(way) is None
 
     @property
     def _works(self) -> list[LayerWork]:

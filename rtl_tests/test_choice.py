@@ -1,0 +1,362 @@
+"""The choice: objectives under a board's budgets, groups in turn, two multiply-adds a slice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from accelerators import frames_for, from_beats, networks, simulate
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hwgen import boards, network, plan
+from hwgen.errors import InputError, PlanError
+from hwgen.network import golden
+from hwgen.network.graph import Conv, Network
+from hwgen.plan import grouping
+from hwgen.plan.choice import Chooser, Goal
+from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+from hwgen.plan.unroll import interval
+
+ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
+
+
+@pytest.fixture(scope="module")
+def lenet() -> Network:
+    return network.load("lenet5")
+
+
+# Published bounds: requantisers, as these networks have them, are in the slices.
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "slices", "macs", "cycles"),
+    [
+        ("vgg16:7", VC709, 3600, 1, 1_605_632),
+        ("vgg16:7", VC709, 2907, 1, 2_007_040),
+        ("vgg16:7", VC709, 3600, 2, 802_816),
+        ("vgg16:7", VC709, 2907, 2, 1_003_520),
+        ("vgg16:6", ZEDBOARD, 220, 1, 23_482_368),
+        ("vgg16:6", ZEDBOARD, 220, 2, 11_741_184),
+        ("lenet5", ZEDBOARD, 220, 1, 2_352),
+        ("lenet5", ZEDBOARD, 220, 2, 1_200),
+    ],
+)
+def test_published_intervals(name, board, slices, macs, cycles):
+    chooser = Chooser(network.load(name), board, Goal(objective="interval", dsp=slices, macs_per_dsp=macs))
+    assert chooser.promise() <= cycles
+
+
+def test_zynq_plan_fits_block_ram():
+    """VGG's conv1_1 to pool2 on the XC7Z020, 112 x 112: its fastest way by slices alone needs too much block RAM."""
+    loaded = network.load("vgg16:6@112x112")
+    made = plan.make(loaded, ZEDBOARD)
+    assert len(made.groups) == 1
+    assert made.interval <= 23_482_368 // 4
+    assert made.resources.bram36 <= 140
+
+
+# Objectives.
+
+
+def test_fewest_slices_by_hand(lenet):
+    """One multiplier a convolution, and its requantiser: 1 slice where shifts are enough, at most 2 otherwise."""
+    made = plan.make(lenet, ZEDBOARD, objective="dsp")
+    assert all((layer.tn, layer.tm, layer.tp) == (1, 1, 1) for layer in made.layers if layer.kind == "conv")
+    assert made.resources.dsp <= 5 * 3
+    assert made.interval == 240_000  # conv2: 10 x 10 x 16 x 6 x 25
+
+
+@settings(max_examples=25)
+@given(network=networks(most_layers=3), share=st.floats(1, 20))
+def test_fewest_slices_for_an_interval(network, share):
+    """No more cycles than allowed, no more slices than the fastest plan of as many cycles takes."""
+    fastest = interval_plan(network)
+    limit = int(fastest.interval * share)
+    made = plan.make(network, VC709, objective="dsp", interval=limit)
+    assert made.interval <= limit
+    assert made.resources.dsp <= fastest.resources.dsp
+    chooser = Chooser(network, VC709, Goal(objective="interval", dsp=max(made.resources.dsp - 1, 1)))
+    assert made.resources.dsp <= 1 or chooser.promise() > limit
+
+
+def interval_plan(network: Network) -> plan.Plan:
+    made = plan.make(network, VC709)
+    assume(made.obstacle is None)
+    return made
+
+
+def test_interval_out_of_reach(lenet):
+    with pytest.raises(PlanError, match=r"no plan has an interval of at most 100 cycles: the nearest has [\d,]+$"):
+        plan.make(lenet, ZEDBOARD, objective="dsp", interval=100)
+
+
+@settings(max_examples=25)
+@given(network=networks(most_layers=3), budget=st.integers(4, 200))
+def test_latency(network, budget):
+    """The latency objective never gives a longer one, and keeps the budget."""
+    try:
+        fastest = plan.make(network, ZEDBOARD, dsp=budget)
+    except PlanError:
+        assume(False)
+        raise
+    assume(fastest.obstacle is None)
+    soonest = plan.make(network, ZEDBOARD, dsp=budget, objective="latency")
+    assert soonest.latency <= fastest.latency
+    assert soonest.resources.dsp <= budget
+
+
+def test_latency_gains(lenet):
+    """Where many layers wait for each other, slices that the interval can't use shorten the latency a lot."""
+    assert plan.make(lenet, ZEDBOARD, objective="latency").latency < 0.85 * plan.make(lenet, ZEDBOARD).latency
+
+
+def test_bandwidth_bounds_the_interval(lenet):
+    """100 MHz and 1,034 bytes a frame: at 1 MB/s a frame takes 103,400 cycles, for which a few slices are enough."""
+    slow = replace(ZEDBOARD, memory_gb_s=0.001)
+    made = plan.make(lenet, slow)
+    assert slow.transfer_cycles(sum(made.traffic_bytes.values())) == 103_400
+    assert made.interval >= 103_400
+    assert made.resources.dsp < 0.2 * plan.make(lenet, ZEDBOARD).resources.dsp
+
+
+# What runs out.
+
+
+@pytest.mark.parametrize("limit", [{"bram36": 19}, {"lut": 4_000}, {"ff": 3_500}])
+def test_other_resources(lenet, limit):
+    """A smaller board gets a slower plan that fits."""
+    free = plan.make(lenet, ZEDBOARD)
+    ((name, most),) = limit.items()
+    assert getattr(free.resources, name) > most
+    made = plan.make(lenet, replace(ZEDBOARD, **limit))
+    assert getattr(made.resources, name) <= most
+    assert len(made.groups) == 1
+    assert made.interval >= free.interval
+
+
+def test_refused_with_what_runs_out_and_what_fits(lenet):
+    with pytest.raises(
+        PlanError, match=r"^conv2 does not fit zedboard even alone: .* 2 DSP slices: .*; the first 2 layers .* fit$"
+    ):
+        plan.make(lenet, ZEDBOARD, dsp=2)
+    with pytest.raises(PlanError, match=r"fc1 does not fit .*: weights need 11 BRAM36, .* has 2; the first 4 layers"):
+        plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=3_000))
+    with pytest.raises(
+        PlanError, match=r"fc1 does not fit .*: plan needs .* BRAM36, .* has 10: .*; the first 4 layers"
+    ):
+        plan.make(lenet, replace(ZEDBOARD, bram36=10))
+    with pytest.raises(
+        PlanError,
+        match=r"^conv4_1 does .*: weights need 256 BRAM36, but zedboard \(XC7Z020\) has 140; the first 10 layers",
+    ):
+        plan.make(network.load("vgg16:11@64x64"), ZEDBOARD)
+
+
+# Groups.
+
+
+@given(network=networks(most_layers=4), cuts=st.sets(st.integers(1, 3)))
+def test_parse(network, cuts):
+    """Any grouping, written and read."""
+    count = len(network.layers)
+    edges = [0, *sorted(cut for cut in cuts if cut < count), count]
+    names = [layer.name for layer in network.layers]
+    text = ", ".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in pairwise(edges))
+    assert grouping.parse(text, network) == tuple(pairwise(edges))
+
+
+def test_parse_names_with_dashes(lenet):
+    dashed = [replace(layer, name=layer.name.replace("c", "c-")) for layer in lenet.layers]
+    renamed = Network(name="lenet", layers=tuple(dashed))
+    assert grouping.parse("c-onv1-pool1,c-onv2-fc-1,fc-2-fc-3", renamed) == ((0, 2), (2, 5), (5, 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conv1-pool1", "groups: conv2 is in no group: the last one must end with fc3"),
+        ("conv1-pool1,pool2-fc3", "groups: conv2 is in no group: 'pool2-fc3' must begin with it"),
+        ("conv1-conv2,conv2-fc3", "groups: conv2 is named twice or out of order: 'conv2-fc3' after conv2"),
+        ("conv2-fc3,conv1-pool1", "groups: conv1 is in no group: 'conv2-fc3' must begin with it"),
+        ("pool1-conv1,conv2-fc3", "groups: 'pool1-conv1' is out of order: conv1 comes before pool1 in lenet5"),
+        ("conv1-pool1,conv2-fc4", "groups: 'conv2-fc4' must be a layer or FIRST-LAST; there is no layer 'fc4'"),
+        ("", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
+        ("conv1-fc3,", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
+    ],
+)
+def test_bad_groups(lenet, text, message):
+    with pytest.raises(InputError) as error:
+        plan.make(lenet, ZEDBOARD, groups=text)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_one_named_group_is_the_plan(lenet):
+    assert plan.make(lenet, ZEDBOARD, groups="conv1-fc3").to_json() == plan.make(lenet, ZEDBOARD).to_json()
+
+
+def test_groups_in_turn(lenet):
+    """Resources, cycles and traffic of a grouping, from those of its groups."""
+    made = plan.make(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3")
+    used = [group.resources for group in made.groups]
+    assert made.resources.dsp == max(one.dsp for one in used)
+    assert made.resources.lut == sum(one.lut for one in used)
+    maps = [1 * 32 * 32 + 6 * 14 * 14, 6 * 14 * 14 + 16 * 5 * 5, 16 * 5 * 5 + 10]  # bytes, by hand
+    assert made.traffic_bytes == {"feature_maps": sum(maps), "weights": 0}
+    assert [map_bytes(group.network) for group in made.groups] == maps
+    runs = [group.frame_cycles for group in made.groups]
+    assert made.interval == sum(runs)
+    assert made.latency == sum(runs) - 1
+    with pytest.raises(PlanError, match=r"not buildable yet: it has 3 groups in turn through off-chip memory"):
+        made.configure()
+
+
+def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
+    """fc1 to fc3 have 58,920 weights, all of it 61,470: with 14 block RAMs only fc1's group fits."""
+    text = "conv1-pool2,fc1,fc2-fc3"
+    ample = plan.make(lenet, ZEDBOARD, groups=text)
+    scarce = plan.make(lenet, replace(ZEDBOARD, bram36=15), groups=text)
+    assert not ample.loads_weights
+    assert scarce.loads_weights
+    assert scarce.traffic_bytes["weights"] == 61_470 == weight_bytes(lenet)
+    transfer = [scarce.board.transfer_cycles(weight_bytes(group.network)) for group in scarce.groups]
+    assert transfer == [60, 1126, 257]  # 2,550, 48,000 and 10,920 bytes at 42.64 bytes a cycle
+    runs = [group.frame_cycles for group in scarce.groups]
+    assert scarce.interval == sum(runs) + sum(transfer)
+    assert scarce.latency == sum(runs) + sum(transfer[1:]) - 1
+    document = json.loads(scarce.to_json())
+    kinds = {layer["weights"] for group in document["groups"] for layer in group["layers"]}
+    assert kinds == {"stream", None}  # pools have none
+
+
+@settings(max_examples=15)
+@given(network=networks(most_layers=3), data=st.data())
+def test_groups_run_as_planned(network, data):
+    """Each group by itself, fed with what the one before leaves: the golden model's values in the planned cycles."""
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(network.layers) - 1)))))
+    edges = [0, *(cut for cut in cuts if cut < len(network.layers)), len(network.layers)]
+    assume(len(edges) > 2)
+    names = [layer.name for layer in network.layers]
+    text = ",".join(f"{names[a]}-{names[b - 1]}" if b - a > 1 else names[a] for a, b in pairwise(edges))
+    try:
+        made = plan.make(network, ZEDBOARD, groups=text, dsp=data.draw(st.integers(5, 120)))
+    except PlanError:
+        assume(False)
+        raise
+    frames = frames_for(network, 1, 0)
+    for group in made.groups:
+        trace = simulate(group.config, frames)
+        frames = from_beats(group.config.output, trace.words).astype(group.network.output.type.dtype)
+        np.testing.assert_array_equal(frames, golden.run(group.network, frames_before(network, group)))
+        assert trace.times[-1] - trace.taken[0] + 1 == group.frame_cycles
+
+
+def frames_before(network: Network, group: Group) -> np.ndarray:
+    """What the golden model says comes into the group."""
+    frames = frames_for(network, 1, 0)
+    begin = network.layers.index(group.network.layers[0])
+    return golden.run(part(network, 0, begin), frames) if begin else frames
+
+
+@pytest.mark.parametrize("objective", ["interval", "traffic", "dsp"])
+def test_cut_against_every_grouping(lenet, objective):
+    """Five slices are too few for one group: of the 63 other groupings none is better, but for what estimates miss."""
+    made = plan.make(lenet, ZEDBOARD, dsp=5, objective=objective)
+    chooser = Chooser(lenet, ZEDBOARD, Goal(objective=objective, dsp=5))
+    groups: dict[tuple[int, int], Group | None] = {}
+    for begin in range(7):
+        for end in range(begin + 1, 8):
+            try:
+                groups[begin, end] = chooser.group(begin, end, in_turn=True)
+            except OverBudgetError:
+                groups[begin, end] = None
+    figures = {
+        "interval": lambda one: one.interval,
+        "traffic": lambda one: sum(one.traffic_bytes.values()),
+        "dsp": lambda one: one.resources.dsp,
+    }
+    figure, values = figures[objective], []
+    for cuts in range(1, 1 << 6):
+        edges = [0, *(cut for cut in range(1, 7) if cuts >> (cut - 1) & 1), 7]
+        chosen = [groups[span] for span in pairwise(edges)]
+        if None not in chosen:
+            values.append(figure(chooser.plan(tuple(chosen))))
+    assert figure(made) <= min(values) * (1.02 if objective == "interval" else 1)
+
+
+@settings(max_examples=20)
+@given(network=networks(most_layers=4), data=st.data())
+def test_written_and_read(network, data):
+    """A plan of any kind, from its JSON."""
+    try:
+        made = plan.make(
+            network,
+            ZEDBOARD,
+            dsp=data.draw(st.integers(3, 100)),
+            objective=data.draw(st.sampled_from(["interval", "dsp", "traffic"])),
+            macs_per_dsp=data.draw(st.sampled_from([1, 2, "auto"])),
+        )
+    except PlanError:
+        assume(False)
+        raise
+    again = plan.read(made.to_json(), network, ZEDBOARD)
+    assert again.to_json() == made.to_json()
+    assert [group.layers for group in again.groups] == [group.layers for group in made.groups]
+
+
+# Two multiply-adds a slice.
+
+
+def test_packing_halves_the_slices(lenet):
+    """At one interval: half the multipliers, but for odd numbers of output channels at once."""
+    one = plan.make(lenet, ZEDBOARD, objective="dsp", interval=10_000)
+    two = plan.make(lenet, ZEDBOARD, objective="dsp", interval=10_000, macs_per_dsp=2)
+    multipliers = [
+        sum(
+            layer.compute.multipliers
+            for layer in made.configure().layers
+            if layer.compute.window.taps and hasattr(layer.compute, "multipliers")
+        )
+        for made in (one, two)
+    ]
+    assert multipliers[1] <= 0.6 * multipliers[0]
+    for layer, config in zip(two.layers, two.configure().layers, strict=True):
+        if layer.kind == "conv":
+            assert layer.macs_per_dsp == min(2, layer.tm)
+            assert config.compute.multipliers == layer.tn * -(-layer.tm // 2) * layer.tk * layer.tp
+
+
+def test_a_weight_too_large(lenet):
+    """-128 takes a slice of its own: its layer is planned with one multiply-add a slice, and named."""
+    layer = lenet.layers[2]
+    assert isinstance(layer, Conv)
+    weights = layer.weights.copy()
+    weights[3, 2, 1, 0] = -128
+    layers = (*lenet.layers[:2], replace(layer, weights=weights), *lenet.layers[3:])
+    made = plan.make(Network(name="lenet", layers=layers), ZEDBOARD, macs_per_dsp=2)
+    assert made.layers[2].macs_per_dsp == 1
+    assert {made.layers[number].macs_per_dsp for number in (0, 4)} == {2}
+    assert made.notes == ("one multiply-add a slice, for weights below -127 or more than 8 bits: conv2",)
+    assert made.notes[0] in made.table()
+
+
+def test_auto_packs_where_it_helps(lenet):
+    assert plan.make(lenet, ZEDBOARD, macs_per_dsp="auto").interval < plan.make(lenet, ZEDBOARD).interval
+    slow = replace(ZEDBOARD, memory_gb_s=1000.0)
+    example = network.load("decoilfnet-example")
+    widest = plan.make(example, slow, macs_per_dsp="auto")
+    assert widest.interval == interval([*map_works(example)], [unroll_of(layer) for layer in widest.layers])
+
+
+def map_works(network: Network):
+    return Chooser(network, ZEDBOARD, Goal(objective="interval", dsp=1)).works
+
+
+def unroll_of(layer: plan.LayerPlan):
+    from hwgen.plan.unroll import Unroll
+
+    return Unroll(layer.tn, layer.tm, layer.tk, layer.tp)
