@@ -10,9 +10,7 @@ LUTs for small memories deeper than 64, such as 8 bits by 256 words.
 from __future__ import annotations
 
 from hwgen.errors import ConfigError
-
-#: Memories up to this depth are held in LUTs, whatever their width.
-LUT_DEPTH = 64
+from hwgen.gateware.lookup import LUT_DEPTH
 
 #: Width and depth of a block, by the share of a RAMB36 that it is. Parity bits are used where there are any.
 RATIOS = {
