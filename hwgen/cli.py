@@ -76,23 +76,6 @@ class Outputs:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise InputError(f"output {path} can't be written: no permission to write in {folder}")
 
-    @staticmethod
-    def check_folder(path: str) -> None:
-        """Refuse a folder that can't be made, or not written.
-
-        Raises
-        ------
-        InputError
-            If it is a file, or the nearest folder above it that exists may not be written.
-        """
-        folder = Path(path).absolute()
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        if not folder.is_dir():
-            raise InputError(f"output folder {path} can't be written: {folder} is not a folder")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"output folder {path} can't be written: no permission to write in {folder}")
-
     def add(self, path: str | None, content: bytes) -> None:
         if path is not None:
             self._files.append((Path(path), content))
@@ -186,7 +169,9 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    Outputs.check_folder(arguments.output or "build")
+    from hwgen import emit
+
+    emit.check_folder(arguments.output or "build")
     design = _plan(arguments)
     print(design.table())
     folder = design.build(arguments.output)
@@ -293,9 +278,9 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         return sub
 
-    def model_options(sub: Parser) -> None:
+    def model_options(sub: Parser, calibration: str = "typical inputs: quantise a float model by them") -> None:
         sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
-        sub.add_argument("--calibration", metavar="X.npy", help="typical inputs: quantise a float model by them")
+        sub.add_argument("--calibration", metavar="X.npy", help=calibration)
 
     def plan_options(sub: Parser, *, given: bool = True) -> None:
         model_options(sub)
@@ -347,7 +332,7 @@ def parser() -> Parser:
     synth_cli.add_options(sub)
 
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
-    model_options(sub)
+    model_options(sub, "ignored: exploring needs shapes only, so a float model will do")
     explore_cli.add_options(sub)
 
     sub = verb("golden", golden, "run the golden model alone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
-from hwgen import cli, doctor
+from hwgen import boards, cli, doctor
 from hwgen.errors import HwgenError
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
@@ -279,8 +280,35 @@ def test_plan_and_dsp_together(refuse, here, planned):
     assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", "--dsp", "100")
 
 
+@pytest.mark.parametrize("other", [SMALL, "lenet5", "vgg16:6@16x16", "alexnet-set@39x39"])
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_plan_that_another_network_was_planned_with(refuse, here, frames, verb, other):
+    """The digits network has conv1, conv2, pool1, conv3, pool2 and fc."""
+    (here / "p.json").write_text(hwgen.load(other).plan(board="vc709", dsp=100).to_json())
+    line = refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+    assert "plan does not fit network digits: it has " in line
+
+
 def test_too_few_slices(refuse):
-    refuse("plan", "vgg16:7@64x64", "--board", "zedboard", "--dsp", "1")
+    """The least that the message names fits."""
+    arguments = ["plan", "vgg16:7@64x64", "--board", "vc709", "--dsp"]
+    line = refuse(*arguments, "1")
+    assert "conv1_1 3" in line  # one multiplication a cycle, and two slices that requantise
+    least = int(re.search(r"the least is (\d+) ", line)[1])
+    refuse(*arguments, str(least - 1))
+    assert cli.main([*arguments, str(least)]) == 0
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+@pytest.mark.parametrize("budget", ["0", "-5", "x", "", "1.5", "1e2", "0x10", "nan"])
+def test_budget_that_is_none(refuse, frames, verb, budget):
+    line = refuse(*verbs(MODEL, frames)[verb], "--dsp", budget)
+    assert f"argument --dsp: must be a positive integer, not {budget!r}" in line
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_budget_beyond_the_board(refuse, frames, verb):
+    assert "between 1 and the 220 slices of zedboard, not 221" in refuse(*verbs(MODEL, frames)[verb], "--dsp", "221")
 
 
 # Boards, options, outputs, tools
@@ -293,6 +321,53 @@ def test_unknown_board(refuse, frames, verb):
     assert "did you mean 'zedboard'?" in refuse(*arguments)
 
 
+def board_file(here, drop="", add=""):
+    """``mine.toml``: the ZedBoard's file without the line of the key ``drop``, and with the line ``add``."""
+    text = (Path(boards.__file__).parent / "zedboard.toml").read_text()
+    lines = [line for line in text.splitlines() if not drop or not re.match(rf"{drop}\s*=", line)]
+    (here / "mine.toml").write_text("\n".join([*lines, add, ""]))
+    return "mine.toml"
+
+
+@pytest.mark.parametrize("verb", [*WITH_BOARD, "explore"])
+@pytest.mark.parametrize(
+    ("drop", "add", "words"),
+    [
+        ("dsp", "", "board file mine.toml lacks dsp"),
+        ("description", "", "board file mine.toml lacks description"),
+        ("dsp", "dsp = 0", "dsp must be a positive integer, not 0"),
+        ("dsp", "dsp = -220", "dsp must be a positive integer, not -220"),
+        ("bram36", "bram36 = 0", "bram36 must be a positive integer, not 0"),
+        ("lut", "lut = '53200'", "lut must be a positive integer, not '53200'"),
+        ("ff", "ff = [106400]", "ff must be a positive integer, not [106400]"),
+        ("clock_mhz", "clock_mhz = 0", "clock_mhz must be a positive number, not 0"),
+        ("clock_mhz", "clock_mhz = nan", "clock_mhz must be a positive number, not nan"),
+        ("part", "part = 7", "part must be a string, not 7"),
+        ("", "dps = 220", "board file mine.toml has unknown keys: dps"),
+        ("", "dsp = 220", "board file mine.toml is not TOML"),
+        ("", "dsp", "board file mine.toml is not TOML"),
+    ],
+)
+def test_bad_board_file(refuse, here, frames, verb, drop, add, words):
+    arguments = {**verbs(MODEL, frames), "explore": ["explore", MODEL, "--board", "zedboard"]}[verb]
+    arguments[arguments.index("zedboard")] = board_file(here, drop, add)
+    assert words in refuse(*arguments)
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_board_file_that_can_not_be_read(refuse, here, frames, verb):
+    (here / "folder.toml").mkdir()
+    (here / "picture.toml").write_bytes(b"\xff\xd8\xff\xe0")
+    for name in ("none.toml", "folder.toml", "picture.toml"):
+        arguments = verbs(MODEL, frames)[verb]
+        arguments[arguments.index("zedboard")] = name
+        assert f"board file {name} can't be read" in refuse(*arguments)
+
+
+def test_the_board_file_behind_those_is_good(here):
+    assert cli.main(["plan", SMALL, "--board", board_file(here), "--dsp", "20"]) == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -301,8 +376,6 @@ def test_unknown_board(refuse, frames, verb):
         ["plan"],
         ["plan", MODEL],
         ["plan", MODEL, "--board"],
-        ["plan", MODEL, "--board", "zedboard", "--dsp", "0"],
-        ["plan", MODEL, "--board", "zedboard", "--dsp", "many"],
         ["plan", MODEL, "--board", "zedboard", "--objective", "beauty"],
         ["plan", MODEL, "--board", "zedboard", "--template", "tile"],
         ["plan", MODEL, "--bo", "zedboard"],

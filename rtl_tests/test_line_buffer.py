@@ -239,22 +239,13 @@ def test_cost(config):
             {"height": 2, "padding": (0, 0, 0, 0)},
             "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",
         ),
-        (
-            {"output_folds": 0},
-            "output_folds must be a positive multiple of 1 groups, and 2 for depthwise, not 0",
-        ),
-        (
-            {"groups": 3, "lanes": 1},
-            "output_folds must be a positive multiple of 3 groups, and 3 for depthwise, not 2",
-        ),
+        ({"output_folds": 0}, "output_folds must be a positive integer, not 0"),
+        ({"groups": 3, "lanes": 1}, "output_folds must be a positive multiple of the 3 groups, not 2"),
         (
             {"depthwise": True, "output_folds": 3},
-            "output_folds must be a positive multiple of 2 groups, and 2 for depthwise, not 3",
+            "output_folds must be a positive multiple of the 2 groups, not 3",
         ),
-        (
-            {"depthwise": True, "output_folds": 4},
-            "output_folds must be a positive multiple of 2 groups, and 2 for depthwise, not 4",
-        ),
+        ({"depthwise": True, "output_folds": 4}, "output_folds must be 2 for depthwise, not 4"),
         ({"pad_value": 128}, "pad_value must be a value of the input's type, not 128"),
         ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
         ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),

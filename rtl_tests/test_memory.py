@@ -11,9 +11,8 @@ from amaranth.lib.wiring import In, Out
 from yosys import cells, luts
 
 from hwgen.errors import ConfigError
-from hwgen.gateware import lookup
 from hwgen.gateware.lookup import rom_attributes
-from hwgen.plan.memory import LUT_DEPTH, block_rams, memory_luts
+from hwgen.plan.memory import block_rams, memory_luts
 
 # Width, depth, RAMB36: by hand.
 SHAPES = [
@@ -123,10 +122,6 @@ def test_yosys_luts(tmp_path):
     counted = cells(Stores(stores), tmp_path)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] == 0
     assert luts(counted) == sum(memory_luts(*shape) for shape in rams) + memory_luts(40, 64, rom=True)
-
-
-def test_depth_is_the_gateware_s():
-    assert LUT_DEPTH == lookup.LUT_DEPTH
 
 
 @pytest.mark.parametrize("function", [block_rams, memory_luts])

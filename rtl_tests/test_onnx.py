@@ -24,8 +24,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
 from hwgen.network.graph import Conv, MaxPool, Network
-from hwgen.network.onnx_import import multiplier, to_network
+from hwgen.network.onnx_import import to_network
 from hwgen.network.quantise import prepare_input
+from hwgen.network.rescale import multiplier
 
 # Referees.
 

@@ -15,7 +15,7 @@ from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat
 
-__all__ = ["build"]
+__all__ = ["build", "check_folder"]
 
 
 def build(
@@ -64,7 +64,7 @@ def build(
     from hwgen.simulate import patience, stimuli
 
     directory = Path(directory)
-    _refuse_early(directory)
+    check_folder(directory)
     if len(frames) != len(expected):
         raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
     top = identifier(config.name)
@@ -88,20 +88,22 @@ def build(
     return directory
 
 
-def _refuse_early(directory: Path) -> None:
-    """Refuse, before any work, a folder that can't be written."""
-    reason = None
-    if directory.exists() and not directory.is_dir():
-        reason = "it is a file"
-    parent = directory
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
-    if reason is None and not parent.is_dir():
-        reason = f"{parent} is not a folder"
-    if reason is None and not os.access(parent, os.W_OK | os.X_OK):
-        reason = f"no permission to write in {parent}"
-    if reason is not None:
+def check_folder(directory: str | Path) -> None:
+    """Refuse, before any work, a folder that can't be made, or not written.
+
+    Raises
+    ------
+    InputError
+        If it is a file, or the nearest folder above it that exists may not be written.
+    """
+    folder = Path(directory).absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        reason = "it is a file" if folder == Path(directory).absolute() else f"{folder} is not a folder"
         raise InputError(f"output folder {directory} can't be written: {reason}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"output folder {directory} can't be written: no permission to write in {folder}")
 
 
 def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = "") -> None:

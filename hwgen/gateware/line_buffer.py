@@ -91,11 +91,11 @@ class LineBufferConfig:
                 f"input and padding must hold at least one {self.kernel[0]} x {self.kernel[1]} window, "
                 f"not {self.input.height} x {self.input.width} with {self.padding!r}"
             )
-        if self.output_folds < 1 or self.output_folds % self.groups or (self.depthwise and self.fold_folds > 1):
-            raise ConfigError(
-                f"output_folds must be a positive multiple of {self.groups} groups, and {self.input.folds} for "
-                f"depthwise, not {self.output_folds!r}"
-            )
+        if self.output_folds < 1 or self.output_folds % self.groups:
+            number = "integer" if self.groups == 1 else f"multiple of the {self.groups} groups"
+            raise ConfigError(f"output_folds must be a positive {number}, not {self.output_folds!r}")
+        if self.depthwise and self.fold_folds > 1:
+            raise ConfigError(f"output_folds must be {self.input.folds} for depthwise, not {self.output_folds!r}")
         least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
         if not 0 <= self.pad_value - least < 1 << self.input.bits:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")

@@ -24,7 +24,7 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     array that does not fit.
     """
     # onnx takes a moment to import: not before a model is asked for.
-    from hwgen.network import builtin, onnx_import, quantise
+    from hwgen.network import builtin, onnx_file, onnx_import, quantise
 
     path = Path(source)
     if not _is_file(source, path):
@@ -33,11 +33,11 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
         return builtin.load(str(source))
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
-    model = onnx_import.read(path)
+    model = onnx_file.read(path)
     where = str(path)
-    if onnx_import.is_float(model):
+    if onnx_file.is_float(model):
         if calibration is None:
-            onnx_import.check(model, where)
+            onnx_file.check(model, where)
             raise ModelError(
                 f"{where}: a float model; give calibration inputs (--calibration X.npy) to have it quantised, "
                 "or quantise it with ONNX Runtime's quantize_static"

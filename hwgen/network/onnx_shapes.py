@@ -86,10 +86,10 @@ class _Part:
 def _parts(path: Path) -> list[_Part]:
     import onnx
 
-    from hwgen.network import onnx_import
+    from hwgen.network import onnx_file
 
-    model = onnx_import.read(path)
-    onnx_import.check(model, str(path))
+    model = onnx_file.read(path)
+    onnx_file.check(model, str(path))
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-
-#: Memories up to this depth are held in LUTs, whatever their width.
-LUT_DEPTH = 64
+from hwgen.gateware.lookup import LUT_DEPTH
 
 #: Bits of a RAMB36E1.
 BRAM36_BITS = 36_864

@@ -1,0 +1,123 @@
+"""What a value is on its way through an ONNX graph, from the input along the only consumer of each tensor.
+
+- ``Floats``: the model's float input, before its first QuantizeLinear;
+- ``Integers``: a feature map, in the state the hardware sees;
+- ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
+  what every integer has become;
+- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
+- ``Tail``: what follows Softmax, on the host.
+
+`Map` and `Step` are the feature maps and layers that are made meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from hwgen.network.graph import Conv, FeatureMap, IntegerType, Layer, MaxPool, Requantisation, Window
+
+
+@dataclass
+class Map:
+    """A feature map whose zero point and scale may become known later than its shape."""
+
+    channels: int
+    height: int
+    width: int
+    type: IntegerType
+    zero_point: int | None = None
+    scale: np.float32 | None = None
+
+    def frozen(self) -> FeatureMap:
+        return FeatureMap(
+            channels=self.channels,
+            height=self.height,
+            width=self.width,
+            type=self.type,
+            zero_point=self.zero_point or 0,
+            scale=None if self.scale is None else float(self.scale),
+        )
+
+
+@dataclass
+class Step:
+    """A layer in the making. Without ``weights`` it is a max pool."""
+
+    name: str
+    input: Map
+    output: Map
+    window: Window
+    weights: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    requantisation: Requantisation | None = None
+    low: int = 0
+    high: int = 0
+    groups: int = 1
+
+    def frozen(self, source: FeatureMap) -> Layer:
+        common: dict[str, Any] = {
+            "name": self.name,
+            "input": source,
+            "output": self.output.frozen(),
+            "window": self.window,
+        }
+        if self.weights is None or self.bias is None:
+            return MaxPool(**common)
+        requantisation = self.requantisation and Requantisation(
+            significand=self.requantisation.significand,
+            shift=self.requantisation.shift,
+            zero_point=self.requantisation.zero_point,
+            low=self.low,
+            high=self.high,
+        )
+        return Conv(**common, weights=self.weights, bias=self.bias, requantisation=requantisation, groups=self.groups)
+
+
+@dataclass
+class Floats:
+    shape: tuple[int, int, int]
+
+
+@dataclass
+class Integers:
+    pass
+
+
+@dataclass
+class Reals:
+    """``scale`` and ``zero`` of the DequantizeLinear, and the pointwise operators since."""
+
+    scale: np.float32
+    zero: int
+    steps: list[onnx.NodeProto] = field(default_factory=list)
+    offset: np.ndarray | None = None
+    """What Add has added, float64 (channels,)."""
+    table: np.ndarray | None = None
+    """float32 (channels or 1, integers of the map's range)."""
+
+
+@dataclass
+class Sums:
+    """Accumulators of a convolution, in units of ``scale`` (float32, one an output channel)."""
+
+    node: onnx.NodeProto
+    window: Window
+    weights: np.ndarray
+    bias: np.ndarray
+    x_scale: np.float32
+    w_scale: np.ndarray
+    size: tuple[int, int]
+    low: float = -math.inf
+    high: float = math.inf
+    pools: list[onnx.NodeProto] = field(default_factory=list)
+    groups: int = 1
+
+
+@dataclass
+class Tail:
+    pass
