@@ -57,8 +57,7 @@ def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[int]]:
         schedule = Schedule(shrunk, frames, depths=depths)
         schedule.solve()
         target = schedule.frame_ends.copy()
-    undecided = set(range(len(config.layers)))
-    before: list[int | None] = []
+    undecided, before = set(range(len(config.layers))), None
     while undecided and before != schedule.depths:
         before = schedule.depths
         for number in sorted(undecided):
