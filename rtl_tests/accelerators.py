@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from unittest.mock import patch
 
 import numpy as np
+from amaranth import Cat, Signal
 from hypothesis import assume
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, channel_lanes, pack, run, unpack
 
+from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.fifo import Fifo
+from hwgen.gateware.line_buffer import LineBuffer
 from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
@@ -283,3 +289,64 @@ def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None, **op
     check_data(case.config, trace.words, golden.run(case.network, frames))
     check_cycles(schedule, trace)
     return trace
+
+
+def frames_that_show(less: Schedule, sized: Schedule) -> int | None:
+    """Frames, three or more, of the shortest run in which ``less`` has the greater latency or interval; if any."""
+    for schedule in (less, sized):
+        schedule.solve()
+    if less.frame_ends[0] > sized.frame_ends[0]:
+        return 3
+    slower = np.flatnonzero(np.diff(less.frame_ends)[1:] > np.diff(sized.frame_ends)[1:])
+    return int(slower[0]) + 3 if len(slower) else None
+
+
+@dataclass(frozen=True)
+class FifoUse:
+    """What a FIFO did in each cycle of a run, counted at its ports and not by its own counters.
+
+    ``stored``: beats in it after the cycle, the one on offer included. ``credits``: of its writer, after those taken
+    by a fold that starts in the cycle.
+    """
+
+    stored: np.ndarray
+    credits: np.ndarray
+
+
+@contextmanager
+def watched_fifos(config: AcceleratorConfig):
+    """Signals to watch, for `fifo_uses`; of an accelerator elaborated meanwhile."""
+    moves = [Signal(2) for _ in config.layers]
+    starts = [Signal() for _ in config.layers]
+    # Every layer has configurations of its own.
+    number_of = {id(layer.fifo): number for number, layer in enumerate(config.layers)}
+    number_of |= {id(layer.window): number for number, layer in enumerate(config.layers)}
+
+    class WatchedFifo(Fifo):
+        def elaborate(self, platform):
+            m = super().elaborate(platform)
+            m.d.comb += moves[number_of[id(self.config)]].eq(Cat(self.i.valid, self.o.valid & self.o.ready))
+            return m
+
+    class WatchedLineBuffer(LineBuffer):
+        def elaborate(self, platform):
+            m = super().elaborate(platform)
+            m.d.comb += starts[number_of[id(self.config)]].eq(self.start)
+            return m
+
+    with patch.multiple(layer_module, Fifo=WatchedFifo, LineBuffer=WatchedLineBuffer):
+        yield {f"fifo {number}": Cat(*signals) for number, signals in enumerate(zip(moves, starts, strict=True))}
+
+
+def fifo_uses(config: AcceleratorConfig, trace: Trace) -> list[FifoUse]:
+    """By layer, what the FIFO behind it did."""
+    uses = []
+    for number, layer in enumerate(config.layers):
+        words = np.array(trace.watched[f"fifo {number}"])
+        written, read, starts = (words >> bit & 1 for bit in range(3))
+        claimed = np.zeros_like(words)
+        cycles = np.flatnonzero(starts)
+        claimed[cycles] = np.array(layer.fold_beats)[np.arange(len(cycles)) % len(layer.fold_beats)]
+        stored, back = np.cumsum(written - read), np.cumsum(read) - read  # a credit is back in the next cycle
+        uses.append(FifoUse(stored, layer.fifo_depth - np.cumsum(claimed) + back))
+    return uses

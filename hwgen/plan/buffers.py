@@ -1,9 +1,10 @@
 """The least line buffers and FIFOs with which nothing is lost.
 
-Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end. Rows are
-settled first, then the FIFOs one after the other; each ends at the least depth that keeps every frame's last output
-where it was, given the others (less of one is never mended by less of another, so each is minimal at the end).
-The test is the exact schedule, not a simulation.
+Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
+number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
+the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. A slip of all
+frames but the first, which no interval shows (there is none between the first two), is no loss; it may let other FIFOs
+slip too, so they are gone through again until none can be less. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from dataclasses import replace
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.network.graph import Window
-from hwgen.plan.schedule import Schedule, enough_frames
+from hwgen.plan.schedule import Schedule, Times, enough_frames
 
 #: Beats that can come in between a window's end and the first that takes its place, with some to spare.
 IN_FLIGHT = 8
+
+#: Cycles by which frames may slip at most; so that a trial that loses something ends soon.
+MOST_SLIP = 64
 
 
 def ample_rows(window: Window, width: int, folds: int) -> int:
@@ -59,8 +63,13 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         schedule = Schedule(shrunk, frames, depths=depths)
         schedule.solve()
         target = schedule.frame_ends.copy()
-    for number, layer in enumerate(config.layers):
-        schedule = _least_depth(schedule, number, max(layer.fold_beats), target)
+    undecided, before = set(range(len(config.layers))), None
+    while undecided and before != schedule.depths:
+        before = schedule.depths
+        for number in sorted(undecided):
+            schedule, final = _least_depth(schedule, number, max(config.layers[number].fold_beats), target)
+            if final:
+                undecided.discard(number)
     return schedule.rows, [depth for depth in schedule.depths if depth is not None]
 
 
@@ -77,22 +86,27 @@ def least_rows(layer: LayerConfig) -> int:
     return min(layer.window.kernel[0], layer.window.input.height)
 
 
-def _least_depth(schedule: Schedule, number: int, low: int, target) -> Schedule:
+def _least_depth(schedule: Schedule, number: int, low: int, target: Times) -> tuple[Schedule, bool]:
     """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used.
 
-    What the present times use is mostly the least already, so the first trial is one less.
+    What the present times use is mostly the least already, so the first trial is one less. Also returned: whether that
+    depth stays the least when other FIFOs become shallower, because a frame would be later than any slip allows.
     """
+    deadline = target + MOST_SLIP
+    deadline[0] = target[0]
     high = max(schedule.credits_used(number), low)
     best = schedule.copy()
     best.shrink(number, depth=high)
-    best.solve(target)
-    middle = high - 1
+    best.solve()
+    middle, final = high - 1, True
     while low < high:
         trial = best.copy()
         trial.shrink(number, depth=middle)
-        if trial.solve(target):
+        on_time = trial.solve(deadline)
+        late = trial.frame_ends[1:] - target[1:]
+        if on_time and (late == late[:1]).all():
             best, high = trial, middle
         else:
-            low = middle + 1
+            low, final = middle + 1, not on_time
         middle = (low + high) // 2
-    return best
+    return best, final

@@ -1,0 +1,202 @@
+"""DeCoILFNet beaten by its own means: VGG-16's first seven layers with the paper's own multipliers, but other buffers.
+
+Usage: python bench/decoilfnet.py [--json FILE] [SIZE ...]     (sizes to simulate: 64 and 112 if none is given)
+
+Plans 224 x 224, where the paper's build finishes a frame after 5,034,000 cycles (Tab. IV) with 2,907 multipliers; says
+where its cycles go; then simulates the same unroll factors on smaller images in Verilator, three frames back to back.
+Fails if the plan takes more than 3,400,000 cycles, or a simulated value or cycle count is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hwgen
+from hwgen import boards
+from hwgen.api import Design
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.network.graph import Conv, Network
+from hwgen.network.shapes import LayerShape
+from hwgen.network.shapes import load as load_shapes
+from hwgen.plan import LayerPlan, Plan, papers
+from hwgen.plan.buffers import ample_rows, size_buffers
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import finish, with_buffers
+
+SIZE = 224
+SIMULATED = (64, 112)
+PUBLISHED = 5_034_000
+LIMIT = 3_400_000
+#: conv2_2 takes its input channels in two groups.
+DEPTH_GROUPS = papers.D_DEPTH_GROUPS
+
+
+def unrolled(network: Network) -> tuple[LayerPlan, ...]:
+    """The paper's unroll factors: all taps and input channels (of a depth group) at once, one output channel a cycle.
+
+    Pools take one channel a cycle, as it comes. Buffers are ample.
+    """
+    plans = []
+    for layer in network.layers:
+        tn = layer.input.channels // DEPTH_GROUPS.get(layer.name, 1) if isinstance(layer, Conv) else 1
+        plans.append(
+            LayerPlan(
+                name=layer.name,
+                kind=layer.kind,
+                tn=tn,
+                tm=1,
+                tk=layer.window.taps,
+                chain=16,
+                line_rows=ample_rows(layer.window, layer.input.width, layer.input.channels // tn),
+                fifo_depth=1,
+            )
+        )
+    return tuple(plans)
+
+
+def make(network: Network) -> Plan:
+    """That with the least buffers that lose nothing, on a VC709."""
+    board = boards.load("vc709")
+    plans = unrolled(network)
+    return finish(network, board, with_buffers(plans, *size_buffers(compose(network, plans))), board.dsp)
+
+
+def multipliers(config: AcceleratorConfig) -> list[int]:
+    """Of each convolution, without its requantiser."""
+    return [layer.compute.multipliers for layer in config.layers if layer.weights]
+
+
+def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> AcceleratorConfig:
+    """With other FIFOs behind the layers named."""
+    layers = (replace(layer, fifo_depth=depths.get(layer.name, layer.fifo_depth)) for layer in config.layers)
+    return replace(config, layers=tuple(layers))
+
+
+def least_interval(config: AcceleratorConfig) -> int:
+    """Cycles that no frame goes below: a layer's own, or those its credits take to go round for every beat."""
+    bounds = []
+    for layer in config.layers:
+        way = layer.pipeline_latency + layer.fifo.latency + layer.credit_delay
+        bounds += [layer.cycles, -(-layer.beats * way // layer.fifo_depth)]
+    return max(bounds)
+
+
+def without_rings(layers: Sequence[LayerShape], waiting: dict[str, int]) -> int:
+    """Cycles until a frame is finished with the paper's windows: registers, and line buffers of ``K - 1`` rows.
+
+    Pixel by pixel, without the latency of any pipeline. A stage takes a pixel when the outputs of the one before are
+    finished; a finished pixel waits in one register until the next stage takes it. Nothing else is buffered.
+
+    Parameters
+    ----------
+    waiting : dict of str to int
+        Pixels that fit into a FIFO in front of a layer; none if it is not named.
+    """
+    stages = []
+    for layer in layers:
+        (kernel, _), (stride, _), (padding, *_) = layer.window.kernel, layer.window.stride, layer.window.padding
+        rows, columns = (
+            np.minimum(np.arange(count) * stride + kernel - 1 - padding, size - 1)
+            for count, size in ((layer.output_height, layer.height), (layer.output_width, layer.width))
+        )
+        needed = np.maximum.accumulate((rows[:, None] * layer.width + columns).ravel())  # outputs leave in order
+        outputs = np.bincount(needed, minlength=layer.height * layer.width)  # that each pixel completes
+        cycles = layer.outputs * DEPTH_GROUPS.get(layer.name, 1) if layer.kind == "conv" else 0
+        stages.append((outputs.tolist(), cycles, waiting.get(layer.name, 0)))
+    taken: list[list[int]] = [[] for _ in stages]
+    free, passed = [0] * len(stages), [0] * len(stages)
+
+    def give(stage: int, ready: int) -> int:
+        """A pixel to a stage; returns when the giver's register is free again."""
+        if stage == len(stages):
+            return ready
+        outputs, cycles, room = stages[stage]
+        number = len(taken[stage])
+        entered = max(ready, taken[stage][number - room] if 0 < room <= number else 0)
+        taken[stage].append(max(entered, free[stage]))
+        finished = taken[stage][-1]
+        for _ in range(outputs[number]):
+            finished = max(finished + cycles, passed[stage])
+            passed[stage] = give(stage + 1, finished)
+        free[stage] = finished
+        return entered if room else taken[stage][-1]
+
+    for _ in stages[0][0]:
+        give(0, 0)
+    return passed[-1]
+
+
+def story() -> dict[str, Any]:
+    """The plan at full size, and what a frame takes with less."""
+    begin = time.perf_counter()
+    made = make(hwgen.load(f"vgg16:7@{SIZE}x{SIZE}").network)
+    config, layers = made.configure(), load_shapes("vgg16:7").layers
+    print(made.table())
+    print(f"(planned in {time.perf_counter() - begin:.0f} s)\n")
+    pooled = layers[2].output_width
+    rows = [
+        ("published (Tab. IV)", PUBLISHED),
+        ("published, computed: one frame, with 1,605,632 cycles of stall", papers.prefix_cycles(layers)[-1]),
+        ("pixel model: windows in registers, no FIFO", without_rings(layers, {})),
+        (f"the same, {pooled // 4} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 4})),
+        (f"the same, {pooled // 2} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 2})),
+        ("this plan: latency", made.latency),
+        ("this plan: interval", made.interval),
+    ]
+    rows += [
+        (f"this plan with FIFOs of {depth} behind pools: interval, at least",
+         least_interval(with_depths(config, {"pool1": depth, "pool2": depth})))
+        for depth in (1, 2)
+    ]  # fmt: skip
+    least = {layer.name: max(layer.fold_beats) for layer in config.layers}
+    rows.append(
+        ("this plan, every FIFO at its least depth: interval, at least", least_interval(with_depths(config, least)))
+    )
+    width = max(len(name) for name, _ in rows)
+    print("\n".join(f"{name.ljust(width)}  {cycles:>11,}" for name, cycles in rows), flush=True)
+    if made.latency > LIMIT:
+        raise SystemExit(f"a frame takes {made.latency:,} cycles, more than {LIMIT:,}")
+    return {
+        "size": SIZE,
+        "multipliers": multipliers(config),
+        "dsp": made.resources.dsp,
+        "fifos": [layer.fifo_depth for layer in config.layers],
+        "cycles": dict(rows),
+    }
+
+
+def simulate(size: int) -> dict[str, Any]:
+    """Three random frames back to back in Verilator."""
+    network = hwgen.load(f"vgg16:7@{size}x{size}")
+    design = Design(network, make(network.network))
+    kind = network.input.type
+    shape = (3, *network.input.shape)
+    frames = np.random.default_rng(0).integers(kind.minimum, kind.maximum, shape, dtype=kind.dtype, endpoint=True)
+    begin = time.perf_counter()
+    result = design.simulate(frames)
+    print(f"{size} x {size}: {result.summary()}; {time.perf_counter() - begin:.0f} s", flush=True)
+    if not result.ok or (result.latency, result.interval) != (design.latency, design.interval):
+        raise SystemExit(f"{size} x {size}: not as planned")
+    return {"size": size, "multipliers": multipliers(design.config), **result.to_json()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("size", nargs="*", type=int, help="to simulate (default: 64 112)")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    results = {"planned": story(), "simulated": [simulate(size) for size in arguments.size or SIMULATED]}
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
