@@ -97,6 +97,8 @@ def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Pl
     try:
         return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
     except OverBudgetError as error:
+        if len(chooser.works) == 1:
+            raise
         return _cut(chooser, (*notes, f"one group does not fit: {error}"))
 
 
