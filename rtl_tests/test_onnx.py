@@ -730,6 +730,12 @@ def test_multiplier(bits: int) -> None:
             (2, 8, 8),
             r"'node0': ceil_mode",
         ),
+        (
+            [("MaxPool", {"kernel_shape": [2, 2], "strides": [0, 1], "ceil_mode": 1})],
+            (2, 8, 8),
+            r"(?i)'node0': .*positive",
+        ),
+        ([("Conv", {"strides": [1, 0], "auto_pad": "SAME_UPPER"})], (2, 8, 8), r"(?i)strides"),
         ([("Flatten", {"axis": 2})], (2, 8, 8), r"Flatten node 'node0': axis must be 1, not 2"),
         ([("Flatten", {})], (2, 8, 8), r"holds no layer to build"),
     ],
@@ -820,6 +826,7 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_constant("s", np.float32(0)), r"scale must be positive and finite, not 0.0"),
         (_constant("s", np.float32(np.nan)), r"scale must be positive and finite, not nan"),
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
+        (_constant("w_z", np.zeros(2, np.int8)), r"must have 1 zero point or 1, one a scale, not 2"),
         (_float_tail, r"Relu node 'node1': gives floats; a QuantizeLinear must follow"),
         (_two_outputs, r"must have one output, not 2 \(q1, q0\)"),
         (_two_inputs, r"must have one input, not 2 \(x, s\)"),
@@ -831,6 +838,59 @@ def test_refused_graphs(change: Callable[[onnx.GraphProto], None], message: str)
     with pytest.raises(ModelError, match=message) as caught:
         to_network(model, "model.onnx")
     assert "\n" not in str(caught.value)
+
+
+def spoilt(writer: Writer) -> onnx.ModelProto:
+    """A random model with one or two things changed, of nodes, tensors, input or output."""
+    random = writer.random
+    model = writer.model()
+    graph = model.graph
+
+    def any_of(items: Any) -> Any:
+        return items[int(random.integers(len(items)))]
+
+    for _ in range(int(random.integers(1, 3))):
+        node, tensor = any_of(graph.node), any_of(graph.initializer)
+        change = random.choice(["input", "operator", "attribute", "tensor", "remove", "output", "type"])
+        if change == "input":
+            node.input[int(random.integers(len(node.input)))] = any_of([tensor.name, any_of(graph.node).output[0], ""])
+        elif change == "operator":
+            node.op_type = any_of([other.op_type for other in graph.node] + ["Relu", "Clip", "Add", "Softmax"])
+        elif change == "attribute" and node.attribute:
+            attribute, value = any_of(node.attribute), int(random.integers(-1, 4))
+            if attribute.ints:
+                attribute.ints[int(random.integers(len(attribute.ints)))] = value
+            else:
+                attribute.i = value
+        elif change == "tensor":
+            values = numpy_helper.to_array(tensor)
+            other = any_of([values * 0, values.ravel()[:1], values.ravel()[0], *map(values.astype, ("i4", "f4", "u1"))])
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(other), tensor.name))
+        elif change == "remove":
+            graph.node.remove(node)
+        elif change == "output":
+            graph.output[0].name = node.output[0]
+        elif change == "type":
+            graph.input[0].type.tensor_type.elem_type = any_of([1, 2, 3, 5])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts while spoiling
+@pytest.mark.parametrize("qdq", [False, True])
+@pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.long)])
+def test_spoilt_models_are_refused_or_read(count: int, qdq: bool) -> None:
+    """Each gives a network or one line; both occur."""
+    refused = []
+    for seed in range(count):
+        model = spoilt(random_model(seed, qdq=qdq, powers=True, deep=True))
+        try:
+            to_network(model, "model.onnx")
+        except ModelError as error:
+            refused.append(str(error))
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {error!r}")
+    assert count // 10 < len(refused) < count * 9 // 10
+    assert not [line for line in refused if "\n" in line]
 
 
 def test_sixteen_bit_activations_are_refused(tmp_path: Path) -> None:

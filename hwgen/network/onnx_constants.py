@@ -104,7 +104,9 @@ class Constants:
         scale, zero = self.scale_and_zero(node, 1, kind)
         if scale.size > 1 and scale.ndim != 1:
             raise self.refusal(node, "blocked quantisation is not supported; per tensor and per channel are")
-        return values, scale, np.broadcast_to(zero, scale.shape) if zero.size == 1 else zero
+        if zero.size not in (1, scale.size):
+            raise self.refusal(node, f"must have 1 zero point or {scale.size}, one a scale, not {zero.size}")
+        return values, scale, np.broadcast_to(zero.reshape(-1), scale.size).reshape(scale.shape)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
         axis = int(attribute(node, "axis", 1))
@@ -161,6 +163,8 @@ class Constants:
         """int64 weights without zero point, and their float32 scales, (M,) or (1,); ``axis``: of M."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be int8 or uint8, not {values.dtype}")
+        if values.ndim < 2:
+            raise self.refusal(node, f"weights must be a kernel or a matrix, not of shape {values.shape}")
         outputs = values.shape[axis]
         for what, array in (("scale", scale), ("zero point", zero)):
             if array.size not in (1, outputs):

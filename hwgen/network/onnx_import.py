@@ -137,7 +137,7 @@ def _flatten(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _reshape(build: Builder, node: onnx.NodeProto) -> None:
-    shape = build.constants.read(node, 1, "shape").tolist()
+    shape = build.constants.read(node, 1, "shape").reshape(-1).tolist()
     size = build.current_size()
     kept = bool(attribute(node, "allowzero", 0))
     if len(shape) != 2 or shape[1] not in (-1, size) or (shape[0] == -1) == (shape[1] == -1) or (kept and 0 in shape):

@@ -247,12 +247,14 @@ class Builder:
         if dilations != (1, 1):
             raise self.refusal(node, f"dilation {by(dilations)} is not supported, 1x1 is")
         stride = tuple(attribute(node, "strides", (1, 1)))
+        if len(stride) != 2 or min(*kernel, *stride) < 1:
+            raise self.refusal(node, f"kernel and strides must be positive pairs, not {by(kernel)} and {by(stride)}")
         mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
         if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
             raise self.refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode!r}")
         pads = tuple(attribute(node, "pads", (0, 0, 0, 0))) if mode == "NOTSET" else (0, 0, 0, 0)
-        if min(pads) < 0:
-            raise self.refusal(node, f"padding must be 0 or more, not {pads}")
+        if len(pads) != 4 or min(pads) < 0:
+            raise self.refusal(node, f"padding must be four numbers, 0 or more, not {pads}")
         ceil = bool(attribute(node, "ceil_mode", 0))
         if ceil and mode == "VALID":
             # ONNX ignores ceil_mode here, ONNX Runtime does not.
