@@ -280,6 +280,65 @@ def test_plan_and_dsp_together(refuse, here, planned):
     assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", "--dsp", "100")
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--groups", "conv1-pool1,conv2-fc"], "groups: conv2 is named twice or out of order"),
+        (["--groups", "conv1-conv2,pool1-pool2"], "groups: fc is in no group: the last one must end with fc"),
+        (["--groups", "conv1-dense"], "there is no layer 'dense'"),
+        (["--interval", "0", "--objective", "dsp"], "must be a positive integer, not '0'"),
+        (["--interval", "1000"], "interval must be a positive number of cycles and go with the objective dsp"),
+        (
+            ["--interval", "1", "--objective", "dsp"],
+            "no plan has an interval of at most 1 cycles within 220 DSP slices: the nearest has 768",
+        ),
+        (["--macs-per-dsp", "3"], "invalid choice"),
+        (["--dsp", "-5"], "must be a positive integer"),
+        (["--dsp", "221"], "dsp must be between 1 and the 220 slices of zedboard"),
+        (["--dsp", "1"], "conv1 does not fit zedboard even alone: no unrolling fits 1 DSP slices"),
+    ],
+)
+def test_steering_that_can_not_work(refuse, options, why):
+    assert why in refuse("plan", MODEL, "--board", "zedboard", *options, "-o", "plan.json")
+
+
+@pytest.mark.parametrize("option", [["--groups", "conv1-fc"], ["--interval", "3"], ["--dsp", "3"]])
+def test_steering_a_given_plan(refuse, here, planned, option):
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", *option)
+
+
+def test_groups_are_planned_but_not_built(refuse, here, frames, capfd):
+    """Printed and written with what they take; build and simulate refuse them and write nothing."""
+    groups = ["--groups", "conv1-pool1,conv3-fc"]
+    assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
+    assert "not buildable yet: 2 groups in turn through off-chip memory" in capfd.readouterr().out
+    written = json.loads((here / "two.json").read_text())
+    (here / "two.json").rename(here / "p.json")
+    assert [[layer["name"] for layer in group["layers"]] for group in written["groups"]] == [
+        ["conv1", "conv2", "pool1"],
+        ["conv3", "pool2", "fc"],
+    ]
+    for steering in (groups, ["--plan", "p.json"]):
+        for verb in ("build", "simulate"):
+            line = refuse(*verbs(MODEL, frames)[verb], *steering)
+            assert "not buildable yet: it has 2 groups in turn through off-chip memory" in line
+
+
+def test_objectives(here):
+    """Each gives the least of what it names."""
+    found = {}
+    for objective in ("interval", "latency", "traffic", "dsp"):
+        arguments = ["plan", MODEL, "--board", "zedboard", "--objective", objective, "-o", f"{objective}.json"]
+        assert cli.main(arguments) == 0
+        found[objective] = json.loads((here / f"{objective}.json").read_text())
+    for other in found.values():
+        assert found["interval"]["cycles"]["interval"] <= other["cycles"]["interval"]
+        assert found["latency"]["cycles"]["latency"] <= other["cycles"]["latency"]
+        assert found["dsp"]["resources"]["dsp"] <= other["resources"]["dsp"]
+        assert sum(found["traffic"]["traffic_bytes"].values()) <= sum(other["traffic_bytes"].values())
+
+
 @pytest.mark.parametrize("other", [SMALL, "lenet5", "vgg16:6@16x16", "alexnet-set@39x39"])
 @pytest.mark.parametrize("verb", ["build", "simulate"])
 def test_plan_that_another_network_was_planned_with(refuse, here, frames, verb, other):

@@ -259,18 +259,17 @@ class _Choice:
         return self.chooser.board.transfer_cycles(map_bytes(self.network))
 
     def _fewest(self, search: Search) -> Way:
-        limit = self.goal.interval
-        way = search.least if limit is None or self.in_turn else search.cheapest(limit)
-        if way is None:
-            least = search.intervals
-            fastest = next(cycles for cycles in least if search.cheapest(cycles) is not None)
-            raise PlanError(
-                f"no unrolling of {_names(self.network.layers)} has an interval of at most {limit:,} cycles: the least "
-                f"is {fastest:,}"
-            )
-        if way.cost > self.goal.dsp:
+        limit = None if self.in_turn else self.goal.interval
+        way = search.least if limit is None else search.cheapest(limit)
+        if way is not None and way.cost <= self.goal.dsp:
+            return way
+        nearest = search.fastest(lambda way: way.cost <= self.goal.dsp)
+        if nearest is None:
             self._refuse_slices(search)
-        return way
+        raise PlanError(
+            f"no plan has an interval of at most {limit:,} cycles within {self.goal.dsp} DSP slices: the nearest has "
+            f"{nearest[0]:,}"
+        )
 
     def _fastest(self, search: Search) -> Way:
         found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
