@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from array import array
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
+from yosys import cells, simulate_netlist
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -235,6 +237,86 @@ def test_fields_apart(signed, steps):
     check_sums(config, trace.words, expected_sums(config, weights, windows))
 
 
+BENCH = """
+module tb;
+  reg clk = 0, rst = 1, valid = 0;
+  reg [{inputs}:0] beats [0:{last}];
+  reg [{inputs}:0] beat;
+  wire done;
+  wire [{outputs}:0] result;
+  integer number;
+  top dut(.clk(clk), .rst(rst), .i__valid(valid), .\\i__payload (beat), .o__valid(done), .o__payload(result));
+  always #5 clk = ~clk;
+  always @(posedge clk) if (!rst && done) $display("%b", result);
+  initial begin
+    $readmemh("beats.hex", beats);
+    repeat (20) @(negedge clk);
+    rst = 0; valid = 1;
+    for (number = 0; number <= {last}; number = number + 1) begin beat = beats[number]; @(negedge clk); end
+    valid = 0;
+    repeat (40) @(negedge clk);
+    $finish;
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("weights_in", ["lut", "block"])
+@pytest.mark.parametrize(("signed", "taps", "lanes"), [(False, 3, 3), (True, 9, 4)])
+def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
+    """Two multiply-adds in every slice that Yosys infers, all registers used; and the netlist computes the same.
+
+    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps: five chains,
+    and with one step a window, as all channels are there at once, no accumulator.
+    """
+    rng = np.random.default_rng(lanes)
+    channels = 5 if taps == 3 else 2
+    source = BeatFormat(channels=channels, height=3, width=3, lanes=2, bits=8, signed=signed)
+    window = LineBufferConfig(
+        input=source,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        pad_value=0,
+        taps=taps,
+        output_folds=2,
+        depthwise=False,
+        rows=3,
+    )
+    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (2 * lanes, channels, 3, 3))
+    config = MultiplyConfig(
+        window=window,
+        outputs=2 * lanes,
+        lanes=lanes,
+        weights=array("h", weights.ravel().tolist()),
+        weight_bits=8,
+        sum_bits=sum_bits(weights, -128, 127),
+        macs_per_dsp=2,
+        weights_in=weights_in,
+    )
+    assert config.accumulates == (taps == 3)
+    counted = cells(Multiply(config), tmp_path)
+    assert counted["DSP48E1"] == config.multipliers
+    assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")
+    netlist = (tmp_path / "netlist.v").read_text()
+    for register in ("MREG", "PREG"):
+        assert re.findall(rf"\.{register}\((.*?)\)", netlist) == ["1'h1"] * config.multipliers
+    linked = re.findall(r"\.PCIN\((?!48'h0)", netlist)
+    assert len(linked) == (config.products - config.chains) * len(config.units)
+
+    if weights_in == "block":
+        return  # Yosys has no simulation model of a block RAM
+    if shutil.which("iverilog") is None:
+        pytest.skip("no Icarus to run the netlist with")
+    windows = windows_for(window, 100, 0)
+    words = step_words(window, steps_of(window, windows))
+    (tmp_path / "beats.hex").write_text("".join(f"{word:x}\n" for word in words))
+    inputs = window.taps * source.lanes * source.bits + 2
+    bench = BENCH.format(inputs=inputs - 1, outputs=lanes * config.sum_bits - 1, last=len(words) - 1)
+    results = [int(line, 2) for line in simulate_netlist(tmp_path, bench).split()]
+    check_sums(config, results, expected_sums(config, weights, windows))
+
+
 @settings(max_examples=60)
 @given(drawn=multiplies(packed=True))
 def test_packed_contents(drawn):
@@ -354,6 +436,7 @@ ONES = array("h", [1] * 90)
         ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),
+        ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
         ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (

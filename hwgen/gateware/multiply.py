@@ -22,7 +22,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed, rom_attributes
+from hwgen.gateware.lookup import delayed, place, rom_attributes
 
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
@@ -61,6 +61,8 @@ class MultiplyConfig:
     macs_per_dsp : int
         Multiply-adds of a slice in a cycle: 1, or 2 of neighbouring output channels, which share an activation. Chains
         of the latter have at most 4 slices.
+    weights_in : str, optional
+        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
 
     Raises
     ------
@@ -76,6 +78,7 @@ class MultiplyConfig:
     sum_bits: int
     chain: int = 16
     macs_per_dsp: int = 1
+    weights_in: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -98,6 +101,8 @@ class MultiplyConfig:
             )
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
+        if self.weights_in not in (None, "lut", "block"):
+            raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.macs_per_dsp not in (1, 2):
             raise ConfigError(f"macs_per_dsp must be 1 or 2, not {self.macs_per_dsp!r}")
         if self.macs_per_dsp == 2:
@@ -188,6 +193,11 @@ class MultiplyConfig:
     def latency(self) -> int:
         """Cycles from the last step of a fold to its sums."""
         return 2 + self.positions + self.tree_levels + self.accumulates
+
+    @property
+    def memory(self) -> str:
+        """Where the weights lie: ``lut`` or ``block`` RAM."""
+        return self.weights_in or place(self.rom_depth)
 
     @property
     def rom_depth(self) -> int:
@@ -439,7 +449,7 @@ class Multiply(wiring.Component):
                 shape=config.rom_widths[position],
                 depth=config.rom_depth,
                 init=config.contents[position],
-                attrs=rom_attributes(config.rom_depth),
+                attrs=rom_attributes(config.rom_depth, config.memory),
             )
             m.submodules[f"weights_{position}"] = rom
             read = rom.read_port()
