@@ -308,6 +308,22 @@ def test_written_and_read(network, data):
     assert [group.layers for group in again.groups] == [group.layers for group in made.groups]
 
 
+def test_weights_moved_by_hand(lenet):
+    """conv1's weights from LUTs to block RAM, in the plan's JSON."""
+    made = plan.make(lenet, ZEDBOARD)
+    document = json.loads(made.to_json())
+    first = document["groups"][0]["layers"][0]
+    assert first["weights"] == "lut"
+    first["weights"] = "block"
+    moved = plan.read(json.dumps(document), lenet, ZEDBOARD)
+    assert moved.resources.bram36 > made.resources.bram36
+    assert moved.resources.lut < made.resources.lut
+    assert json.loads(moved.to_json())["groups"][0]["layers"][0]["weights"] == "block"
+    first["weights"] = "flash"
+    with pytest.raises(PlanError, match="plan layer conv1: weights must be 'lut', 'block' or 'stream', not 'flash'"):
+        plan.read(json.dumps(document), lenet, ZEDBOARD)
+
+
 # Two multiply-adds a slice.
 
 

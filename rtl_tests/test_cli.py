@@ -295,7 +295,7 @@ def test_plan_and_dsp_together(refuse, here, planned):
         (["--macs-per-dsp", "3"], "invalid choice"),
         (["--dsp", "-5"], "must be a positive integer"),
         (["--dsp", "221"], "dsp must be between 1 and the 220 slices of zedboard"),
-        (["--dsp", "1"], "conv1 does not fit zedboard even alone: no unrolling fits 1 DSP slices"),
+        (["--dsp", "1"], "conv2 does not fit zedboard even alone: no unrolling fits 1 DSP slices: the least is 3"),
     ],
 )
 def test_steering_that_can_not_work(refuse, options, why):
@@ -348,11 +348,19 @@ def test_plan_that_another_network_was_planned_with(refuse, here, frames, verb, 
     assert "plan does not fit network digits: it has " in line
 
 
-def test_too_few_slices(refuse):
+def test_plan_of_a_network_with_layers_of_the_same_names(refuse, here):
+    """AlexNet and ZFNet both begin with conv1, pool1, conv2, pool2."""
+    (here / "p.json").write_text(hwgen.load("alexnet:4@67x67").plan(board="vc709", dsp=300).to_json())
+    line = refuse("build", "zfnet:4@67x67", "--board", "vc709", "--plan", "p.json")
+    assert "plan layer conv1 is of another network: its output is [96, 15, 15] in the plan, but [96, " in line
+
+
+@pytest.mark.parametrize("model", ["vgg16:7@64x64", "vgg16:7@16x16"])
+def test_too_few_slices(refuse, model):
     """The least that the message names fits."""
-    arguments = ["plan", "vgg16:7@64x64", "--board", "vc709", "--dsp"]
+    arguments = ["plan", model, "--board", "vc709", "--dsp"]
     line = refuse(*arguments, "1")
-    assert "conv1_1 3" in line  # one multiplication a cycle, and two slices that requantise
+    assert re.search(r"conv\d_\d 3", line)  # one multiplication a cycle, and two slices that requantise
     least = int(re.search(r"the least is (\d+) ", line)[1])
     refuse(*arguments, str(least - 1))
     assert cli.main([*arguments, str(least)]) == 0

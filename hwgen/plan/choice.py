@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import ceil, inf
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -277,7 +277,7 @@ class _Choice:
             self._refuse_slices(search)
         return found[1]
 
-    def _refuse_slices(self, search: Search):
+    def _refuse_slices(self, search: Search) -> NoReturn:
         raise OverBudgetError(f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices")
 
     def _soonest(self, search: Search, fastest: Way) -> Way:

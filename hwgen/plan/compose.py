@@ -149,6 +149,7 @@ def _conv_parts(
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,
         macs_per_dsp=plan.macs_per_dsp,
+        weights_in=plan.weights_in,
     )
     bias = tuple(value + offset for value, offset in zip(layer.folded_bias.tolist(), compute.offsets, strict=True))
     requantisation = layer.requantisation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hwgen.boards import Board
@@ -26,11 +27,12 @@ def write(plan: Plan) -> str:
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
     layers = []
-    for plan, layer in zip(group.layers, group.config.layers, strict=True):
+    for plan, layer, node in zip(group.layers, group.config.layers, group.network.layers, strict=True):
         layers.append(
             {
                 "name": plan.name,
                 "kind": plan.kind,
+                "output": list(node.output.shape),
                 "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
                 "macs_per_dsp": plan.macs_per_dsp,
                 "chain": plan.chain,
@@ -106,11 +108,27 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
     layers = tuple(
         _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    return Group(network=network, layers=layers)
+    return _with_weights(Group(network=network, layers=layers), [entry.get("weights") for entry in group["layers"]])
+
+
+def _with_weights(group: Group, places: list[Any]) -> Group:
+    """The same, with weights where they are said to lie, if that is not where they would lie anyhow."""
+    layers = list(group.layers)
+    for number, (layer, place) in enumerate(zip(group.config.layers, places, strict=True)):
+        if place not in (None, "lut", "block", "stream"):
+            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {place!r}")
+        if place in ("lut", "block") and layer.weights is not None:
+            layers[number] = replace(layers[number], weights_in=None if place == layer.weights else place)
+    return group if layers == list(group.layers) else Group(network=group.network, layers=tuple(layers))
 
 
 def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> LayerPlan:
     where = f"plan layer {layer.name}"
+    shape = list(layer.output.shape)
+    if entry.get("output", shape) != shape:
+        raise PlanError(
+            f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
+        )
     unroll = _field(entry, "unroll", dict, where)
     if layer.name not in depths:
         raise PlanError(f"plan lacks the FIFO from {layer.name}")

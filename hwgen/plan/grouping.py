@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Network
@@ -142,17 +143,27 @@ class _Cutting:
         windows = [layer.window for layer in self.layers[slice(*span)]]
         return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
 
-    def _refuse(self):
+    def _refuse(self) -> NoReturn:
         """Name the first layer that no grouping gets past."""
         reached = {0}
         for end in range(1, len(self.layers) + 1):
             if any(begin in reached and (begin, end) not in self.refused for begin in range(end)):
                 reached.add(end)
         reach = max(reached)
-        error = self.refused[reach, reach + 1]
-        board = self.chooser.board
+        error, layer = self.refused[reach, reach + 1], self.layers[reach]
+        if isinstance(error, OverBudgetError) and error.resource == "DSP slices":
+            # Of all layers that lack slices the neediest, so that what it needs is enough.
+            least, place = self._neediest()
+            layer = self.layers[place]
+            error = f"no unrolling fits {self.chooser.goal.dsp} DSP slices: the least is {least} ({layer.name} {least})"
         nearest = ""
         if reach:
-            fit = f"the first {reach} layers ({self.layers[0].name} to {self.layers[reach - 1].name}) fit"
-            nearest = f"; {fit}" if reach > 1 else f"; {self.layers[0].name} alone fits"
-        raise PlanError(f"{self.layers[reach].name} does not fit {board.name} even alone: {error}{nearest}") from None
+            first, last = self.layers[0].name, self.layers[reach - 1].name
+            nearest = f"; the first {reach} layers ({first} to {last}) fit" if reach > 1 else f"; {first} alone fits"
+        raise PlanError(f"{layer.name} does not fit {self.chooser.board.name} even alone: {error}{nearest}") from None
+
+    def _neediest(self) -> tuple[int, int]:
+        """The most slices that a layer needs at the least, and the first layer that does."""
+        search = self.chooser.search
+        needs = [int(search.part(number, number + 1).least.cost) for number in range(len(self.layers))]
+        return max(needs), needs.index(max(needs))

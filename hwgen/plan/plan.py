@@ -41,6 +41,8 @@ class LayerPlan:
         Credits of the FIFO behind the layer.
     macs_per_dsp : int
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
+    weights_in : str, optional
+        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     """
 
     name: str
@@ -53,6 +55,7 @@ class LayerPlan:
     fifo_depth: int
     tp: int = 1
     macs_per_dsp: int = 1
+    weights_in: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
