@@ -61,6 +61,7 @@ CASES = {
     "digits": Case(str(DIGITS / "digits.onnx"), "zedboard", digits),
     "vgg16:7@64x64": Case("vgg16:7@64x64", "vc709", photograph(64, 3)),
     "vgg16:7@64x64-two": Case("vgg16:7@64x64", "vc709", photograph(64, 3), {"macs_per_dsp": 2}),
+    "vgg16:6@32x32-zedboard-two": Case("vgg16:6@32x32", "zedboard", photograph(32, 3), {"macs_per_dsp": 2}),
     "vgg16:7": Case("vgg16:7", "vc709", photograph(224, 3), large=True),
     "vgg16:7-2907": Case("vgg16:7", "vc709", photograph(224, 3), {"dsp": 2907}, large=True),
     "vgg16:7-two": Case("vgg16:7", "vc709", photograph(224, 3), {"macs_per_dsp": 2}, large=True),
