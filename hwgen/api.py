@@ -282,6 +282,7 @@ class Design:
         progress: bool = False,
         stalls: tuple[float, float] | None = None,
         seed: int = 0,
+        jobs: int = 1,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
 
@@ -299,6 +300,8 @@ class Design:
             Probabilities that the source and the sink stall in a cycle; neither stalls if not given.
         seed : int
             Seed of the stalls.
+        jobs : int
+            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
 
         Raises
         ------
@@ -321,8 +324,9 @@ class Design:
             progress=progress,
             stalls=stalls,
             seed=seed,
+            jobs=jobs,
         )
-        prediction = self.plan.predict(len(frames))
+        prediction = self.plan.predict(len(run.frame_ends))
         first = check.locate(self.config, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
             outputs=run.outputs,
