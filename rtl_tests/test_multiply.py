@@ -314,13 +314,19 @@ endmodule
 """
 
 
-@pytest.mark.parametrize("weights_in", ["lut", "block"])
-@pytest.mark.parametrize(("signed", "taps", "lanes"), [(False, 3, 3), (True, 9, 4)])
-def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
+@pytest.mark.parametrize(
+    ("signed", "taps", "folds", "lanes", "weights_in"),
+    [
+        (False, 3, 2, 3, "lut"),
+        (False, 9, 1, 4, "lut"),
+        pytest.param(True, 9, 2, 4, "block", marks=pytest.mark.long),
+    ],
+)
+def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
     """Two multiply-adds in every slice that Yosys infers, all registers used; and the netlist computes the same.
 
-    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps: five chains,
-    and with one step a window, as all channels are there at once, no accumulator.
+    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps of all channels:
+    five chains without an accumulator, and if all outputs are computed at once too, with constant weights.
     """
     rng = np.random.default_rng(lanes)
     channels = 5 if taps == 3 else 2
@@ -332,14 +338,14 @@ def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
         padding=(1, 1, 1, 1),
         pad_value=0,
         taps=taps,
-        output_folds=2,
+        output_folds=folds,
         depthwise=False,
         rows=3,
     )
-    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (2 * lanes, channels, 3, 3))
+    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (folds * lanes, channels, 3, 3))
     config = MultiplyConfig(
         window=window,
-        outputs=2 * lanes,
+        outputs=folds * lanes,
         lanes=lanes,
         weights=array("h", weights.ravel().tolist()),
         weight_bits=8,
@@ -347,7 +353,7 @@ def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
         macs_per_dsp=2,
         weights_in=weights_in,
     )
-    assert config.accumulates == (taps == 3)
+    assert (config.accumulates, config.whole) == (taps == 3, folds == 1)
     counted = cells(Multiply(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
     assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")

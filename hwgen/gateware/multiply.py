@@ -13,8 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
@@ -386,7 +385,7 @@ class Multiply(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, pixels innermost, once a fold.
+        ``Tm x Tp`` sums, pixels innermost, once a fold; ``config.offsets`` less than those of the activations.
 
     Latency and throughput
         A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
@@ -448,7 +447,7 @@ class Multiply(wiring.Component):
                         total, carries = self._elaborate_tree(m, values, carries, name)
                     if config.accumulates:
                         accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
-                        m.d.sync += accumulator.eq(_add([Mux(first_next, 0, accumulator), total, *carries]))
+                        m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
                         total = accumulator
                     m.d.comb += self.o.payload[lane * len(pixels) + pixel].eq(total)
         return m
@@ -567,16 +566,7 @@ class Multiply(wiring.Component):
             *carries, last = carries
             sums = [*sums, Cat(last, Const(0)).as_signed()]
         for level in range(config.tree_levels):
-            following: list[Value] = []
-            for number in range(0, len(sums), 2):
-                pair = sums[number : number + 2]
-                width = min(max(len(value) for value in pair) + len(pair) - 1, config.sum_bits)
-                total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
-                taken, carries = (carries[:1], carries[1:]) if len(pair) == 2 else ([], carries)
-                m.d.sync += total.eq(_add([*pair, *taken]))
-                following.append(total)
-            sums = following
-            carries = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+            sums, carries = self._elaborate_level(m, sums, carries, level, config.sum_bits, name)
         (total,) = sums
         return total, carries
 
@@ -585,32 +575,40 @@ class Multiply(wiring.Component):
         that adds up to `LAST_LEVEL` values by carry-save adders. Every adder takes a carry while there are any.
         """
         config = self.config
-        bias = Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))
         bits = min(config.whole_bits[lane], config.sum_bits)
-        values = sums
-        joined = False
+        bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
         for level in range(config.tree_levels - 1):
-            if len(values) % 2 and not joined:
-                values, joined = [*values, bias], True
-            following: list[Value] = []
-            for number in range(0, len(values), 2):
-                pair = values[number : number + 2]
-                width = bits if pair[-1] is bias else min(max(len(value) for value in pair) + len(pair) - 1, bits)
-                total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
-                taken, carries = (carries[:1], carries[1:]) if len(pair) == 2 else ([], carries)
-                m.d.sync += total.eq(_add([*pair, *taken]))
-                following.append(total)
-            values = following
-            carries = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
-        if not joined:
-            values = [*values, bias]
-        assert len(carries) < len(values) <= LAST_LEVEL
+            if len(sums) % 2:  # where it takes no level of its own
+                sums, bias = [*sums, *bias], []
+            sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
+        sums += bias
+        assert len(carries) < len(sums) <= LAST_LEVEL
         total = Signal(signed(bits), name=f"{name}_sum", reset_less=True)
-        m.d.sync += total.eq(_add(self._save_carries(m, values, carries, bits, name)))
+        m.d.sync += total.eq(_add(*self._save_carries(m, sums, carries, bits, name)))
         return total
 
-    def _save_carries(self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str) -> list[Value]:
-        """Two values, or two and a carry, with the same sum modulo ``2**bits``."""
+    def _elaborate_level(
+        self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
+    ) -> tuple[list[Value], list[Value]]:
+        """Pairs of values added in at most ``bits`` bits, and the carries that these adders did not take."""
+        following: list[Value] = []
+        for number in range(0, len(values), 2):
+            pair = values[number : number + 2]
+            width = min(max(len(value) for value in pair) + len(pair) - 1, bits)
+            total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
+            if len(pair) == 2:
+                m.d.sync += total.eq(_add(pair[0], pair[1], carries[:1]))
+                carries = carries[1:]
+            else:
+                m.d.sync += total.eq(pair[0])
+            following.append(total)
+        kept = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+        return following, kept
+
+    def _save_carries(
+        self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
+    ) -> tuple[Value, Value, list[Value]]:
+        """Two values and the carry that is left, if one is, with the same sum modulo ``2**bits``."""
         rows = []
         for number, value in enumerate(values):
             rows.append(Signal(signed(bits), name=f"{name}_row_{number}"))
@@ -624,9 +622,15 @@ class Multiply(wiring.Component):
             taken, carries = (carries[0], carries[1:]) if carries else (Const(0, 1), carries)
             m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
             rows = [row, saved, *rest]
-        return [*rows, *carries]
+        return rows[0], rows[1], carries
 
 
-def _add(values: list[Value]) -> Value:
-    """The sum of a few values; with a carry last, synthesis makes one adder of two and it."""
-    return reduce(add, values)
+def _add(one: Value, other: Value, carries: list[Value]) -> Value:
+    """The sum of two signed values and of a carry, if there is one.
+
+    Twice the sum as one addition, cut: of three operands Yosys sometimes makes two LUTs a bit.
+    """
+    if not carries:
+        return one + other
+    (carry,) = carries
+    return (Cat(carry, one).as_signed() + Cat(carry, other).as_signed())[1:].as_signed()
