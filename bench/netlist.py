@@ -89,12 +89,12 @@ class Netlist:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """A name from the source for each net that has one."""
+        """A name from the source for each net that has one: where it comes from, not a port that it goes through."""
         found: dict[int, str] = {}
         for name, net in self._module["netnames"].items():
             if not net.get("hide_name"):
                 for bit in net["bits"]:
-                    if isinstance(bit, int) and name.count(".") >= found.get(bit, "").count("."):
+                    if isinstance(bit, int) and (bit not in found or _depth(name) > _depth(found[bit])):
                         found[bit] = name
         return found
 
@@ -189,7 +189,7 @@ class Netlist:
                 for bit in bits
                 if bit in self.names
             ]
-            where = component_of(max(names, key=lambda name: name.count("."), default=""))
+            where = component_of(max(names, key=_depth, default=""))
             for port, bits in cell["connections"].items():
                 if cell["port_directions"][port] == "input" and port not in CLOCKS:
                     self._end(ends, where, bits)
@@ -202,6 +202,11 @@ class Netlist:
         for bit in bits:
             if isinstance(bit, int) and bit in self._lengths:
                 ends[where] = ends[where].worst(self._lengths[bit])
+
+
+def _depth(name: str) -> tuple[bool, int]:
+    """Order of names: ports, which have two underscores, last."""
+    return "__" not in name, name.count(".")
 
 
 def component_of(name: str) -> str:

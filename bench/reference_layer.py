@@ -135,15 +135,13 @@ def run(row: Row) -> dict[str, Any]:
 
 
 def build(row: Row, weights_in: str) -> dict[str, Any]:
-    """What Yosys makes of the row; of one whose weights take far too many blocks, only that."""
-    config = configure(row, weights_in)
-    (layer,) = config.layers
-    assert isinstance(layer.compute, MultiplyConfig)
-    if weights_in == "block":
-        blocks = sum(block_rams(width, LUT_DEPTH + 1) for width in layer.compute.rom_widths)
-        if blocks > 2 * MOST_BRAM:
-            return {"weights_in": weights_in, "bram36": blocks}
-    netlist = synthesise(config)
+    """What Yosys makes of the row; of one whose weights, read all at once, take far too many blocks, only that."""
+    compute = configure(row).layers[0].compute
+    assert isinstance(compute, MultiplyConfig)
+    blocks = sum(block_rams(width, LUT_DEPTH + 1) for width in compute.rom_widths)
+    if weights_in == "block" and blocks > 2 * MOST_BRAM:
+        return {"weights_in": weights_in, "bram36": blocks}
+    netlist = synthesise(configure(row, weights_in))
     paths = netlist.paths()
     return {
         "weights_in": weights_in,

@@ -109,6 +109,8 @@ def check_folds(config: MultiplyConfig, words: list[int], expected: np.ndarray) 
 
 def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **options):
     words = step_words(config.window, steps_of(config.window, windows))
+    if offer == Pattern():
+        offer = Pattern((False, *[True] * len(words)))
     return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
 
 
@@ -131,9 +133,60 @@ def test_packed_sums(drawn, seed, gaps):
     check_random(config, weights, seed, gaps)
 
 
+@settings(max_examples=50)
+@given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_whole(drawn, wrap, seed, gaps):
+    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
+    part, _ = drawn
+    kernel, source = part.window.kernel, part.window.input
+    channels = min(source.channels, 20 // (kernel[0] * kernel[1]) + 1)
+    source = replace(source, channels=channels, lanes=channels, groups=1)
+    window = replace(part.window, input=source, taps=kernel[0] * kernel[1], output_folds=1)
+    rng = np.random.default_rng(seed)
+    outputs, half = part.lanes, 1 << (part.weight_bits - 1)
+    weights = integers(rng, max(-half, -127), half - 1, (outputs, channels, *kernel))
+    bias = integers(rng, -(1 << 20), 1 << 20, (outputs,)) if rng.integers(2) else np.zeros(outputs, int)
+    bits = sum_bits(weights, *operand_range(window, True))
+    config = replace(
+        part,
+        window=window,
+        outputs=outputs,
+        weights=array("h", weights.ravel().tolist()),
+        sum_bits=bits - 1 if wrap else 32,
+        bias=tuple(bias.tolist()),
+    )
+    assert config.whole
+    windows = windows_for(window, 40, seed)
+    trace = simulate(config, windows, offers(1, [1, *gaps]))
+    sums = expected_sums(config, weights, windows) + bias[:, None]
+    half = 1 << (config.sum_bits - 1)
+    check_sums(config, trace.words, (sums + half) % (2 * half) - half)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@pytest.mark.parametrize(("products", "levels"), [(1, 1), (16, 1), (17, 2), (36, 2), (37, 3), (144, 4)])
+def test_whole_latency(products, levels):
+    """One cycle for the product, one for each position, and for each level of a tree that ends with five values."""
+    weights = np.full((2, products, 1, 1), -127)
+    source = BeatFormat(channels=products, height=1, width=1, lanes=products, bits=8, signed=False)
+    window = LineBufferConfig(
+        input=source, kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), pad_value=0, taps=1, output_folds=1,
+        depthwise=False, rows=1,
+    )  # fmt: skip
+    config = MultiplyConfig(
+        window=window, outputs=2, lanes=2, weights=array("h", weights.ravel().tolist()), weight_bits=8, sum_bits=26,
+        macs_per_dsp=2, bias=(5, -7),
+    )  # fmt: skip
+    assert config.latency == 1 + min(products, 4) + levels
+    windows = np.array([np.full((1, products, 1, 1), value) for value in (0, 255, 128, 1)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows) + np.array([5, -7])[:, None])
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
 def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: list[int]) -> None:
     windows = windows_for(config.window, 8, seed)
-    trace = simulate(config, windows, offers(config.window.steps, gaps))
+    trace = simulate(config, windows, offers(config.window.steps, [1, *gaps]))
     check_sums(config, trace.words, expected_sums(config, weights, windows))
     last_steps = trace.taken[config.window.steps - 1 :: config.window.steps]
     assert trace.times == [cycle + config.latency for cycle in last_steps]
@@ -261,13 +314,19 @@ endmodule
 """
 
 
-@pytest.mark.parametrize("weights_in", ["lut", "block"])
-@pytest.mark.parametrize(("signed", "taps", "lanes"), [(False, 3, 3), (True, 9, 4)])
-def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
+@pytest.mark.parametrize(
+    ("signed", "taps", "folds", "lanes", "weights_in"),
+    [
+        (False, 3, 2, 3, "lut"),
+        (False, 9, 1, 4, "lut"),
+        pytest.param(True, 9, 2, 4, "block", marks=pytest.mark.long),
+    ],
+)
+def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
     """Two multiply-adds in every slice that Yosys infers, all registers used; and the netlist computes the same.
 
-    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps: five chains,
-    and with one step a window, as all channels are there at once, no accumulator.
+    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps of all channels:
+    five chains without an accumulator, and if all outputs are computed at once too, with constant weights.
     """
     rng = np.random.default_rng(lanes)
     channels = 5 if taps == 3 else 2
@@ -279,14 +338,14 @@ def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
         padding=(1, 1, 1, 1),
         pad_value=0,
         taps=taps,
-        output_folds=2,
+        output_folds=folds,
         depthwise=False,
         rows=3,
     )
-    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (2 * lanes, channels, 3, 3))
+    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (folds * lanes, channels, 3, 3))
     config = MultiplyConfig(
         window=window,
-        outputs=2 * lanes,
+        outputs=folds * lanes,
         lanes=lanes,
         weights=array("h", weights.ravel().tolist()),
         weight_bits=8,
@@ -294,7 +353,7 @@ def test_packed_yosys(tmp_path, signed, taps, lanes, weights_in):
         macs_per_dsp=2,
         weights_in=weights_in,
     )
-    assert config.accumulates == (taps == 3)
+    assert (config.accumulates, config.whole) == (taps == 3, folds == 1)
     counted = cells(Multiply(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
     assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")
@@ -437,6 +496,7 @@ ONES = array("h", [1] * 90)
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),
         ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
+        ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
         ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (

@@ -32,7 +32,7 @@ class LayerConfig:
     compute : MultiplyConfig or MaxPoolConfig
         The arithmetic; its ``window`` is the layer's line buffer.
     finish : RequantiseConfig, AddBiasConfig or None
-        What makes outputs of the sums; ``None`` where they are outputs already (pooling).
+        What makes outputs of the sums; ``None`` where they are outputs already (pooling, sums that have their bias).
     fifo_lanes : int
         ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
     fifo_depth : int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,7 +140,7 @@ def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFo
 
 def _conv_parts(
     layer: Conv, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: tuple[tuple[int, ...], ...]
-) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig]:
+) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig | None]:
     compute = MultiplyConfig(
         window=window,
         outputs=layer.output.channels,
@@ -153,6 +154,8 @@ def _conv_parts(
     )
     bias = tuple(value + offset for value, offset in zip(layer.folded_bias.tolist(), compute.offsets, strict=True))
     requantisation = layer.requantisation
+    if requantisation is None and compute.whole:
+        return replace(compute, bias=bias, sum_bits=layer.output.type.bits), None
     if requantisation is None:
         return compute, AddBiasConfig(
             lanes=lanes,
