@@ -173,6 +173,7 @@ def test_parse_names_with_dashes(lenet):
     dashed = [replace(layer, name=layer.name.replace("c", "c-")) for layer in lenet.layers]
     renamed = Network(name="lenet", layers=tuple(dashed))
     assert grouping.parse("c-onv1-pool1,c-onv2-fc-1,fc-2-fc-3", renamed) == ((0, 2), (2, 5), (5, 7))
+    assert grouping.parse("c-onv1 - pool1, c-onv2 - fc-3", renamed) == ((0, 2), (2, 7))
 
 
 @pytest.mark.parametrize(
@@ -184,8 +185,9 @@ def test_parse_names_with_dashes(lenet):
         ("conv2-fc3,conv1-pool1", "groups: conv1 is in no group: 'conv2-fc3' must begin with it"),
         ("pool1-conv1,conv2-fc3", "groups: 'pool1-conv1' is out of order: conv1 comes before pool1 in lenet5"),
         ("conv1-pool1,conv2-fc4", "groups: 'conv2-fc4' must be a layer or FIRST-LAST; there is no layer 'fc4'"),
-        ("", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
-        ("conv1-fc3,", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
+        ("", "groups: '' names no layer in one place"),
+        ("conv1-fc3,", "groups: 'conv1-fc3,' names no layer in one place"),
+        ("conv1-", "groups: 'conv1-' must be a layer or FIRST-LAST"),
     ],
 )
 def test_bad_groups(lenet, text, message):

@@ -24,20 +24,22 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     """
     names = [layer.name for layer in network.layers]
     found: list[Span] = []
-    for entry in text.split(","):
-        first, last = _ends(entry.strip(), names)
+    for entry in map(str.strip, text.split(",")):
+        if not entry:
+            raise InputError(f"groups: {text!r} names no layer in one place; take FIRST-LAST,FIRST-LAST")
+        first, last = _ends(entry, names)
         begin, end = names.index(first), names.index(last) + 1
         expected = found[-1][1] if found else 0
         if end <= begin:
             raise InputError(
-                f"groups: {entry.strip()!r} is out of order: {last} comes before {first} in {network.name}"
+                f"groups: {entry!r} is out of order: {last} comes before {first} in {network.name}"
             )
         if begin < expected:
             raise InputError(
-                f"groups: {first} is named twice or out of order: {entry.strip()!r} after {names[expected - 1]}"
+                f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}"
             )
         if begin > expected:
-            raise InputError(f"groups: {names[expected]} is in no group: {entry.strip()!r} must begin with it")
+            raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
         found.append((begin, end))
     if found[-1][1] != len(names):
         raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
@@ -50,10 +52,12 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
         return entry, entry
     pieces = entry.split("-")
     for count in range(1, len(pieces)):
-        ends = "-".join(pieces[:count]), "-".join(pieces[count:])
+        ends = "-".join(pieces[:count]).strip(), "-".join(pieces[count:]).strip()
         if ends[0] in names and ends[1] in names:
             return ends
-    wrong = next((piece for piece in pieces if piece not in names), entry)
+    wrong = next((piece for piece in map(str.strip, pieces) if piece not in names), entry)
+    if not wrong:
+        raise InputError(f"groups: {entry!r} must be a layer or FIRST-LAST")
     near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.0)[0]
     raise InputError(
         f"groups: {entry!r} must be a layer or FIRST-LAST; there is no layer {wrong!r} (nearest: {near!r})"

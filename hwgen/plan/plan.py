@@ -289,7 +289,7 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
     ):
         if needed > there:
             raise OverBudgetError(
-                f"plan needs {needed:{'g' if name == 'BRAM36' else ','}} {name}, but {board.name} ({board.device}) has "
+                f"plan needs {needed:,.12g} {name}, but {board.name} ({board.device}) has "
                 f"{there:,}: take fewer layers, fewer DSP slices or a larger board",
                 name,
             )
