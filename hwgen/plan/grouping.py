@@ -31,13 +31,9 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
         begin, end = names.index(first), names.index(last) + 1
         expected = found[-1][1] if found else 0
         if end <= begin:
-            raise InputError(
-                f"groups: {entry!r} is out of order: {last} comes before {first} in {network.name}"
-            )
+            raise InputError(f"groups: {entry!r} is out of order: {last} comes before {first} in {network.name}")
         if begin < expected:
-            raise InputError(
-                f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}"
-            )
+            raise InputError(f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}")
         if begin > expected:
             raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
         found.append((begin, end))
