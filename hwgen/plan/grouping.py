@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Network
@@ -101,10 +102,7 @@ class _Cutting:
             if not unknown:
                 return tuple(self.exact[span] for span in path)
             for span in unknown:
-                try:
-                    self.exact[span] = self.chooser.group(*span, in_turn=True)
-                except OverBudgetError as error:
-                    self.refused[span] = error
+                self._fits(span)
 
     def _best(self) -> tuple[Span, ...] | None:
         """The best grouping by what is known."""
@@ -142,17 +140,45 @@ class _Cutting:
         windows = [layer.window for layer in self.layers[slice(*span)]]
         return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
 
-    def _refuse(self):
-        """Name the first layer that no grouping gets past."""
-        reached = {0}
-        for end in range(1, len(self.layers) + 1):
-            if any(begin in reached and (begin, end) not in self.refused for begin in range(end)):
-                reached.add(end)
-        reach = max(reached)
-        error = self.refused[reach, reach + 1]
-        board = self.chooser.board
-        nearest = ""
-        if reach:
-            fit = f"the first {reach} layers ({self.layers[0].name} to {self.layers[reach - 1].name}) fit"
-            nearest = f"; {fit}" if reach > 1 else f"; {self.layers[0].name} alone fits"
-        raise PlanError(f"{self.layers[reach].name} does not fit {board.name} even alone: {error}{nearest}") from None
+    def _refuse(self) -> NoReturn:
+        """Name the first layer that does not fit even alone; if there were none, a layer a group would do."""
+        number = next(number for number in range(len(self.layers)) if not self._fits((number, number + 1)))
+        board, layers = self.chooser.board, self.layers
+        message = f"{layers[number].name} does not fit {board.name} even alone: {self.refused[number, number + 1]}"
+        fit = self._most_that_fit(number)
+        if fit == 1:
+            message += f"; {layers[0].name} alone fits"
+        elif fit:
+            message += f"; the first {fit} layers ({layers[0].name} to {layers[fit - 1].name}) fit"
+        raise PlanError(message)
+
+    def _fits(self, span: Span) -> bool:
+        """Plan a group exactly, if that wasn't done yet."""
+        if span not in self.exact and span not in self.refused:
+            try:
+                self.exact[span] = self.chooser.group(*span, in_turn=True)
+            except OverBudgetError as error:
+                self.refused[span] = error
+        return span in self.exact
+
+    def _most_that_fit(self, count: int) -> int:
+        """How many of the first ``count`` layers, each of which fits, fit together: all, or by bisection."""
+        low, high, trial = min(count, 1), count, count
+        while low < high:
+            if self._first_fit(trial):
+                low = trial
+            else:
+                high = trial - 1
+            trial = (low + high + 1) // 2
+        return low
+
+    def _first_fit(self, count: int) -> bool:
+        """Whether the first ``count`` layers fit, as one group or each by itself in turn."""
+        try:
+            self.chooser.group(0, count)
+        except PlanError:
+            try:
+                self.chooser.plan(tuple(self.exact[number, number + 1] for number in range(count)))
+            except OverBudgetError:
+                return False
+        return True
