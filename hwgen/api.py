@@ -167,8 +167,14 @@ class Model:
                 macs_per_dsp=macs_per_dsp,
             )
             return Design(self, made)
-        steering = {"dsp": dsp, "interval": interval, "groups": groups}
-        if given := [name for name, value in steering.items() if value is not None]:
+        steering = {
+            "dsp": dsp is not None,
+            "objective": objective != "interval",
+            "interval": interval is not None,
+            "groups": groups is not None,
+            "macs_per_dsp": macs_per_dsp != 1,
+        }
+        if given := [name for name, steers in steering.items() if steers]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")

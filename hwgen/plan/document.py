@@ -11,6 +11,12 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Layer, Network
 from hwgen.plan.plan import Group, LayerPlan, Plan, part
 
+#: No number of a plan is larger: far beyond every board, and small enough to reckon with.
+MOST = 1_000_000_000
+
+#: JSON's names of Python's types.
+_KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
+
 
 def write(plan: Plan) -> str:
     """The text of a ``plan.json``."""
@@ -64,6 +70,8 @@ def read(text: str, network: Network, board: Board) -> Plan:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise PlanError(f"plan is not JSON: {error.msg} in line {error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
     entries = _field(document, "groups", list, "plan")
     names = [
         _field(layer, "name", str, "plan layer")
@@ -104,7 +112,12 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
     if template != "stream":
         raise PlanError(f"plan group's template must be 'stream', not {template!r}")
     fifos = _field(group, "fifos", list, "plan group")
-    depths = {_field(fifo, "from", str, "plan FIFO"): _field(fifo, "depth", int, "plan FIFO") for fifo in fifos}
+    depths: dict[str, int] = {}
+    for fifo in fifos:
+        source = _field(fifo, "from", str, "plan FIFO")
+        if source in depths:
+            raise PlanError(f"plan has two FIFOs from {source}")
+        depths[source] = _field(fifo, "depth", int, f"plan FIFO from {source}")
     layers = tuple(
         _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
@@ -148,10 +161,20 @@ def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> 
 
 def _field(document: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(document, dict):
-        raise PlanError(f"{where} must be an object, not {type(document).__name__}")
+        raise PlanError(f"{where} must be an object, not {_shown(document)}")
     if key not in document:
         raise PlanError(f"{where} lacks {key!r}")
     value = document[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise PlanError(f"{where}: {key} must be of type {kind.__name__}, not {value!r}")
+        raise PlanError(f"{where}: {key} must be {_KINDS[kind]}, not {_shown(value)}")
+    if kind is int and abs(value) > MOST:
+        raise PlanError(f"{where}: {key} must be at most {MOST:,}, not {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A JSON value for a message, not at any length."""
+    if isinstance(value, dict | list):
+        return _KINDS[type(value)]
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
