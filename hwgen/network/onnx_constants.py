@@ -11,13 +11,12 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.graph import INT8, INT16, UINT8, UINT16, IntegerType
 from hwgen.network.onnx_file import attribute, line, title
+from hwgen.network.rescale import MOST_BIAS
 
 TYPES = {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
 """Of feature maps and weights."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
 """The same by ONNX's element type."""
-MOST_BIAS = (1 << 47) - 1
-"""Of a bias that is rounded to steps of x_scale * w_scale: with 16 bits a usual one may not fit int32."""
 NAMED = "int8, uint8, int16 or uint16"
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 from hwgen.network.graph import INT32
-from hwgen.network.onnx_constants import MOST_BIAS
 from hwgen.network.onnx_file import attribute, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums, Tail
+from hwgen.network.rescale import MOST_BIAS
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
