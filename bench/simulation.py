@@ -48,6 +48,7 @@ def photograph(size: int, frames: int) -> Callable[[], np.ndarray]:
 
 CASES: dict[str, tuple[str, str, Callable[[], np.ndarray]]] = {
     "digits": (str(DIGITS / "digits.onnx"), "zedboard", digits),
+    "vgg16:7@32x32,int16": ("vgg16:7@32x32,int16", "vc709", photograph(32, 3)),
     "vgg16:7@64x64": ("vgg16:7@64x64", "vc709", photograph(64, 3)),
 }
 
