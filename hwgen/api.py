@@ -31,28 +31,30 @@ if TYPE_CHECKING:
 __all__ = ["Design", "Model", "Result", "load", "read_array"]
 
 
-def load(source: str | Path, calibration: np.ndarray | str | Path | None = None) -> Model:
+def load(source: str | Path, calibration: np.ndarray | str | Path | None = None, bits: int | None = None) -> Model:
     """Read a model.
 
     Parameters
     ----------
     source : str or Path
-        An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``).
+        An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``, in 16 bits ``vgg16:7@64x64,int16``).
     calibration : ndarray or path of a ``.npy`` file, optional
         Typical inputs, ``(n, C, H, W)`` float32: a float model is then quantised by ONNX Runtime.
+    bits : int, optional
+        With ``calibration``: of activations and weights, 8 (as without it) or 16.
 
     Raises
     ------
     ModelError
         If the file is not a model, or holds something that hwgen does not build.
     InputError
-        If the calibration data does not fit.
+        If the calibration data does not fit, or nothing is to be quantised.
     """
     from hwgen import network
 
     if isinstance(calibration, str | Path):
         calibration = read_array(calibration)
-    return Model(network.load(str(source), calibration=calibration))
+    return Model(network.load(str(source), calibration=calibration, bits=bits))
 
 
 def read_array(path: str | Path) -> np.ndarray:

@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
+  hwgen plan vgg16:7@64x64,int16 --board vc709
   hwgen golden digits-float.onnx --calibration calibration.npy --input images.npy --output logits.npy
   hwgen doctor
 """
@@ -129,7 +130,7 @@ def _json(value: dict[str, Any]) -> bytes:
 def _load(arguments: argparse.Namespace) -> Model:
     from hwgen import api
 
-    model = api.load(arguments.model, calibration=arguments.calibration)
+    model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits)
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     return model
@@ -229,7 +230,10 @@ def models(arguments: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in entries)
     for name, description in entries:
         print(f"{name:<{width}}  {description}")
-    print("Weights are seeded random numbers. NAME:N is the first N layers, NAME@HxW another size (not of light_...).")
+    print(
+        "Weights are seeded random numbers. NAME:N is the first N layers, NAME@HxW another size (not of light_...); "
+        "activations and weights have 8 bits, with ,int16 at the end 16."
+    )
     return 0
 
 
@@ -280,9 +284,14 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         return sub
 
-    def model_options(sub: Parser, calibration: str = "typical inputs: quantise a float model by them") -> None:
+    def model_options(
+        sub: Parser,
+        calibration: str = "typical inputs: quantise a float model by them",
+        bits: str = "with --calibration: bits of activations and weights (default 8)",
+    ) -> None:
         sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
         sub.add_argument("--calibration", metavar="X.npy", help=calibration)
+        sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
 
     def plan_options(sub: Parser, *, given: bool = True) -> None:
         model_options(sub)
@@ -341,7 +350,7 @@ def parser() -> Parser:
     synth_cli.add_options(sub)
 
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
-    model_options(sub, "ignored: exploring needs shapes only, so a float model will do")
+    model_options(sub, "ignored: exploring needs shapes only, so a float model will do", "ignored as well")
     explore_cli.add_options(sub)
 
     sub = verb("golden", golden, "run the golden model alone")

@@ -115,14 +115,15 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
                 if raw
                 else a_map(channels, rows, columns)
             )
-            limit = 1 << int(rng.integers(1, 9))
+            # Sums that leave as they are fit int32.
+            limit = 1 << int(rng.integers(1, 9) if raw or rng.random() < 0.7 else rng.integers(9, 17))
             layer = Conv(
                 name=name,
                 input=before,
                 output=after,
                 window=window,
                 weights=integers(rng, -limit, limit - 1, (channels, before.channels // groups, *window.kernel)),
-                bias=rng.integers(-(1 << 12), 1 << 12, channels),
+                bias=rng.integers(-(1 << 12), 1 << 12, channels) * (1 if limit <= 256 else limit),
                 requantisation=None,
                 groups=groups,
             )

@@ -33,6 +33,8 @@ class Shape:
     tp: int = 1
     chain: int = 16
     next_tn: int = 0
+    bits: int = 8
+    most_weight: int = 127
     signed: bool = False
     zero_point: int = 0
     per_channel: bool = True
@@ -109,17 +111,37 @@ SHAPES = [
     replace(_PACKED, name="packed3x3-whole", channels=4, outputs=8, tn=4, tm=8, tk=9, next_tn=8),
     replace(_PACKED, name="packed3x3-pixels", channels=4, outputs=8, tn=2, tm=2, tk=9, tp=2, next_tn=2),
     replace(_PACKED, name="packed3x3-deep", channels=64, outputs=64, size=(28, 28), tn=4, tm=8, tk=3, next_tn=8),
+    replace(
+        _SAME, name="conv3x3-int16", channels=4, outputs=6, size=(9, 9), tn=2, tm=2, tk=3, next_tn=1,
+        bits=16, most_weight=32767, signed=True, zero_point=-32768,
+    ),
+    replace(
+        _SAME, name="conv3x3-uint16", channels=8, outputs=16, size=(12, 12), tn=4, tm=4, tk=9, next_tn=2,
+        bits=16, most_weight=32767,
+    ),
+    replace(
+        _PLAIN, name="conv1x1-uint16-17", channels=12, outputs=16, size=(8, 8), tn=6, tm=4, next_tn=4,
+        bits=16, most_weight=65535, zero_point=20000,
+    ),
+    replace(
+        _PLAIN, name="fc-uint16", kernel=(5, 5), channels=16, outputs=24, size=(5, 5), tn=4, tm=2, tk=5,
+        bits=16, most_weight=32767,
+    ),
+    replace(
+        _SAME, name="conv3x3-int16-int8", channels=6, outputs=8, size=(14, 14), tn=3, tm=4, tk=3, next_tn=4,
+        bits=16, signed=True, per_channel=False,
+    ),
 ]  # fmt: skip
 #: So many of them were at hand when the estimates were fitted; the others were not.
 FITTED = 16
 
 
 def network_of(shape: Shape) -> Network:
-    """The layer with random weights, 8 bits in and out."""
+    """The layer with random weights, as many bits in and out."""
     rng = np.random.default_rng(sum(shape.name.encode()))
     window = Window(kernel=shape.kernel, stride=shape.stride, padding=shape.padding)
     height, width = window.output_size(*shape.size)
-    kind = IntegerType(bits=8, signed=shape.signed)
+    kind = IntegerType(bits=shape.bits, signed=shape.signed)
     zero = shape.zero_point
     before = FeatureMap(channels=shape.channels, height=shape.size[0], width=shape.size[1], type=kind, zero_point=zero)
     after = replace(before, channels=shape.outputs, height=height, width=width)
@@ -132,13 +154,17 @@ def network_of(shape: Shape) -> Network:
             input=before,
             output=replace(after, type=INT32, zero_point=0) if shape.raw else after,
             window=window,
-            weights=rng.integers(-127, 128, (shape.outputs, shape.channels // shape.groups, *shape.kernel)),
-            bias=rng.integers(-(1 << 12), 1 << 12, shape.outputs),
+            weights=rng.integers(
+                -shape.most_weight,
+                shape.most_weight + 1,
+                (shape.outputs, shape.channels // shape.groups, *shape.kernel),
+            ),
+            bias=rng.integers(-(1 << 12), 1 << 12, shape.outputs) << (0 if shape.bits == 8 else 12),
             requantisation=None,
             groups=shape.groups,
         )
         if not shape.raw:
-            excess = max(0, golden.accumulator_bound(layer).bit_length() - 8)
+            excess = max(0, golden.accumulator_bound(layer).bit_length() - shape.bits)
             count = shape.outputs
             significand = rng.integers(1 << 23, 1 << 24, count if shape.per_channel else 1)
             if shape.exact:

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from referees import trace_float64
 
 from hwgen.errors import InputError, ModelError
 from hwgen.network import builtin, golden, load, onnx_shapes, shapes, tables
-from hwgen.network.graph import UINT8, Conv, Network
+from hwgen.network.graph import UINT8, UINT16, Conv, Network
 from hwgen.network.quantise import prepare_input
 
 SMALL = [
@@ -139,6 +140,53 @@ def test_numbers(name: str) -> None:
         assert len(np.unique(outputs)) > 5, layer.name
 
 
+WIDE = ["lenet5,int16", "vgg16:4@24x32,int16", "alexnet:4@67x67,int16", "light_squeezenet,int16"]
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_sixteen_bits(name: str) -> None:
+    """uint16 activations, int16 weights, of the same float numbers and shapes; 8 bits stay the default."""
+    network, narrow = load(name), load(name.replace(",int16", ""))
+    assert network.name == narrow.name + "-int16"
+    assert shapes.load(name).geometry == shapes.load(name.replace(",int16", "")).geometry
+    frames = np.random.default_rng(2).uniform(-1, 1, (2, *network.input.shape)).astype(np.float32)
+    traces = [golden.trace(each, prepare_input(each, frames)) for each in (network, narrow)]
+    for (layer, outputs), (other, values) in zip(*traces, strict=True):
+        assert layer.input.type == layer.output.type == UINT16
+        assert other.input.type == other.output.type == UINT8
+        assert layer.window == other.window
+        if isinstance(layer, Conv):
+            assert isinstance(other, Conv)
+            assert np.abs(layer.weights).max() == 32767
+            scale = np.abs(layer.weights).max(axis=(1, 2, 3)) / np.abs(other.weights).max(axis=(1, 2, 3))
+            assert np.abs(layer.weights / scale[:, None, None, None] - other.weights).max() <= 0.51
+        # the same picture in finer steps
+        assert layer.output.scale is not None
+        assert other.output.scale is not None
+        fine = (outputs.astype(float) - layer.output.zero_point) * layer.output.scale
+        coarse = (values.astype(float) - other.output.zero_point) * other.output.scale
+        assert np.median(np.abs(fine - coarse)) <= 3 * other.output.scale, layer.name
+        assert len(np.unique(outputs)) > min(2 * len(np.unique(values)), 0.2 * outputs.size), layer.name
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_every_sixteen_bit_layer_computes_as_in_float64(name: str) -> None:
+    """Layer by layer from the model's own inputs: by at most 1 in at most 1 of 1,000 values."""
+    network = load(name)
+    model = builtin.quantised(name)
+    frames = np.random.default_rng(3).uniform(-1.1, 1.1, (1, *network.input.shape)).astype(np.float32)
+    tensors = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    named = trace_float64(model, frames)
+    values = [named[tensor] for tensor in tensors if not tensor.startswith("flatten")]
+    assert len(values) == len(network.layers) + 1
+    np.testing.assert_array_equal(prepare_input(network, frames), values[0])
+    for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
+        outputs = np.stack([golden.compute(layer, frame.reshape(layer.input.shape)) for frame in inputs])
+        difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))
+        assert difference.max() <= (1 if isinstance(layer, Conv) else 0), layer.name
+        assert np.count_nonzero(difference) * 1000 <= difference.size, layer.name
+
+
 def test_loading_twice_gives_the_same() -> None:
     first, second = load("lenet5"), load("lenet5")
     for one, other in zip(first.layers, second.layers, strict=True):
@@ -170,7 +218,12 @@ def test_weights_do_not_depend_on_prefix_and_size() -> None:
         ("", r"unknown model ''"),
         ("vgg16:0", r"vgg16:0: vgg16 has 18 layers; a prefix must be 1 to that, not 0"),
         ("vgg16:19", r"vgg16 has 18 layers; a prefix must be 1 to that, not 19"),
-        ("vgg16:-1", r"must be NAME\[:LAYERS\]\[@HEIGHTxWIDTH\], as in vgg16:2@64x64"),
+        ("vgg16:-1", r"must be NAME\[:LAYERS\]\[@HEIGHTxWIDTH\]\[,int16\], as in vgg16:2@64x64"),
+        ("vgg16:2,int4", r"vgg16:2,int4: what follows the comma must be int8 or int16, not 'int4'"),
+        ("vgg16,", r"vgg16,: what follows the comma must be int8 or int16, not ''"),
+        ("vgg16,int16:2", r"what follows the comma must be int8 or int16, not 'int16:2'"),
+        ("light_vgg19,16", r"light_vgg19,16: what follows the comma must be"),
+        ("lenet,int16", r"unknown model 'lenet,int16': .*did you mean 'lenet5'\?"),
         ("vgg16:", r"must be NAME"),
         ("vgg16@64", r"must be NAME"),
         ("vgg16@64x64:7", r"must be NAME"),

@@ -383,6 +383,25 @@ def test_a_weight_too_large(lenet):
     assert made.notes[0] in made.table()
 
 
+def test_sixteen_bits_take_a_slice_each():
+    """No two multiply-adds a slice, and the interval of 8 bits with one."""
+    wide = network.load("lenet5,int16")
+    for macs in (2, "auto"):
+        made = plan.make(wide, ZEDBOARD, macs_per_dsp=macs)
+        assert {layer.macs_per_dsp for layer in made.layers} == {1}
+        assert "*" not in made.table().replace(made.notes[0] if made.notes else "", "")
+        assert made.interval == plan.make(wide, ZEDBOARD).interval
+    note = "one multiply-add a slice, for weights below -127 or more than 8 bits: conv1, conv2, fc1, fc2, fc3"
+    assert plan.make(wide, ZEDBOARD, macs_per_dsp=2).notes == (note,)
+
+
+def test_sixteen_bits_take_the_same_cycles():
+    """A layer with the same factors; the requantiser alone takes a few cycles more."""
+    narrow, wide = (plan.make(network.load(f"vgg16:3@24x32,{kind}"), VC709, dsp=500) for kind in ("int8", "int16"))
+    assert narrow.interval == wide.interval
+    assert [layer.cycles for layer in narrow.configure().layers] == [layer.cycles for layer in wide.configure().layers]
+
+
 def test_auto_packs_where_it_helps(lenet):
     assert plan.make(lenet, ZEDBOARD, macs_per_dsp="auto").interval < plan.make(lenet, ZEDBOARD).interval
     slow = replace(ZEDBOARD, memory_gb_s=1000.0)

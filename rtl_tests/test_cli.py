@@ -181,6 +181,23 @@ def test_calibration_that_does_not_fit(refuse, here, shape):
     refuse("plan", DIGITS / "digits-float.onnx", "--calibration", "c.npy", "--board", "zedboard")
 
 
+@pytest.mark.parametrize(
+    ("model", "bits", "words"),
+    [
+        (DIGITS / "digits.onnx", 16, ["digits.onnx: quantised already; leave bits out"]),
+        ("lenet5", 16, ["lenet5: a built-in network is quantised already; leave bits out", ",int16"]),
+        ("lenet5,int16", 8, ["leave bits out"]),
+        (DIGITS / "digits-float.onnx", 16, ["--calibration"]),
+        (DIGITS / "digits-float.onnx", 12, ["--bits", "12"]),
+        ("lenet5,int4", None, ["lenet5,int4: what follows the comma must be int8 or int16, not 'int4'"]),
+    ],
+)
+def test_bits_that_make_no_sense(refuse, model, bits, words):
+    line = refuse("plan", model, "--board", "zedboard", *(() if bits is None else ("--bits", bits)))
+    for word in words:
+        assert word in line
+
+
 # Input arrays
 
 
@@ -667,8 +684,24 @@ def test_float_model_with_calibration(here, frames, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_sixteen_bits(here, frames, capfd):
+    """Of the same float model, and of a built-in one by its name."""
+    calibration = str(DIGITS / "calibration.npy")
+    arguments = ["golden", str(DIGITS / "digits-float.onnx"), "--calibration", calibration, "--bits"]
+    for bits in (8, 16):
+        output = f"y{bits}.npy"
+        assert cli.main([*arguments, str(bits), "--input", str(frames), "--output", output]) == 0
+        assert np.load(output).dtype == f"uint{bits}"
+        assert list(np.load(output).reshape(3, 10).argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
+    assert cli.main(["build", "decoilfnet-example,int16", "--board", "zedboard"]) == 0
+    assert capfd.readouterr().err == ""
+    folder = here / "build" / "decoilfnet-example-int16-zedboard"
+    assert json.loads((folder / "plan.json").read_text())["model"] == "decoilfnet-example-int16"
+
+
 @pytest.mark.parametrize(
-    ("verb", "words"), [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL, "light_vgg19"])]
+    ("verb", "words"),
+    [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL, "light_vgg19", ",int16"])],
 )
 def test_lists(capfd, verb, words):
     assert cli.main([verb]) == 0

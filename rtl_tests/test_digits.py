@@ -98,6 +98,33 @@ def test_the_same_from_the_command_line(model, tmp_path, monkeypatch, capfd):
     assert f"every one of {len(IMAGES) * 10:,} output values equals the golden model" in capfd.readouterr().out
 
 
+def test_sixteen_bits():
+    """Closer to the float model than 8 bits are, in hardware, in the cycles of 8 bits."""
+    session = onnxruntime.InferenceSession(str(DIGITS / "digits-float.onnx"), providers=["CPUExecutionProvider"])
+    (reference,) = session.run(None, {"image": IMAGES})
+    models = [hwgen.load(DIGITS / "digits-float.onnx", DIGITS / "calibration.npy", bits) for bits in (8, 16)]
+    errors = []
+    for model in models:
+        logits = (model.golden(IMAGES).reshape(-1, 10).astype(float) - model.output.zero_point) * model.output.scale
+        np.testing.assert_array_equal(logits.argmax(axis=1), reference.argmax(axis=1))
+        errors.append(np.median(np.abs(logits - reference)))
+    assert errors[1] < errors[0] / 100
+    narrow, wide = (model.plan(board="zedboard") for model in models)
+    assert wide.resources["dsp"] <= 220
+    assert wide.interval == narrow.interval
+    assert {layer.macs_per_dsp for layer in models[1].plan("zedboard", macs_per_dsp=2).plan.layers} == {1}
+
+
+@needs_compiler
+def test_sixteen_bits_in_hardware():
+    model = hwgen.load(DIGITS / "digits-float.onnx", DIGITS / "calibration.npy", bits=16)
+    design = model.plan(board="zedboard")
+    result = design.simulate(IMAGES)
+    assert result.mismatches == 0
+    assert (result.latency, result.interval) == (design.latency, design.interval)
+    assert np.mean(result.outputs.reshape(-1, 10).argmax(axis=1) == LABELS) >= 0.96
+
+
 def test_float_model_quantised_here_reads_digits_too():
     """``--calibration`` goes through ONNX Runtime's quantiser with its defaults."""
     model = hwgen.load(DIGITS / "digits-float.onnx", calibration=DIGITS / "calibration.npy")

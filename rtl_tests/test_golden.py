@@ -107,15 +107,16 @@ def layers(draw: st.DrawFn) -> tuple[Layer, np.ndarray]:
         output = FeatureMap(channels=channels, height=rows, width=columns, type=kind, zero_point=zero)
         return MaxPool(name="pool", input=source, output=output, window=window), frame
     filters = groups * draw(st.integers(1, 3))
-    bits = draw(st.integers(2, 9))
+    bits = draw(st.integers(2, 17))
     shape = (filters, channels // groups, *window.kernel)
     weights = random.integers(-(1 << (bits - 1)), 1 << (bits - 1), shape)
-    reach = 1 << draw(st.integers(1, 31))
+    reach = 1 << draw(st.integers(1, 47))
     bias = random.integers(-reach, reach, filters)
     if draw(st.booleans()):
-        rule, to, y_zero = None, INT32 if kind.bits <= 8 else IntegerType(bits=50, signed=True), 0
-        if kind.bits <= 8:
-            bias >>= 2  # fits 32 bits with the products
+        narrow = kind.bits <= 8 and bits <= 9
+        rule, to, y_zero = None, INT32 if narrow else IntegerType(bits=50, signed=True), 0
+        if narrow:
+            bias >>= 18  # fits 32 bits with the products
     else:
         to = draw(TYPES)
         y_zero = int(random.integers(to.minimum, to.maximum + 1))
@@ -148,26 +149,53 @@ def test_any_layer_equals_loops(case: tuple[Layer, np.ndarray]) -> None:
     assert output[0].tolist() == expected.tolist()
 
 
-ACCUMULATORS = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-300, 300), st.integers(-(2**45), 2**45))
+ACCUMULATORS = st.one_of(
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-300, 300),
+    st.integers(-(2**45), 2**45),
+    st.integers(-(2**60) + 1, 2**60 - 1),
+    # around half steps
+    st.builds(
+        lambda odd, zeros, more: (odd << zeros) + more,
+        st.integers(-999, 999),
+        st.integers(0, 48),
+        st.sampled_from([-1, 0, 0, 1]),
+    ),
+)
 
 
-@settings(max_examples=500, deadline=None)
-@given(ACCUMULATORS, st.integers(0, 70), st.one_of(st.just(1 << 23), st.integers(1 << 23, (1 << 24) - 1)))
-def test_requantise(accumulator: int, shift: int, significand: int) -> None:
+@settings(max_examples=1500, deadline=None)
+@given(ACCUMULATORS, st.integers(0, 90), st.sampled_from([1 << 23, 3 << 22, (1 << 24) - 1, None]), st.data())
+def test_requantise(accumulator: int, shift: int, significand: int | None, data: st.DataObject) -> None:
     """Ties too: with significand 2**23 and shift 24 every odd accumulator is one."""
+    significand = significand or data.draw(st.integers(1 << 23, (1 << 24) - 1))
     rule = Requantisation(
         significand=np.array([significand]), shift=np.array([shift]), zero_point=-7, low=-(2**15), high=2**15 - 1
     )
-    for bound in (abs(accumulator), 2**50):  # in int64, and in Python's integers
+    for bound in (abs(accumulator), 2**60 - 1):  # as one product if that fits int64, and in halves
         (value,) = golden.requantise(np.array([[accumulator]]), rule, bound)[0].tolist()
         assert value == rounded(accumulator, rule, 0)
+
+
+def test_requantise_in_halves() -> None:
+    """Around every half step of a signed 16-bit output, with accumulators of 45 bits."""
+    rule = Requantisation(
+        significand=np.array([1 << 23]), shift=np.array([23 + 29]), zero_point=0, low=-(2**15), high=2**15 - 1
+    )
+    halves = np.arange(-(2**16) - 9, 2**16 + 9) << 28
+    for more in (-1, 0, 1):
+        values = golden.requantise((halves + more)[None], rule, 2**45)[0]
+        exact = [Fraction(int(half) + more, 1 << 29) for half in halves[::97]]
+        expected = [min(max(round(value), -(2**15)), 2**15 - 1) for value in exact]
+        assert values[::97].tolist() == expected
 
 
 def test_ties_by_hand() -> None:
     """acc / 2: -2.5, -1.5, -0.5, 0.5, 1.5, 2.5 round to the even neighbour."""
     rule = Requantisation(significand=np.array([1 << 23]), shift=np.array([24]), zero_point=10, low=0, high=255)
-    values = golden.requantise(np.array([[-5, -3, -1, 0, 1, 3, 5]]), rule, 5)
-    assert values.tolist() == [[8, 8, 10, 10, 10, 12, 12]]
+    for bound in (5, 2**50):
+        values = golden.requantise(np.array([[-5, -3, -1, 0, 1, 3, 5]]), rule, bound)
+        assert values.tolist() == [[8, 8, 10, 10, 10, 12, 12]]
 
 
 def test_convolution_by_hand() -> None:

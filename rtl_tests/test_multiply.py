@@ -32,7 +32,7 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 @st.composite
 def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
-    window = draw(line_buffers(depthwise=False, **limits))
+    window = draw(line_buffers(depthwise=False, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
     if packed:
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
@@ -40,7 +40,7 @@ def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np
     lanes = draw(st.integers(1 + packed, (4 + packed) if window.pixels == 1 else 2 + packed))
     size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
     lanes, outputs = min(lanes, size), groups * size
-    bits = draw(st.integers(2, 8 if packed else 9))
+    bits = draw(st.integers(2, 8) if packed else st.one_of(st.integers(2, 9), st.integers(10, 17)))
     half = 1 << (bits - 1)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     least = -half + (packed and bits == 8)
@@ -50,7 +50,7 @@ def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np
         window=window,
         outputs=outputs,
         lanes=lanes,
-        weights=array("h", weights.ravel().tolist()),
+        weights=array("i", weights.ravel().tolist()),
         weight_bits=bits,
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),

@@ -76,6 +76,17 @@ def test_the_papers_networks(name, dsp, simulator):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("simulator", SIMULATORS[:1])
+def test_vgg_in_sixteen_bits(simulator):
+    """The interval of 8 bits."""
+    model = hwgen.load("vgg16:7@32x32,int16")
+    design = model.plan(board="vc709")
+    result = design.simulate(frames_for(model, 3), simulator=simulator)
+    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
+    assert design.interval == hwgen.load("vgg16:7@32x32").plan(board="vc709").interval
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("dsp", [3600, 2907, 220])
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_vgg(dsp, simulator):

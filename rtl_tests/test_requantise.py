@@ -109,7 +109,7 @@ PIXELS = st.sampled_from([1, 1, 1, 2, 3])
 def configs(draw) -> RequantiseConfig:
     lanes = draw(st.integers(1, 3))
     channels = draw(st.integers(1, 6))
-    accumulator_bits = draw(st.integers(9, 40))
+    accumulator_bits = draw(st.integers(9, 46))
     bits, is_signed = draw(st.integers(2, 16)), draw(st.booleans())
     least = -(2 ** (bits - 1)) if is_signed else 0
     values = st.integers(least, least + 2**bits - 1)
@@ -320,10 +320,16 @@ def packed(values: list[int], bits: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "channels", "accumulator_bits", "shift", "most_luts"),
-    [(4, 4, 22, 33, 100), (1, 16, 20, 29, 130), (1, 128, 22, 33, 40), (2, 4, 32, 46, 180)],
+    ("lanes", "channels", "accumulator_bits", "shift", "bits", "most_luts"),
+    [
+        (4, 4, 22, 33, 8, 100),
+        (1, 16, 20, 29, 8, 130),
+        (1, 128, 22, 33, 8, 40),
+        (2, 4, 32, 46, 8, 180),
+        (1, 4, 41, 46, 16, 240),
+    ],
 )
-def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, most_luts):
+def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, most_luts):
     """The slices are those that Yosys infers, little else is needed, and the netlist still computes the same."""
     rng = random.Random(channels)
     least = 2 ** (accumulator_bits - 4)
@@ -334,9 +340,9 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, most_luts):
         significand=tuple(rng.randrange(2**23, 2**24) for _ in range(channels)),
         shift=tuple(shift + rng.randint(0, 3) for _ in range(channels)),
         zero_point=-3,
-        low=-128,
-        high=127,
-        bits=8,
+        low=-(2 ** (bits - 1)),
+        high=2 ** (bits - 1) - 1,
+        bits=bits,
         signed=True,
         beats=tuple(tuple(range(start, start + lanes)) for start in range(0, channels, lanes)),
     )
@@ -352,12 +358,12 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, most_luts):
         pytest.skip("no Icarus to run the netlist with")
     beats = [[corners(config, rng, rng.randrange(channels)) for _ in range(lanes)] for _ in range(200)]
     (tmp_path / "beats.hex").write_text("".join(f"{packed(beat, accumulator_bits):x}\n" for beat in beats))
-    bench = BENCH.format(inputs=lanes * accumulator_bits - 1, outputs=lanes * 8 - 1, last=len(beats) - 1)
+    bench = BENCH.format(inputs=lanes * accumulator_bits - 1, outputs=lanes * bits - 1, last=len(beats) - 1)
     wanted = [
-        packed([expected(config, channel, beat[lane]) for lane, channel in enumerate(channels_)], 8)
+        packed([expected(config, channel, beat[lane]) for lane, channel in enumerate(channels_)], bits)
         for beat, channels_ in zip(beats, cycle(config.beats), strict=False)
     ]
-    assert simulate_netlist(tmp_path, bench).split() == [f"{value:0{lanes * 8}b}" for value in wanted]
+    assert simulate_netlist(tmp_path, bench).split() == [f"{value:0{lanes * bits}b}" for value in wanted]
 
 
 @pytest.mark.parametrize(

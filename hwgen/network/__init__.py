@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 
-def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None) -> Network:
+def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Network:
     """The network in an ``.onnx`` file, or the built-in one called ``source``, e.g. ``vgg16:7@64x64``.
 
     A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
-    (frames, C, H, W). Raises ModelError for a model that can't be read or built, InputError for a calibration
-    array that does not fit.
+    (frames, C, H, W), to ``bits`` (8 or 16; 8 if ``None``). Raises ModelError for a model that can't be read or
+    built, InputError for a calibration array that does not fit, and for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
     from hwgen.network import builtin, onnx_file, onnx_import, quantise
@@ -30,6 +30,10 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     if not _is_file(source, path):
         if calibration is not None:
             raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
+        if bits is not None:
+            raise InputError(
+                f"{source}: a built-in network is quantised already; leave bits out, a name that ends in ,int16 says 16"
+            )
         return builtin.load(str(source))
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
@@ -42,9 +46,11 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
                 f"{where}: a float model; give calibration inputs (--calibration X.npy) to have it quantised, "
                 "or quantise it with ONNX Runtime's quantize_static"
             )
-        model = quantise.quantise(model, calibration, where)
+        model = quantise.quantise(model, calibration, where, 8 if bits is None else bits)
     elif calibration is not None:
         raise InputError(f"{where}: quantised already; leave the calibration out")
+    elif bits is not None:
+        raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
     return onnx_import.to_network(model, path.stem, where)
 
 

@@ -1,8 +1,9 @@
 """Built-in networks: the layers of `hwgen.network.tables`, seeded weights, quantised and imported like any other model.
 
 A name may carry a prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully
-connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. Of the onnx
-package's ``light`` models the linear parts are built, with weights of the same kind instead of the package's constants.
+connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. They are
+quantised to 8 bits, or to 16 with ``,int16`` at the end: ``vgg16:7@64x64,int16``. Of the onnx package's ``light``
+models the linear parts are built, with weights of the same kind instead of the package's constants.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH]``, or a light model's linear part.
+    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model's linear part.
 
     Raises
     ------
     ModelError
         For a name that makes no sense.
     """
-    network = to_network(quantised(name), re.sub(r"[:@]", "-", name), name)
+    network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
     left_out = onnx_shapes.light(name).left_out if tables.base(name) in onnx_shapes.light_names() else ()
     return replace(network, left_out=left_out)
 
@@ -62,6 +63,7 @@ def quantised(name: str) -> onnx.ModelProto:
         For a name that makes no sense.
     """
     layers, least = _layers(name)
+    _, bits = tables.precision(name)
     first = layers[0].shape
     size = calibrated = first.height, first.width
     if not any(layer.dense for layer in layers):
@@ -72,7 +74,7 @@ def quantised(name: str) -> onnx.ModelProto:
     if calibrated != size:
         _resize(model, calibrated)
     images = np.random.default_rng(_SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, first.channels, *calibrated))
-    model = quantise(model, images.astype(np.float32), name)
+    model = quantise(model, images.astype(np.float32), name, bits)
     if calibrated != size:
         _resize(model, size)
     return model

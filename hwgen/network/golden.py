@@ -77,30 +77,59 @@ def accumulator_bound(layer: Conv) -> int:
 def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: int) -> np.ndarray:
     """Integer accumulators ``(M, n)`` to int64 outputs ``(M, n)``.
 
-    ``bound`` is the largest magnitude among ``accumulators`` that can occur. Products past int64 (accumulators
-    of 38 bits and more) are computed in Python's integers.
+    ``bound`` is the largest magnitude among ``accumulators`` that can occur, below 2**60. Outputs have 32 bits at most.
     """
-    wide = bound << 24 >= 1 << 61
-    kind = object if wide else np.int64
-    # A shift of 62 makes 0 of every product below 2**61.
-    shift = requantisation.shift.astype(kind)[:, None] if wide else np.minimum(requantisation.shift, 62)[:, None]
-    product = accumulators.astype(kind) * requantisation.significand.astype(kind)[:, None]
+    significand, shift = requantisation.significand[:, None], requantisation.shift[:, None]
+    if bound << 24 < 1 << 61:
+        quotient = _rounded(accumulators * significand, shift)
+    else:
+        # Products past int64. Where the shift is below 24, the factor is 1 or more: what is clamped saturates anyway.
+        clamped = np.clip(accumulators, -(1 << 33), 1 << 33)
+        quotient = np.where(
+            shift < 24,
+            _rounded(clamped * significand, np.minimum(shift, 23)),
+            _rounded_in_halves(accumulators, significand, np.maximum(shift, 24)),
+        )
+    quotient += requantisation.zero_point
+    return np.clip(quotient, requantisation.low, requantisation.high, out=quotient)
+
+
+def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """``product / 2**shift``, half to even; ``product`` below 2**61."""
+    shift = np.minimum(shift, 62)  # makes 0 of every product
     quotient = product >> shift
     product -= quotient << shift
     # Twice the remainder against the divisor: above rounds up, equal rounds up to even.
     product <<= 1
     product += quotient & 1
     quotient += product > (np.ones_like(shift) << shift)
-    quotient += requantisation.zero_point
-    return np.clip(quotient, requantisation.low, requantisation.high, out=quotient).astype(np.int64, copy=False)
+    return quotient
+
+
+def _rounded_in_halves(accumulators: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """``accumulators * significand / 2**shift``, half to even, for products past int64 and shifts of 24 or more.
+
+    A product is ``upper * 2**24 + lower``; only whether bits of ``lower`` below its highest one are set matters.
+    """
+    lower = (accumulators & 0xFFFFFF) * significand
+    upper = (accumulators >> 24) * significand + (lower >> 24)
+    # Halves of the last place of ``upper``, and whether there is more.
+    more = (lower & 0x7FFFFF) != 0
+    shift = np.minimum(shift - 24, 61)  # makes 0 of every product
+    quotient = upper >> shift
+    twice = ((upper - (quotient << shift)) << 1) + (lower >> 23 & 1)
+    divisor = np.ones_like(shift) << shift
+    quotient += (twice > divisor) | ((twice == divisor) & (more | (quotient & 1 == 1)))
+    return quotient
 
 
 def _convolve(layer: Conv, frame: np.ndarray) -> np.ndarray:
     bound = accumulator_bound(layer)
     # Integers that float64 holds exactly, each partial sum included; the bias joins in int64.
     exact = np.float64 if bound < 1 << 53 else np.int64
-    if bound >= 1 << 63:
-        raise ConfigError(f"{layer.name}: accumulators must fit 64 bits, not reach {bound}")
+    bits = 64 if layer.requantisation is None else 61
+    if bound >= 1 << (bits - 1):
+        raise ConfigError(f"{layer.name}: accumulators must fit {bits} bits, not reach {bound}")
     if layer.requantisation is None and bound > layer.output.type.maximum:
         raise ConfigError(f"{layer.name}: accumulators must fit the output's {layer.output.type}, not reach {bound}")
     padded = _pad(frame, layer, layer.input.zero_point)

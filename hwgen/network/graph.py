@@ -42,6 +42,8 @@ class IntegerType:
 
 INT8 = IntegerType(bits=8, signed=True)
 UINT8 = IntegerType(bits=8, signed=False)
+INT16 = IntegerType(bits=16, signed=True)
+UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
 
@@ -135,8 +137,8 @@ class Layer:
 class Conv(Layer):
     """Convolution (ONNX Conv: cross-correlation), also Gemm and MatMul as the convolution they are.
 
-    ``weights`` is int64 ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed for 8-bit
-    models). ``bias`` is int64 ``(M,)``, within int32, as in the model: the input's zero point is *not* folded
+    ``weights`` is int64 ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit
+    weights, 17 of 16-bit ones). ``bias`` is int64 ``(M,)``, as in the model: the input's zero point is *not* folded
     into it. Accumulator = sum of ``w * (x - x_zero_point)`` + bias; padding counts as ``x_zero_point``.
     ``requantisation`` is ``None`` where the accumulators themselves leave (ConvInteger).
     """

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.graph import INT8, INT32, UINT8, IntegerType
+from hwgen.network.graph import INT8, INT16, UINT8, UINT16, IntegerType
 from hwgen.network.onnx_file import attribute, line, title
+from hwgen.network.rescale import MOST_BIAS
 
-TYPES = {np.dtype(np.int8): INT8, np.dtype(np.uint8): UINT8}
+TYPES = {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
+"""Of feature maps and weights."""
+ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
+"""The same by ONNX's element type."""
+NAMED = "int8, uint8, int16 or uint16"
 
 
 @dataclass(frozen=True)
@@ -130,9 +135,9 @@ class Constants:
             zero = self.read(node, first + 1, "zero point")
         else:
             output = int(attribute(node, "output_dtype", 0))
-            if output not in (0, TensorProto.INT8, TensorProto.UINT8):
-                raise self.refusal(node, "output_dtype must be int8 or uint8")
-            zero = np.zeros((), helper.tensor_dtype_to_np_dtype(output) if output else default)
+            if output and output not in ELEMENTS:
+                raise self.refusal(node, f"output_dtype must be {NAMED}")
+            zero = np.zeros((), ELEMENTS[output].dtype if output else default)
         return scale, zero
 
     def read(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
@@ -152,7 +157,7 @@ class Constants:
                 node, f"a feature map must have one scale, not {max(scale.size, zero.size)} (per channel)"
             )
         if zero.dtype not in TYPES:
-            raise self.refusal(node, f"feature maps must be int8 or uint8, not {zero.dtype}")
+            raise self.refusal(node, f"feature maps must be {NAMED}, not {zero.dtype}")
         return np.float32(scale.item()), int(zero.item()), TYPES[zero.dtype]
 
     # Weights and biases.
@@ -162,7 +167,7 @@ class Constants:
     ) -> tuple[np.ndarray, np.ndarray]:
         """int64 weights without zero point, and their float32 scales, (M,) or (1,); ``axis``: of M."""
         if values.dtype not in TYPES:
-            raise self.refusal(node, f"weights must be int8 or uint8, not {values.dtype}")
+            raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
             raise self.refusal(node, f"weights must be a kernel or a matrix, not of shape {values.shape}")
         outputs = values.shape[axis]
@@ -181,7 +186,7 @@ class Constants:
         constant = self.quantised.get(node.input[1])
         if constant is None:
             kind = "float" if node.input[1] in self.arrays else "computed"
-            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised (int8 or uint8), not {kind}")
+            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {kind}")
         if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:
             raise self.refusal(
                 node, f"weights must have a scale for each output channel (axis {axis}), not {constant.axis}"
@@ -195,9 +200,9 @@ class Constants:
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> np.ndarray:
-        """The int32 bias (as int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
+        """The bias (int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
 
-        A bias in other steps (float, or of another scale) is rounded to these.
+        A bias in other steps than int32 ones of ``unit`` (float, or of another scale) is rounded to these.
         """
         name = node.input[index] if len(node.input) > index else ""
         if not name:
@@ -225,11 +230,11 @@ class Constants:
         return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Real ``values`` rounded to steps of ``unit``, int64 within int32."""
+        """Real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
-        if not (np.abs(steps) <= INT32.maximum).all():
+        if not (np.abs(steps) <= MOST_BIAS).all():
             raise self.refusal(
-                node, "bias must fit int32 in steps of x_scale * w_scale; the weights' scale is too small"
+                node, "bias must fit 48 bits in steps of x_scale * w_scale; the weights' scale is too small"
             )
         return steps.astype(np.int64)
 

@@ -14,8 +14,8 @@ from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network import onnx_qdq, onnx_qoperator
-from hwgen.network.graph import INT8, UINT8, Layer, Network
-from hwgen.network.onnx_constants import Constants
+from hwgen.network.graph import Layer, Network
+from hwgen.network.onnx_constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx_file import attribute, check, data_inputs, input_shape, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Map, Reals, Sums, Tail
@@ -80,12 +80,11 @@ def _begin(model: onnx.ModelProto, where: str) -> Builder:
     kind = source.type.tensor_type.elem_type
     if kind == TensorProto.FLOAT:
         build.state = Floats((channels, height, width))
-    elif kind in (TensorProto.INT8, TensorProto.UINT8):
-        build.map = Map(channels, height, width, INT8 if kind == TensorProto.INT8 else UINT8)
+    elif kind in ELEMENTS:
+        build.map = Map(channels, height, width, ELEMENTS[kind])
     else:
         raise ModelError(
-            f"{where}: input {source.name!r} must be float, int8 or uint8, "
-            f"not {TensorProto.DataType.Name(kind).lower()}"
+            f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
         )
     return build
 

@@ -7,18 +7,16 @@ output was compared with the table.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import onnx
 
 from hwgen.errors import ModelError
-from hwgen.network.golden import accumulator_bound, requantise
-from hwgen.network.graph import INT32, UINT8, Conv, IntegerType, Requantisation, Window
+from hwgen.network.golden import accumulator_bound
+from hwgen.network.graph import UINT8, Conv, IntegerType, Requantisation, Window
 from hwgen.network.onnx_constants import Constants
 from hwgen.network.onnx_file import attribute, by, title
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums, Tail
-from hwgen.network.rescale import fitting_factor, multiplier, quantize_linear
+from hwgen.network.rescale import fit_table, multiplier, quantize_linear
 
 
 class Builder:
@@ -174,9 +172,7 @@ class Builder:
     ) -> None:
         """A 1x1 convolution of each channel with itself that does what ``wanted`` says, integer by integer.
 
-        Of each channel ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with the table
-        for each weight ``w`` from 1 to 255, until all integers agree; ``b`` is the offset in steps of ``w``, rarely
-        one more or less, and the factor is moved where the table asks for it.
+        ``fit_table`` looks for it, channel by channel.
         """
         channels = self.map.channels
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -187,25 +183,16 @@ class Builder:
         wanted = wanted[first]
         values = self._values() - state.zero
         low, high = int(wanted.min()), int(wanted.max())
-        found = np.zeros((4, len(distinct)), np.int64)
-        left = np.arange(len(distinct))
-        # Without the clip, outputs ask for products between these.
-        least = np.where(wanted == low, -np.inf, wanted - zero - 0.5)
-        most = np.where(wanted == high, np.inf, wanted - zero + 0.5)
-        for weight, more in itertools.product(range(1, 256), (0, 1, -1)):
-            bias = np.rint(distinct[left] / float(state.scale) * weight) + more
-            bias = np.clip(bias, INT32.minimum, INT32.maximum).astype(np.int64)
-            sums = weight * values + bias[:, None]
-            bound = int(np.abs(sums).max())
-            factor = fitting_factor(sums, least[left], most[left], float(state.scale) / weight / float(scale))
-            significand, shift = multiplier(factor, bound)
-            rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
-            same = (requantise(sums, rule, bound) == wanted[left]).all(axis=1)
-            found[:, left[same]] = np.stack((np.full(len(left), weight), bias, significand, shift))[:, same]
-            left = left[~same]
-            if not len(left):
-                break
-        else:
+        found = fit_table(
+            values,
+            distinct,
+            wanted,
+            float(state.scale),
+            float(scale),
+            (zero, low, high),
+            max(self.map.type.bits, kind.bits),
+        )
+        if found is None:
             raise self.refusal(
                 node, f"can't be done in integers: no multiplier gives what it computes at scale {scale}"
             )

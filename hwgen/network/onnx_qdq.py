@@ -11,6 +11,7 @@ from hwgen.network.graph import INT32
 from hwgen.network.onnx_file import attribute, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums, Tail
+from hwgen.network.rescale import MOST_BIAS
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
@@ -129,8 +130,8 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
             raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
         values = build.constants.by_channel(node, values, len(state.weights), flat=build.flat)
         state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
-        if np.abs(state.bias).max() > INT32.maximum:
-            raise build.refusal(node, "bias must fit int32 in steps of x_scale * w_scale")
+        if np.abs(state.bias).max() > MOST_BIAS:
+            raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
     elif isinstance(state, Reals):
         build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
     else:

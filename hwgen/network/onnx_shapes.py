@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen.errors import ConfigError, ModelError
+from hwgen.network import tables
 from hwgen.network.graph import Window
 from hwgen.network.shapes import LayerShape, NetworkShape, until_dense
 
@@ -48,8 +49,11 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str) -> NetworkShape:
-    """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError."""
-    base, _, suffix = name.partition(":")
+    """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError.
+
+    The bits of activations and weights may follow (``,int16``); shapes are the same.
+    """
+    base, _, suffix = tables.precision(name)[0].partition(":")
     match = re.fullmatch(r"part(\d{1,4})", suffix or "part1")
     folder = _light_folder()
     if match is None or folder is None or base not in light_names():

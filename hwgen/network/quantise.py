@@ -41,15 +41,18 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     return limited.astype(expected.type.dtype)
 
 
-def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: int = 8) -> onnx.ModelProto:
     """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
 
     uint8 activations (their ranges are the extremes over ``calibration``, float (frames, C, H, W)), int8 weights,
-    one scale an output channel. Before, ONNX Runtime's basic graph optimisations fold batch normalisation and the
-    like into the convolutions. ``where`` starts error messages. Raises InputError, ModelError.
+    one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph optimisations
+    fold batch normalisation and the like into the convolutions. ``where`` starts error messages. Raises InputError,
+    ModelError.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+    if bits not in (8, 16):
+        raise InputError(f"{where}: bits must be 8 or 16, not {bits!r}")
     check(model, where)
     shape = input_shape(model, where)
     if not isinstance(calibration, np.ndarray) or calibration.dtype not in (np.float16, np.float32, np.float64):
@@ -79,8 +82,8 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str) -> onn
                 Reader(),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
+                activation_type=QuantType.QUInt8 if bits == 8 else QuantType.QUInt16,
+                weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
             )
         except Exception as error:  # ONNX Runtime raises many kinds
             text = " ".join(str(error).split())[:300]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
-from hwgen.network.graph import IntegerType
+from hwgen.network.golden import requantise
+from hwgen.network.graph import IntegerType, Requantisation
+
+MOST_BIAS = (1 << 47) - 1
+"""Of a bias that is rounded to steps of x_scale * w_scale: with 16 bits a usual one may not fit int32."""
+RARELY = 200
+"""Of so many integers of more than 8 bits one may differ, by 1, from what float32 makes of it."""
+_BLOCK = 1 << 22
+"""Integers of all channels that are compared at once."""
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
@@ -21,7 +31,74 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
     return significand, np.minimum(shift, bound.bit_length() + 25)
 
 
-def fitting_factor(sums: np.ndarray, least: np.ndarray, most: np.ndarray, nominal: float) -> np.ndarray:
+def fit_table(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    wanted: np.ndarray,
+    x_scale: float,
+    y_scale: float,
+    output: tuple[int, int, int],
+    bits: int,
+) -> np.ndarray | None:
+    """What makes ``wanted`` of all integers that a map may hold: weight, bias, significand and shift, int64 (4, n).
+
+    ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with ``wanted`` for many weights ``w``;
+    ``b`` is the offset in steps of ``w``, rarely one more or less, and the factor is moved where ``wanted`` asks for
+    it. With up to 8 bits all integers must agree. Float32, in which ``wanted`` was computed, is too coarse for more:
+    then one in 200 may differ by 1.
+
+    Parameters
+    ----------
+    values : ndarray
+        The integers without their zero point, int64.
+    offsets : ndarray
+        What is added to all of them, float64 (n,), in units of which ``x_scale`` are a step.
+    wanted : ndarray
+        int64 (n, integers).
+    x_scale, y_scale : float
+    output : tuple of int
+        Zero point, least and greatest output.
+    bits : int
+        Of the wider one of the two types.
+
+    Returns
+    -------
+    ndarray or None
+        ``None`` if nothing does.
+    """
+    zero, low, high = output
+    wide = bits > 8
+    # An offset is a multiple of 1 / w of a step.
+    weights = itertools.chain([1], range((1 << 15) - 1, (1 << 15) - 64, -1)) if wide else range(1, 256)
+    weights = tuple(weights)
+    limit = MOST_BIAS if wide else (1 << 31) - 1
+    found = np.zeros((4, len(offsets)), np.int64)
+    rows = max(1, _BLOCK // len(values))
+    for begin in range(0, len(offsets), rows):
+        left = np.arange(begin, min(begin + rows, len(offsets)))
+        for weight, more in itertools.product(weights, (0, 1, -1)):
+            targets = wanted[left]
+            # Without the clip, outputs ask for products between these.
+            least = np.where(targets == low, -np.inf, targets - zero - 0.5)
+            most = np.where(targets == high, np.inf, targets - zero + 0.5)
+            bias = np.clip(np.rint(offsets[left] / x_scale * weight) + more, -limit - 1, limit).astype(np.int64)
+            sums = weight * values + bias[:, None]
+            bound = int(np.abs(sums).max())
+            factor = _fitting_factor(sums, least, most, x_scale / weight / y_scale)
+            significand, shift = multiplier(factor, bound)
+            rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
+            wrong = np.abs(requantise(sums, rule, bound) - targets)
+            right = (wrong.max(axis=1) <= wide) & (np.count_nonzero(wrong, axis=1) * RARELY <= wide * len(values))
+            found[:, left[right]] = np.stack((np.full(len(left), weight), bias, significand, shift))[:, right]
+            left = left[~right]
+            if not len(left):
+                break
+        else:
+            return None
+    return found
+
+
+def _fitting_factor(sums: np.ndarray, least: np.ndarray, most: np.ndarray, nominal: float) -> np.ndarray:
     """float32 factors, one a row, with which ``sums`` lie between ``least`` and ``most`` if any do.
 
     ``nominal`` where that is such a factor, else the middle of those that are.

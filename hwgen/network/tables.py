@@ -157,12 +157,27 @@ TABLES = {
 
 
 def base(name: str) -> str:
-    """The network's own name, without prefix and size."""
-    return re.split("[:@]", name, maxsplit=1)[0]
+    """The network's own name, without prefix, size and bits."""
+    return re.split("[:@,]", name, maxsplit=1)[0]
+
+
+def precision(name: str) -> tuple[str, int]:
+    """``name`` without ``,int8`` or ``,int16`` at its end, and the bits of activations and weights (8 without).
+
+    Raises
+    ------
+    ModelError
+        If something else follows the comma.
+    """
+    plain, comma, suffix = name.partition(",")
+    bits = {"": 8, "int8": 8, "int16": 16}.get(suffix)
+    if bits is None or (comma and not suffix):
+        raise ModelError(f"{name}: what follows the comma must be int8 or int16, not {suffix!r}")
+    return plain, bits
 
 
 def find(name: str) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH]``, ``NAME`` one of the tables.
+    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables.
 
     Raises
     ------
@@ -171,9 +186,10 @@ def find(name: str) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
     """
     plain = base(name)
     table = TABLES[plain]
-    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", name[len(plain) :])
+    scaled, _ = precision(name)
+    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", scaled[len(plain) :])
     if not match:
-        raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH], as in {plain}:2@64x64")
+        raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH][,int16], as in {plain}:2@64x64")
     count, height, width = (None if group is None else int(group) for group in match.groups())
     if count is not None and not 1 <= count <= len(table.layers):
         raise ModelError(f"{name}: {plain} has {len(table.layers)} layers; a prefix must be 1 to that, not {count}")

@@ -171,7 +171,7 @@ def _conv_parts(
         window=window,
         outputs=layer.output.channels,
         lanes=plan.tm,
-        weights=array("h", layer.weights.ravel().tolist()),
+        weights=array("i", layer.weights.ravel().tolist()),
         weight_bits=weight_bits(layer),
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,

@@ -432,8 +432,9 @@ def _requantise(config: RequantiseConfig) -> Resources:
         low = max(0, PIECE - (0 if config.ties else max(0, recipe.shift - start)))
         cost.delay(sums * low, recipe.pieces - 1 - piece)
     if config.offset_place == "late":
-        cost.ff += sums * config.product_bits
-        cost.lut += sums * config.product_bits
+        # Bits below the half that is added pass by; without ties they are not looked at any more.
+        cost.ff += sums * (config.product_bits - (0 if config.ties else recipe.shift))
+        cost.lut += sums * (config.product_bits - _even(config.offset))
         cycle += 1
     if _table(cost, config, "present"):
         latest = max(latest, cycle)
