@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import ceil, inf
@@ -82,6 +83,12 @@ class Chooser:
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
         self._layers = {layer.name: layer for layer in network.layers}
         self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
+
+    def aiming(self, **changes: Any) -> Chooser:
+        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
+        other = copy(self)
+        other.goal = replace(self.goal, **changes)
+        return other
 
     @cached_property
     def search(self) -> Search:
@@ -201,7 +208,8 @@ class _Choice:
         """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
         search = self.chooser.search.part(self.begin, self.end)
         way = self.quick()
-        if self._lack(way) is None and (self.in_turn or self.goal.objective == "latency"):
+        soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
+        if soon and self._lack(way) is None:
             way = self._soonest(search, way)
         if (refusal := self._lack(way)) is not None:
             return None, refusal
