@@ -98,7 +98,7 @@ class Chooser:
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """DSP slices of a layer, with those of its requantiser; factors may be arrays.
 
-        Never too few; too many where a requantiser's lanes differ: some channels' scales are powers of two.
+        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
