@@ -124,7 +124,9 @@ def run(
             parts[0].say("writing the Verilog")
             content, top = files(config, component=component, taps=taps), identifier(config.name)
             if len(parts) > 1:
-                engine.build(parts[0], content, top)  # once, not by all of them at the same time
+                from hwgen.simulate import verilator
+
+                verilator.build(parts[0], content, top)  # once, not by all of them at the same time
             with ThreadPoolExecutor(len(parts)) as pool:
                 raws = list(pool.map(lambda job: engine.run(job, content, top), parts))
     finally:
