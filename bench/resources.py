@@ -55,7 +55,7 @@ def describe(shape: Shape) -> str:
     groups = "" if shape.groups == 1 else f", {shape.groups} groups"
     return (
         f"{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
-        f"{', padded' if any(shape.padding) else ''}"
+        f"{', padded' if any(shape.padding) else ''}{', two MACs a DSP' if shape.macs_per_dsp == 2 else ''}"
     )
 
 

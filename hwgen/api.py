@@ -169,8 +169,14 @@ class Model:
                 macs_per_dsp=macs_per_dsp,
             )
             return Design(self, made)
-        steering = {"dsp": dsp, "interval": interval, "groups": groups}
-        if given := [name for name, value in steering.items() if value is not None]:
+        steering = {
+            "dsp": dsp is not None,
+            "objective": objective != "interval",
+            "interval": interval is not None,
+            "groups": groups is not None,
+            "macs_per_dsp": macs_per_dsp != 1,
+        }
+        if given := [name for name, steers in steering.items() if steers]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")
@@ -284,6 +290,7 @@ class Design:
         progress: bool = False,
         stalls: tuple[float, float] | None = None,
         seed: int = 0,
+        jobs: int = 1,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
 
@@ -301,6 +308,8 @@ class Design:
             Probabilities that the source and the sink stall in a cycle; neither stalls if not given.
         seed : int
             Seed of the stalls.
+        jobs : int
+            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
 
         Raises
         ------
@@ -323,8 +332,9 @@ class Design:
             progress=progress,
             stalls=stalls,
             seed=seed,
+            jobs=jobs,
         )
-        prediction = self.plan.predict(len(frames))
+        prediction = self.plan.predict(len(run.frame_ends))
         first = check.locate(self.config, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
             outputs=run.outputs,

@@ -191,7 +191,9 @@ def simulate(arguments: argparse.Namespace) -> int:
     frames = model.prepare(frames)  # before planning, which may take a while
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
-    result = design.simulate(frames, simulator=arguments.simulator, waves=arguments.waves, progress=True)
+    result = design.simulate(
+        frames, simulator=arguments.simulator, waves=arguments.waves, progress=True, jobs=arguments.jobs
+    )
     outputs.add(arguments.output, _npy(result.outputs))
     if arguments.json is not None:
         outputs.add(arguments.json, _json(result.to_json()))
@@ -333,6 +335,13 @@ def parser() -> Parser:
     sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
     sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there")
     sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
+    sub.add_argument(
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
+    )
     sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
 

@@ -134,9 +134,9 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
 
 
 @st.composite
-def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan, ...]:
+def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = False) -> tuple[LayerPlan, ...]:
     """Any unroll factors, with ample buffers; ``widest``: one beat in, one step, one beat out for each pixel (of each
-    group)."""
+    group); ``packed``: two multiply-adds a slice wherever that can be."""
     plans = []
     for layer in network.layers:
         taps = layer.window.taps
@@ -163,7 +163,7 @@ def unrolls(draw, network: Network, *, widest: bool = False) -> tuple[LayerPlan,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
                 line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),
                 fifo_depth=DEEP,
-                macs_per_dsp=draw(st.integers(1, 2)) if pairs else 1,
+                macs_per_dsp=(2 if packed else draw(st.integers(1, 2))) if pairs else 1,
             )
         )
     return tuple(plans)
@@ -208,9 +208,11 @@ class Case:
 
 
 @st.composite
-def cases(draw, *, mode: str | None = None, widest: bool = False, **limits) -> Case:
+def cases(draw, *, mode: str | None = None, widest: bool = False, packed: bool = False, **limits) -> Case:
     network = draw(networks(**limits))
-    plans = draw(unrolls(network, widest=widest))
+    plans = draw(unrolls(network, widest=widest, packed=packed))
+    if packed:
+        assume(any(plan.macs_per_dsp == 2 for plan in plans))
     case = Case(network, draw(buffered(network, plans, mode)))
     assume(max(layer.cycles for layer in case.config.layers) <= 800)
     return case

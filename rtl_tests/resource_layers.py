@@ -40,10 +40,12 @@ class Shape:
     per_channel: bool = True
     exact: bool = False
     raw: bool = False
+    macs_per_dsp: int = 1
 
 
 _PLAIN = Shape(name="plain", channels=1, outputs=1, size=(1, 1), kernel=(1, 1))
 _SAME = replace(_PLAIN, kernel=(3, 3), padding=(1, 1, 1, 1))
+_PACKED = replace(_SAME, size=(16, 16), macs_per_dsp=2)
 
 #: The first ones are small.
 SHAPES = [
@@ -101,6 +103,14 @@ SHAPES = [
         tn=2, tm=2, tk=9, tp=2, next_tn=2, signed=True,
     ),
     replace(_SAME, name="conv3x3-one", channels=20, outputs=20, size=(6, 6), next_tn=2),
+    replace(_PACKED, name="packed3x3", channels=8, outputs=16, tn=2, tm=4, tk=3, next_tn=2),
+    replace(_PACKED, name="packed3x3-odd", channels=6, outputs=10, tn=3, tm=5, tk=9, next_tn=2, signed=True),
+    replace(
+        _PACKED, name="packed1x1", kernel=(1, 1), padding=(0, 0, 0, 0), channels=24, outputs=12, tn=24, tm=6, next_tn=5,
+    ),
+    replace(_PACKED, name="packed3x3-whole", channels=4, outputs=8, tn=4, tm=8, tk=9, next_tn=8),
+    replace(_PACKED, name="packed3x3-pixels", channels=4, outputs=8, tn=2, tm=2, tk=9, tp=2, next_tn=2),
+    replace(_PACKED, name="packed3x3-deep", channels=64, outputs=64, size=(28, 28), tn=4, tm=8, tk=3, next_tn=8),
     replace(
         _SAME, name="conv3x3-int16", channels=4, outputs=6, size=(9, 9), tn=2, tm=2, tk=3, next_tn=1,
         bits=16, most_weight=32767, signed=True, zero_point=-32768,
@@ -188,6 +198,7 @@ def config_of(shape: Shape) -> AcceleratorConfig:
         chain=shape.chain,
         line_rows=ample_rows(layer.window, layer.input.width, -(-shape.channels // shape.tn)),
         fifo_depth=shape.outputs * 16,
+        macs_per_dsp=shape.macs_per_dsp,
     )
     config = compose(network, (plan,))
     rows, depths = size_buffers(config)

@@ -92,6 +92,33 @@ def test_one_beat_per_output(case, seed, patterns):
     check_stalled(case, seed, patterns)
 
 
+@settings(max_examples=15)
+@given(
+    case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
+    seed=SEEDS,
+    patterns=stalls(),
+)
+def test_packed(case, seed, patterns):
+    """Two multiply-adds a slice; with one step a window, some layers are computed whole, and some have no adder of a
+    bias behind them."""
+    check_exact(case, seed)
+    check_stalled(case, seed, patterns)
+
+
+@pytest.mark.long
+@settings(max_examples=300)
+@given(
+    case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
+    seed=SEEDS,
+    patterns=stalls(),
+    share=st.floats(0, 1),
+)
+def test_many_packed(case, seed, patterns, share):
+    check_exact(case, seed)
+    check_stalled(case, seed, patterns)
+    check_reset(case, seed, patterns, share)
+
+
 @settings(max_examples=25)
 @given(
     case=cases(most_layers=3),

@@ -47,7 +47,8 @@ def test_nothing_lost(case):
     latency = int(schedule.frame_ends[0])
     assert latency == unbounded(config, frames).frame_ends[0]
     assert (np.diff(schedule.frame_ends)[1:] == slowest).all()
-    assert steady_cycles(config) == Cycles(latency=latency, interval=slowest, steady=True)
+    said = steady_cycles(config)  # which need not be sure: layers inside may take turns at being longer
+    assert (said.latency, said.interval) == (latency, slowest)
     assert Schedule(config, 1).cycles == Cycles(latency=latency, interval=None, steady=True)
 
 

@@ -120,7 +120,12 @@ def test_bandwidth_bounds_the_interval(lenet):
     made = plan.make(lenet, slow)
     assert slow.transfer_cycles(sum(made.traffic_bytes.values())) == 103_400
     assert made.interval >= 103_400
-    assert made.resources.dsp < 0.2 * plan.make(lenet, ZEDBOARD).resources.dsp
+    free = plan.make(lenet, ZEDBOARD)
+    assert made.resources.dsp < 0.2 * free.resources.dsp
+    assert "holds it up" not in made.table() + free.table()
+    assert (
+        "holds it up: at its peak rate a frame takes 103,400 cycles" in plan.read(free.to_json(), lenet, slow).table()
+    )
 
 
 # What runs out.
@@ -144,16 +149,32 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
     ):
         plan.make(lenet, ZEDBOARD, dsp=2)
     with pytest.raises(PlanError, match=r"fc1 does not fit .*: weights need 11 BRAM36, .* has 2; the first 4 layers"):
-        plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=3_000))
+        plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=4_500))
+    # fc1's 48,000 weights of 8 bits, one a cycle: 12 block RAMs of 9 bits x 4,096, and what its input takes.
     with pytest.raises(
-        PlanError, match=r"fc1 does not fit .*: plan needs .* BRAM36, .* has 10: .*; the first 4 layers"
+        PlanError, match=r"fc1 does not fit .*: plan needs 1[2-4](\.5)? BRAM36, .* has 10: .*; the first 4 layers"
     ):
         plan.make(lenet, replace(ZEDBOARD, bram36=10))
+    with pytest.raises(
+        PlanError, match=r"^conv1 does not fit zedboard even alone: plan needs \d+ LUTs, [^;]* has 1: [^;]*$"
+    ):
+        plan.make(part(lenet, 0, 2), replace(ZEDBOARD, lut=1))
     with pytest.raises(
         PlanError,
         match=r"^conv4_1 does .*: weights need 256 BRAM36, but zedboard \(XC7Z020\) has 140; the first 10 layers",
     ):
         plan.make(network.load("vgg16:11@64x64"), ZEDBOARD)
+
+
+@pytest.mark.long
+def test_what_is_said_to_fit_does(lenet):
+    """Each of the first four layers fits, but not all together."""
+    scarce = replace(ZEDBOARD, bram36=2, lut=3_000)
+    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 3 layers \(conv1 to conv2\) fit$"):
+        plan.make(lenet, scarce)
+    plan.make(part(lenet, 0, 3), scarce)
+    with pytest.raises(PlanError):
+        plan.make(part(lenet, 0, 4), scarce)
 
 
 # Groups.
@@ -173,6 +194,7 @@ def test_parse_names_with_dashes(lenet):
     dashed = [replace(layer, name=layer.name.replace("c", "c-")) for layer in lenet.layers]
     renamed = Network(name="lenet", layers=tuple(dashed))
     assert grouping.parse("c-onv1-pool1,c-onv2-fc-1,fc-2-fc-3", renamed) == ((0, 2), (2, 5), (5, 7))
+    assert grouping.parse("c-onv1 - pool1, c-onv2 - fc-3", renamed) == ((0, 2), (2, 7))
 
 
 @pytest.mark.parametrize(
@@ -184,8 +206,9 @@ def test_parse_names_with_dashes(lenet):
         ("conv2-fc3,conv1-pool1", "groups: conv1 is in no group: 'conv2-fc3' must begin with it"),
         ("pool1-conv1,conv2-fc3", "groups: 'pool1-conv1' is out of order: conv1 comes before pool1 in lenet5"),
         ("conv1-pool1,conv2-fc4", "groups: 'conv2-fc4' must be a layer or FIRST-LAST; there is no layer 'fc4'"),
-        ("", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
-        ("conv1-fc3,", "groups: '' must be a layer or FIRST-LAST; there is no layer ''"),
+        ("", "groups: '' names no layer in one place"),
+        ("conv1-fc3,", "groups: 'conv1-fc3,' names no layer in one place"),
+        ("conv1-", "groups: 'conv1-' must be a layer or FIRST-LAST"),
     ],
 )
 def test_bad_groups(lenet, text, message):
@@ -306,6 +329,22 @@ def test_written_and_read(network, data):
     again = plan.read(made.to_json(), network, ZEDBOARD)
     assert again.to_json() == made.to_json()
     assert [group.layers for group in again.groups] == [group.layers for group in made.groups]
+
+
+def test_weights_moved_by_hand(lenet):
+    """conv1's weights from LUTs to block RAM, in the plan's JSON."""
+    made = plan.make(lenet, ZEDBOARD)
+    document = json.loads(made.to_json())
+    first = document["groups"][0]["layers"][0]
+    assert first["weights"] == "lut"
+    first["weights"] = "block"
+    moved = plan.read(json.dumps(document), lenet, ZEDBOARD)
+    assert moved.resources.bram36 > made.resources.bram36
+    assert moved.resources.lut < made.resources.lut
+    assert json.loads(moved.to_json())["groups"][0]["layers"][0]["weights"] == "block"
+    first["weights"] = "flash"
+    with pytest.raises(PlanError, match="plan layer conv1: weights must be 'lut', 'block' or 'stream', not 'flash'"):
+        plan.read(json.dumps(document), lenet, ZEDBOARD)
 
 
 # Two multiply-adds a slice.

@@ -262,6 +262,12 @@ def test_not_a_plan(refuse, here, frames, verb, text):
     refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"groups": ' + "9" * 5000 + "}"], ids=["deep", "long"])
+def test_plan_that_json_can_not_hold(refuse, here, text):
+    (here / "p.json").write_text(text)
+    assert "nested too deep" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
 @pytest.mark.parametrize("verb", ["build", "simulate"])
 def test_missing_plan(refuse, frames, verb):
     assert "none.json" in refuse(*verbs(MODEL, frames)[verb], "--plan", "none.json")
@@ -285,6 +291,32 @@ def test_plan_with_impossible_unroll_factors(refuse, here, planned, key, value):
     refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
 
 
+@pytest.mark.parametrize(
+    ("layer", "key", "value", "why"),
+    [
+        (0, "line_rows", 2, "conv1: rows must be at least the kernel's 3, not 2"),
+        (0, "line_rows", 10**30, "plan layer conv1: line_rows must be at most 1,000,000,000, not 1" + 30 * "0"),
+        (0, "line_rows", 10**9, "plan needs 2,197,2"),
+        (0, "chain", {}, "plan layer conv1: chain must be an integer, not an object"),
+        (0, "chain", None, "plan layer conv1: chain must be an integer, not null"),
+        (0, "macs_per_dsp", 3, "conv1: macs_per_dsp must be 1 or 2, not 3"),
+        (2, "macs_per_dsp", 2, "pool1: macs_per_dsp of a pool must be 1, not 2"),
+        (2, "chain", 0, "pool1: chain must be a positive integer, not 0"),
+    ],
+)
+def test_plan_with_impossible_choices(refuse, here, planned, layer, key, value, why):
+    """Says which layer."""
+    planned["groups"][0]["layers"][layer][key] = value
+    (here / "p.json").write_text(json.dumps(planned))
+    assert why in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+def test_plan_with_a_fifo_twice(refuse, here, planned):
+    planned["groups"][0]["fifos"].append(planned["groups"][0]["fifos"][0])
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "plan has two FIFOs from conv1" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
 def test_plan_that_exceeds_the_board(refuse, here, capfd):
     assert cli.main(["plan", MODEL, "--board", "vc709", "-o", "p.json"]) == 0
     line = refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
@@ -304,7 +336,7 @@ def test_plan_and_dsp_together(refuse, here, planned):
         (["--groups", "conv1-conv2,pool1-pool2"], "groups: fc is in no group: the last one must end with fc"),
         (["--groups", "conv1-dense"], "there is no layer 'dense'"),
         (["--interval", "0", "--objective", "dsp"], "must be a positive integer, not '0'"),
-        (["--interval", "1000"], "interval must be a positive number of cycles and go with the objective dsp"),
+        (["--interval", "1000"], "interval, a bound in cycles, goes with the objective dsp only, not with interval"),
         (
             ["--interval", "1", "--objective", "dsp"],
             "no plan has an interval of at most 1 cycles within 220 DSP slices: the nearest has 768",
@@ -312,14 +344,23 @@ def test_plan_and_dsp_together(refuse, here, planned):
         (["--macs-per-dsp", "3"], "invalid choice"),
         (["--dsp", "-5"], "must be a positive integer"),
         (["--dsp", "221"], "dsp must be between 1 and the 220 slices of zedboard"),
-        (["--dsp", "1"], "conv1 does not fit zedboard even alone: no unrolling fits 1 DSP slices"),
+        (["--dsp", "1"], "conv2 does not fit zedboard even alone: no unrolling fits 1 DSP slices: the least is 3"),
     ],
 )
 def test_steering_that_can_not_work(refuse, options, why):
     assert why in refuse("plan", MODEL, "--board", "zedboard", *options, "-o", "plan.json")
 
 
-@pytest.mark.parametrize("option", [["--groups", "conv1-fc"], ["--interval", "3"], ["--dsp", "3"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--groups", "conv1-fc"],
+        ["--interval", "3"],
+        ["--dsp", "3"],
+        ["--objective", "latency"],
+        ["--macs-per-dsp", "2"],
+    ],
+)
 def test_steering_a_given_plan(refuse, here, planned, option):
     (here / "p.json").write_text(json.dumps(planned))
     assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", *option)
@@ -365,11 +406,19 @@ def test_plan_that_another_network_was_planned_with(refuse, here, frames, verb, 
     assert "plan does not fit network digits: it has " in line
 
 
-def test_too_few_slices(refuse):
+def test_plan_of_a_network_with_layers_of_the_same_names(refuse, here):
+    """AlexNet and ZFNet both begin with conv1, pool1, conv2, pool2."""
+    (here / "p.json").write_text(hwgen.load("alexnet:4@67x67").plan(board="vc709", dsp=300).to_json())
+    line = refuse("build", "zfnet:4@67x67", "--board", "vc709", "--plan", "p.json")
+    assert "plan layer conv1 is of another network: its output is [96, 15, 15] in the plan, but [96, " in line
+
+
+@pytest.mark.parametrize("model", ["vgg16:7@64x64", "vgg16:7@16x16"])
+def test_too_few_slices(refuse, model):
     """The least that the message names fits."""
-    arguments = ["plan", "vgg16:7@64x64", "--board", "vc709", "--dsp"]
+    arguments = ["plan", model, "--board", "vc709", "--dsp"]
     line = refuse(*arguments, "1")
-    assert "conv1_1 3" in line  # one multiplication a cycle, and two slices that requantise
+    assert re.search(r"conv\d_\d 3", line)  # one multiplication a cycle, and two slices that requantise
     least = int(re.search(r"the least is (\d+) ", line)[1])
     refuse(*arguments, str(least - 1))
     assert cli.main([*arguments, str(least)]) == 0

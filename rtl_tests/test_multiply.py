@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from array import array
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
+from yosys import cells, simulate_netlist
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -107,6 +109,8 @@ def check_folds(config: MultiplyConfig, words: list[int], expected: np.ndarray) 
 
 def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **options):
     words = step_words(config.window, steps_of(config.window, windows))
+    if offer == Pattern():
+        offer = Pattern((False, *[True] * len(words)))
     return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
 
 
@@ -129,9 +133,60 @@ def test_packed_sums(drawn, seed, gaps):
     check_random(config, weights, seed, gaps)
 
 
+@settings(max_examples=50)
+@given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_whole(drawn, wrap, seed, gaps):
+    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
+    part, _ = drawn
+    kernel, source = part.window.kernel, part.window.input
+    channels = min(source.channels, 20 // (kernel[0] * kernel[1]) + 1)
+    source = replace(source, channels=channels, lanes=channels, groups=1)
+    window = replace(part.window, input=source, taps=kernel[0] * kernel[1], output_folds=1)
+    rng = np.random.default_rng(seed)
+    outputs, half = part.lanes, 1 << (part.weight_bits - 1)
+    weights = integers(rng, max(-half, -127), half - 1, (outputs, channels, *kernel))
+    bias = integers(rng, -(1 << 20), 1 << 20, (outputs,)) if rng.integers(2) else np.zeros(outputs, int)
+    bits = sum_bits(weights, *operand_range(window, True))
+    config = replace(
+        part,
+        window=window,
+        outputs=outputs,
+        weights=array("h", weights.ravel().tolist()),
+        sum_bits=bits - 1 if wrap else 32,
+        bias=tuple(bias.tolist()),
+    )
+    assert config.whole
+    windows = windows_for(window, 40, seed)
+    trace = simulate(config, windows, offers(1, [1, *gaps]))
+    sums = expected_sums(config, weights, windows) + bias[:, None]
+    half = 1 << (config.sum_bits - 1)
+    check_sums(config, trace.words, (sums + half) % (2 * half) - half)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@pytest.mark.parametrize(("products", "levels"), [(1, 1), (16, 1), (17, 2), (36, 2), (37, 3), (144, 4)])
+def test_whole_latency(products, levels):
+    """One cycle for the product, one for each position, and for each level of a tree that ends with five values."""
+    weights = np.full((2, products, 1, 1), -127)
+    source = BeatFormat(channels=products, height=1, width=1, lanes=products, bits=8, signed=False)
+    window = LineBufferConfig(
+        input=source, kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), pad_value=0, taps=1, output_folds=1,
+        depthwise=False, rows=1,
+    )  # fmt: skip
+    config = MultiplyConfig(
+        window=window, outputs=2, lanes=2, weights=array("h", weights.ravel().tolist()), weight_bits=8, sum_bits=26,
+        macs_per_dsp=2, bias=(5, -7),
+    )  # fmt: skip
+    assert config.latency == 1 + min(products, 4) + levels
+    windows = np.array([np.full((1, products, 1, 1), value) for value in (0, 255, 128, 1)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows) + np.array([5, -7])[:, None])
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
 def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: list[int]) -> None:
     windows = windows_for(config.window, 8, seed)
-    trace = simulate(config, windows, offers(config.window.steps, gaps))
+    trace = simulate(config, windows, offers(config.window.steps, [1, *gaps]))
     check_sums(config, trace.words, expected_sums(config, weights, windows))
     last_steps = trace.taken[config.window.steps - 1 :: config.window.steps]
     assert trace.times == [cycle + config.latency for cycle in last_steps]
@@ -233,6 +288,92 @@ def test_fields_apart(signed, steps):
     windows = windows[:, None, :, None, None]
     trace = simulate(config, windows, Pattern())
     check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+BENCH = """
+module tb;
+  reg clk = 0, rst = 1, valid = 0;
+  reg [{inputs}:0] beats [0:{last}];
+  reg [{inputs}:0] beat;
+  wire done;
+  wire [{outputs}:0] result;
+  integer number;
+  top dut(.clk(clk), .rst(rst), .i__valid(valid), .\\i__payload (beat), .o__valid(done), .o__payload(result));
+  always #5 clk = ~clk;
+  always @(posedge clk) if (!rst && done) $display("%b", result);
+  initial begin
+    $readmemh("beats.hex", beats);
+    repeat (20) @(negedge clk);
+    rst = 0; valid = 1;
+    for (number = 0; number <= {last}; number = number + 1) begin beat = beats[number]; @(negedge clk); end
+    valid = 0;
+    repeat (40) @(negedge clk);
+    $finish;
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    ("signed", "taps", "folds", "lanes", "weights_in"),
+    [
+        (False, 3, 2, 3, "lut"),
+        (False, 9, 1, 4, "lut"),
+        pytest.param(True, 9, 2, 4, "block", marks=pytest.mark.long),
+    ],
+)
+def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
+    """Two multiply-adds in every slice that Yosys infers, all registers used; and the netlist computes the same.
+
+    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps of all channels:
+    five chains without an accumulator, and if all outputs are computed at once too, with constant weights.
+    """
+    rng = np.random.default_rng(lanes)
+    channels = 5 if taps == 3 else 2
+    source = BeatFormat(channels=channels, height=3, width=3, lanes=2, bits=8, signed=signed)
+    window = LineBufferConfig(
+        input=source,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        pad_value=0,
+        taps=taps,
+        output_folds=folds,
+        depthwise=False,
+        rows=3,
+    )
+    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (folds * lanes, channels, 3, 3))
+    config = MultiplyConfig(
+        window=window,
+        outputs=folds * lanes,
+        lanes=lanes,
+        weights=array("h", weights.ravel().tolist()),
+        weight_bits=8,
+        sum_bits=sum_bits(weights, -128, 127),
+        macs_per_dsp=2,
+        weights_in=weights_in,
+    )
+    assert (config.accumulates, config.whole) == (taps == 3, folds == 1)
+    counted = cells(Multiply(config), tmp_path)
+    assert counted["DSP48E1"] == config.multipliers
+    assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")
+    netlist = (tmp_path / "netlist.v").read_text()
+    for register in ("MREG", "PREG"):
+        assert re.findall(rf"\.{register}\((.*?)\)", netlist) == ["1'h1"] * config.multipliers
+    linked = re.findall(r"\.PCIN\((?!48'h0)", netlist)
+    assert len(linked) == (config.products - config.chains) * len(config.units)
+
+    if weights_in == "block":
+        return  # Yosys has no simulation model of a block RAM
+    if shutil.which("iverilog") is None:
+        pytest.skip("no Icarus to run the netlist with")
+    windows = windows_for(window, 100, 0)
+    words = step_words(window, steps_of(window, windows))
+    (tmp_path / "beats.hex").write_text("".join(f"{word:x}\n" for word in words))
+    inputs = window.taps * source.lanes * source.bits + 2
+    bench = BENCH.format(inputs=inputs - 1, outputs=lanes * config.sum_bits - 1, last=len(words) - 1)
+    results = [int(line, 2) for line in simulate_netlist(tmp_path, bench).split()]
+    check_sums(config, results, expected_sums(config, weights, windows))
 
 
 @settings(max_examples=60)
@@ -354,6 +495,8 @@ ONES = array("h", [1] * 90)
         ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),
+        ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
+        ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
         ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (

@@ -16,6 +16,7 @@ from hwgen import simulate
 from hwgen.errors import CheckError, InputError, ToolError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.simulate import check, stimuli, verilator
+from hwgen.simulate.result import join
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
@@ -177,6 +178,31 @@ def test_all_simulators_give_the_same_values_and_cycles(case):
             assert runs[0].cycles == 4 * beats + 2
         else:
             assert runs[0].cycles > 4 * config.input.beats + 2
+
+
+@needs_compiler
+def test_side_by_side(capfd):
+    """35 frames in two shares of 18 and 17: every value, the first share's cycles; 31 frames are too few for two."""
+    config = SimpleConfig(name="shares", input=CASES["folds"])
+    beats = config.input.beats
+    frames = config.random_frames(35)
+    run = simulate.run(config, frames, component=Simple, jobs=2, progress=True)
+    np.testing.assert_array_equal(run.outputs, config.golden(frames))
+    assert run.frame_ends == tuple(beats * frame + beats + 1 for frame in range(18))
+    assert run.cycles == 35 * beats + 2 * 2
+    assert (run.latency, run.interval, run.steady) == (beats + 1, beats, True)
+    assert len(simulate.run(config, frames[:31], component=Simple, jobs=2).frame_ends) == 31
+    assert len(simulate.run(config, frames, component=Simple, jobs=2, stalls=(0.1, 0.1)).frame_ends) == 35
+
+
+def test_shares_that_differ():
+    """Side by side, frames must end in the same cycles."""
+    config = SimpleConfig(name="shares", input=CASES["narrow"])
+    run = simulate.run(config, config.random_frames(3), simulator="amaranth", component=Simple)
+    late = replace(run, frame_ends=(*run.frame_ends[:1], run.frame_ends[1] + 1))
+    assert join([run, replace(run, frame_ends=run.frame_ends[:2])]).frame_ends == run.frame_ends
+    with pytest.raises(CheckError, match="cycles depend on data"):
+        join([run, late])
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, connect
 from hwgen.errors import ConfigError
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
-from hwgen.gateware.lookup import LUT_DEPTH, dense_table
+from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.pool import MaxPool, MaxPoolConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
@@ -32,7 +32,7 @@ class LayerConfig:
     compute : MultiplyConfig or MaxPoolConfig
         The arithmetic; its ``window`` is the layer's line buffer.
     finish : RequantiseConfig, AddBiasConfig or None
-        What makes outputs of the sums; ``None`` where they are outputs already (pooling).
+        What makes outputs of the sums; ``None`` where they are outputs already (pooling, sums that have their bias).
     fifo_lanes : int
         ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
     fifo_depth : int
@@ -137,7 +137,7 @@ class LayerConfig:
         """Where the weights lie: ``lut`` or ``block`` RAM; ``None`` where there are none."""
         if not isinstance(self.compute, MultiplyConfig):
             return None
-        return "lut" if self.compute.rom_depth <= LUT_DEPTH else "block"
+        return self.compute.memory
 
     @property
     def multipliers(self) -> int:

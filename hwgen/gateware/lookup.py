@@ -11,12 +11,17 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value
 LUT_DEPTH = 64
 
 
-def rom_attributes(depth: int) -> dict[str, str]:
-    """Where synthesis shall put a read-only memory.
+def place(depth: int) -> str:
+    """Where a memory of that depth goes if nobody says otherwise: ``lut`` or ``block``."""
+    return "lut" if depth <= LUT_DEPTH else "block"
+
+
+def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
+    """Where synthesis shall put a read-only memory: ``lut``, ``block``, or by its depth.
 
     Yosys refuses a ROM that is "distributed" (it knows RAM of that kind only); Vivado doesn't know "logic".
     """
-    if depth <= LUT_DEPTH:
+    if (where or place(depth)) == "lut":
         return {"rom_style": "distributed", "ram_style": "logic"}
     return {"rom_style": "block", "ram_style": "block"}
 

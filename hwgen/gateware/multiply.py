@@ -13,8 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
@@ -22,12 +21,14 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed, rom_attributes
+from hwgen.gateware.lookup import delayed, place, rom_attributes
 
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
 #: So many of them are summed at most before they are parted: ``4 * 127 * 128 < 2**(FIELD - 1)``.
 PACKED_CHAIN = 4
+#: So many values are added in a cycle at the end of the tree of a layer that computes whole windows.
+LAST_LEVEL = 5
 #: Weights and activations of two multiply-adds a slice.
 PACKED_WEIGHT, PACKED_BITS = 127, 8
 
@@ -61,6 +62,10 @@ class MultiplyConfig:
     macs_per_dsp : int
         Multiply-adds of a slice in a cycle: 1, or 2 of neighbouring output channels, which share an activation. Chains
         of the latter have at most 4 slices.
+    weights_in : str, optional
+        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    bias : tuple of int
+        Added to each output channel's sums, which wrap at ``sum_bits``; only if ``whole``, and zero if not given.
 
     Raises
     ------
@@ -76,6 +81,8 @@ class MultiplyConfig:
     sum_bits: int
     chain: int = 16
     macs_per_dsp: int = 1
+    weights_in: str | None = None
+    bias: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -98,10 +105,16 @@ class MultiplyConfig:
             )
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
+        if self.weights_in not in (None, "lut", "block"):
+            raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.macs_per_dsp not in (1, 2):
             raise ConfigError(f"macs_per_dsp must be 1 or 2, not {self.macs_per_dsp!r}")
         if self.macs_per_dsp == 2:
             self._check_packed()
+        if self.bias and not self.whole:
+            raise ConfigError("bias must be empty where a window takes several steps, or slices do one MAC each")
+        if len(self.bias) not in (0, self.outputs):
+            raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
     def _check_packed(self) -> None:
         bits = self.window.input.bits
@@ -175,7 +188,36 @@ class MultiplyConfig:
         return -(-self.products // self.chains)
 
     @property
+    def whole(self) -> bool:
+        """Whether slices that do two multiply-adds compute all outputs of a window in one step.
+
+        Weights are constants then, and activations meet them without a register in front of the first slices. (They
+        still come from memories, of one word: of constants that it sees Yosys trims products, and loses the chains.)
+        The bias joins the tree, whose last level adds all that is left.
+        """
+        return self.macs_per_dsp == 2 and self.rom_depth == 1 and self.weights_in != "block"
+
+    @cached_property
+    def whole_bits(self) -> tuple[int, ...]:
+        """Width that holds each lane's sum, and any part of it, with its bias."""
+        half = 1 << (self.window.input.bits - 1)
+        size = self._output_weights
+        bits = []
+        for channel in range(self.outputs):
+            weights = self.weights[channel * size : (channel + 1) * size]
+            bias = self.bias[channel] if self.bias else 0
+            least = sum(min(-weight * half, weight * (half - 1)) for weight in weights) + bias
+            most = sum(max(-weight * half, weight * (half - 1)) for weight in weights) + bias
+            bits.append(1 + max(most.bit_length(), (~least).bit_length() if least < 0 else 0))
+        return tuple(bits)
+
+    @property
     def tree_levels(self) -> int:
+        if self.whole:
+            levels, values = 1, self.chains + 1
+            while values > LAST_LEVEL:
+                levels, values = levels + 1, -(-values // 2)
+            return levels
         # Carries take an adder each, of which there are as many as chains if the accumulator is one of them.
         left_over = self.macs_per_dsp == 2 and not self.accumulates
         return (self.chains + left_over - 1).bit_length()
@@ -187,7 +229,17 @@ class MultiplyConfig:
     @property
     def latency(self) -> int:
         """Cycles from the last step of a fold to its sums."""
-        return 2 + self.positions + self.tree_levels + self.accumulates
+        return self.to_sum + 1 + self.accumulates
+
+    @property
+    def to_sum(self) -> int:
+        """Cycles from a step to the total of its products."""
+        return (not self.whole) + self.positions + self.tree_levels
+
+    @property
+    def memory(self) -> str:
+        """Where the weights lie: ``lut`` or ``block`` RAM."""
+        return self.weights_in or place(self.rom_depth)
 
     @property
     def rom_depth(self) -> int:
@@ -333,10 +385,11 @@ class Multiply(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, pixels innermost, once a fold.
+        ``Tm x Tp`` sums, pixels innermost, once a fold; ``config.offsets`` less than those of the activations.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles after the fold's last step. Never stalls.
+        A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
+        Never stalls.
 
     Number range
         Exact, while every partial sum fits ``config.sum_bits``.
@@ -366,10 +419,9 @@ class Multiply(wiring.Component):
         pixels = range(config.window.pixels)
         activations = [self._elaborate_activations(m, pixel) for pixel in pixels]
         weights = self._elaborate_weights(m)
-        to_sum = 1 + config.positions + config.tree_levels  # from a step to the input of the accumulator
-        valid = delayed(m, "valid", self.i.valid, to_sum, reset_less=False)
-        first = delayed(m, "first", self.i.payload.first, to_sum)
-        last = delayed(m, "last", self.i.payload.last, to_sum)
+        valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
+        first = delayed(m, "first", self.i.payload.first, config.to_sum)
+        last = delayed(m, "last", self.i.payload.last, config.to_sum)
         done = Signal()
         m.d.sync += done.eq(valid & last)
         if config.accumulates:
@@ -389,10 +441,13 @@ class Multiply(wiring.Component):
                 ]
                 for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
                     name = f"lane_{lane}{suffix}"
-                    total, carries = self._elaborate_tree(m, values, carries, name)
+                    if config.whole:
+                        total, carries = self._elaborate_whole(m, values, carries, lane, name), []
+                    else:
+                        total, carries = self._elaborate_tree(m, values, carries, name)
                     if config.accumulates:
                         accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
-                        m.d.sync += accumulator.eq(_add([Mux(first_next, 0, accumulator), total, *carries]))
+                        m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
                         total = accumulator
                     m.d.comb += self.o.payload[lane * len(pixels) + pixel].eq(total)
         return m
@@ -422,37 +477,43 @@ class Multiply(wiring.Component):
                 if config.operand_offset:  # the highest bit, as the offset is half of the range
                     tapped = tapped ^ config.operand_offset
                 m.d.comb += value.eq(tapped)
-                operands[chain, position] = delayed(m, value.name, value, position + 1)
+                operands[chain, position] = delayed(m, value.name, value, position + (not config.whole))
         return operands
 
     def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Signal]:
         """Weight of every (unit, chain, position), as skewed as the activation."""
         config = self.config
+        weights = {}
+        for position, stored in enumerate(self._elaborate_memories(m)):
+            chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
+            word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
+            m.d.comb += word.as_value().eq(stored)
+            for unit, lanes in enumerate(config.units):
+                for number, chain in enumerate(chains):
+                    weight = word[unit * len(chains) + number]
+                    weights[unit, chain, position] = weight if len(lanes) == 1 else self._spread(weight)
+        return weights
+
+    def _elaborate_memories(self, m: Module) -> Iterator[Value]:
+        """The word of each position's weight memory, as skewed as the activation."""
+        config = self.config
         address = Signal(range(config.rom_depth))
         with m.If(self.i.valid):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        weights = {}
         position_address = address
         for position in range(config.positions):
-            chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             rom = memory.Memory(
                 shape=config.rom_widths[position],
                 depth=config.rom_depth,
                 init=config.contents[position],
-                attrs=rom_attributes(config.rom_depth),
+                attrs=rom_attributes(config.rom_depth, config.memory),
             )
             m.submodules[f"weights_{position}"] = rom
             read = rom.read_port()
             m.d.comb += read.addr.eq(position_address)
             if position < config.positions - 1:
                 position_address = delayed(m, f"address_{position}", position_address, 1, reset_less=False)
-            word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
-            m.d.comb += word.as_value().eq(read.data)
-            for unit, lanes in enumerate(config.units):
-                for number, chain in enumerate(chains):
-                    stored = word[unit * len(chains) + number]
-                    weights[unit, chain, position] = stored if len(lanes) == 1 else self._spread(stored)
-        return weights
+            yield read.data
 
     def _word_layout(self, chains: int) -> data.Layout:
         """A word of a weight memory: of every unit and chain what the slice has."""
@@ -505,20 +566,71 @@ class Multiply(wiring.Component):
             *carries, last = carries
             sums = [*sums, Cat(last, Const(0)).as_signed()]
         for level in range(config.tree_levels):
-            following: list[Value] = []
-            for number in range(0, len(sums), 2):
-                pair = sums[number : number + 2]
-                width = min(max(len(value) for value in pair) + len(pair) - 1, config.sum_bits)
-                total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
-                taken, carries = (carries[:1], carries[1:]) if len(pair) == 2 else ([], carries)
-                m.d.sync += total.eq(_add([*pair, *taken]))
-                following.append(total)
-            sums = following
-            carries = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+            sums, carries = self._elaborate_level(m, sums, carries, level, config.sum_bits, name)
         (total,) = sums
         return total, carries
 
+    def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
+        """The tree of a layer that computes whole windows, with the bias: registered levels of adders, and a last one
+        that adds up to `LAST_LEVEL` values by carry-save adders. Every adder takes a carry while there are any.
+        """
+        config = self.config
+        bits = min(config.whole_bits[lane], config.sum_bits)
+        bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
+        for level in range(config.tree_levels - 1):
+            if len(sums) % 2:  # where it takes no level of its own
+                sums, bias = [*sums, *bias], []
+            sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
+        sums += bias
+        assert len(carries) < len(sums) <= LAST_LEVEL
+        total = Signal(signed(bits), name=f"{name}_sum", reset_less=True)
+        m.d.sync += total.eq(_add(*self._save_carries(m, sums, carries, bits, name)))
+        return total
 
-def _add(values: list[Value]) -> Value:
-    """The sum of a few values; with a carry last, synthesis makes one adder of two and it."""
-    return reduce(add, values)
+    def _elaborate_level(
+        self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
+    ) -> tuple[list[Value], list[Value]]:
+        """Pairs of values added in at most ``bits`` bits, and the carries that these adders did not take."""
+        following: list[Value] = []
+        for number in range(0, len(values), 2):
+            pair = values[number : number + 2]
+            width = min(max(len(value) for value in pair) + len(pair) - 1, bits)
+            total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
+            if len(pair) == 2:
+                m.d.sync += total.eq(_add(pair[0], pair[1], carries[:1]))
+                carries = carries[1:]
+            else:
+                m.d.sync += total.eq(pair[0])
+            following.append(total)
+        kept = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+        return following, kept
+
+    def _save_carries(
+        self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
+    ) -> tuple[Value, Value, list[Value]]:
+        """Two values and the carry that is left, if one is, with the same sum modulo ``2**bits``."""
+        rows = []
+        for number, value in enumerate(values):
+            rows.append(Signal(signed(bits), name=f"{name}_row_{number}"))
+            m.d.comb += rows[-1].eq(value)
+        while len(rows) > 2:
+            a, b, c, *rest = rows
+            number = len(values)
+            values = [*values, a, b]
+            row = Signal(signed(bits), name=f"{name}_row_{number}")
+            saved = Signal(signed(bits), name=f"{name}_row_{number + 1}")
+            taken, carries = (carries[0], carries[1:]) if carries else (Const(0, 1), carries)
+            m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
+            rows = [row, saved, *rest]
+        return rows[0], rows[1], carries
+
+
+def _add(one: Value, other: Value, carries: list[Value]) -> Value:
+    """The sum of two signed values and of a carry, if there is one.
+
+    Twice the sum as one addition, cut: of three operands Yosys sometimes makes two LUTs a bit.
+    """
+    if not carries:
+        return one + other
+    (carry,) = carries
+    return (Cat(carry, one).as_signed() + Cat(carry, other).as_signed())[1:].as_signed()

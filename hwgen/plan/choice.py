@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import ceil, inf
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
 from hwgen.plan.plan import Group, LayerPlan, OverBudgetError, Plan, check_budget, map_bytes, part, with_buffers
 from hwgen.plan.resources import estimate
 from hwgen.plan.schedule import Schedule
-from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, least_text
+from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
@@ -89,7 +89,10 @@ class Chooser:
         return Search(self.works, self.slices)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """DSP slices of a layer, with those of its requantiser; factors may be arrays."""
+        """DSP slices of a layer, with those of its requantiser; factors may be arrays.
+
+        Never too few; too many where a requantiser's lanes differ: some channels' scales are powers of two.
+        """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
 
@@ -135,7 +138,7 @@ class Chooser:
         tried = (choice.within(search) for search in prices)
         found = [group for group in tried if group is not None]
         if not found:
-            raise refusal
+            raise choice.least_refusal(refusal)
         return min(found, key=lambda group: (group.slowest, group.resources.dsp))
 
     def promise(self) -> float:
@@ -173,6 +176,7 @@ class Chooser:
                 f"{_names(self.network.layers[begin:end])}: weights need {needed:,} BRAM36, but {board.name} "
                 f"({board.device}) has {board.bram36:,}",
                 "BRAM36",
+                needed,
             )
 
 
@@ -277,8 +281,17 @@ class _Choice:
             self._refuse_slices(search)
         return found[1]
 
-    def _refuse_slices(self, search: Search):
-        raise OverBudgetError(f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices")
+    def _refuse_slices(self, search: Search) -> NoReturn:
+        raise OverBudgetError(
+            f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices", search.least.cost
+        )
+
+    def least_refusal(self, refusal: OverBudgetError) -> OverBudgetError:
+        """``refusal``, or that of the fewest slices if it needs less of the same."""
+        least = self._lack(self.chooser.search.part(self.begin, self.end).least)
+        if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
+            return least
+        return refusal
 
     def _soonest(self, search: Search, fastest: Way) -> Way:
         """The least latency found: slices that the interval leaves over make fills and drains shorter.
@@ -299,7 +312,7 @@ class _Choice:
     def _slower_ways(self, search: Search, fastest: Way) -> Iterator[Way]:
         """The fastest way, and some with somewhat longer intervals, whose slices may do more elsewhere."""
         yield fastest
-        cycles = _interval(search, fastest)
+        cycles = interval(search.works, fastest.unrolls)
         slower = [count for count in search.intervals if cycles < count <= 1.2 * cycles]
         seen = {fastest.unrolls}
         for count in slower[:: max(len(slower) // LATENCY_WAYS, 1)]:
@@ -347,13 +360,6 @@ class _Choice:
         layers = self._layers(way)
         rows, depths = size_buffers(compose(self.network, layers), 1 if self.in_turn else None)
         return Group(network=self.network, layers=with_buffers(layers, rows, depths))
-
-
-def _interval(search: Search, way: Way) -> int:
-    """The least of the interval's candidates that the way keeps."""
-    from hwgen.plan.unroll import interval
-
-    return interval(search.works, way.unrolls)
 
 
 def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
@@ -455,7 +461,7 @@ def layer_plan(layer: Layer, unroll: Unroll, source: int, macs_per_dsp: int = 1)
 
 @cache
 def requantiser_slices(layer: Layer) -> int:
-    """DSP slices of the requantiser for each channel it finishes a cycle."""
+    """DSP slices of the requantiser for each channel it finishes a cycle: those of the dearest."""
     if not isinstance(layer, Conv) or layer.requantisation is None:
         return 0
     single = LayerPlan(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwgen.errors import PlanError
+from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -68,9 +69,9 @@ def compose(network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
     Raises
     ------
     PlanError
-        If a layer can't be built.
+        If a choice for a layer is out of range.
     ConfigError
-        If the choices contradict each other.
+        If the choices contradict each other; names the layer.
     """
     inputs = [
         input_format(layer, plan, layers[max(n - 1, 0)].tp)
@@ -85,21 +86,47 @@ def compose(network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
 
 
 def input_format(layer: Layer, plan: LayerPlan, pixels: int) -> BeatFormat:
-    """The stream that a layer takes: ``Tn`` channels of as many pixels as the layer before finishes at once."""
+    """The stream that a layer takes: ``Tn`` channels of as many pixels as the layer before finishes at once.
+
+    Raises
+    ------
+    PlanError
+        If a choice for the layer is out of range.
+    """
     groups = layer.groups if isinstance(layer, Conv) else 1
-    for name, factor, most in (
-        ("in", plan.tn, layer.input.channels // groups),
-        ("out", plan.tm, layer.output.channels // groups),
+    for name, factor, most, unit in (
+        ("in", plan.tn, layer.input.channels // groups, "channels"),
+        ("out", plan.tm, layer.output.channels // groups, "channels"),
+        ("taps", plan.tk, layer.window.taps, "of the kernel"),
+        ("pixels", plan.tp, layer.output.width, "of a row"),
     ):
         if not 1 <= factor <= most:
-            raise PlanError(f"{layer.name}: unroll {name} must be 1 to {most} channels, not {factor!r}")
+            raise PlanError(f"{layer.name}: unroll {name} must be 1 to {most} {unit}, not {factor!r}")
+    if plan.chain < 1:
+        raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
+    if isinstance(layer, MaxPool) and plan.tm != plan.tn:
+        raise PlanError(f"{layer.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
+    if isinstance(layer, MaxPool) and plan.macs_per_dsp != 1:
+        raise PlanError(f"{layer.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
     return beat_format(layer.input, plan.tn, pixels, groups)
 
 
 def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
-    """One layer's hardware between two streams; ``sink`` is ``None`` behind the last layer."""
-    if isinstance(layer, MaxPool) and plan.tm != plan.tn:
-        raise PlanError(f"{layer.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
+    """One layer's hardware between two streams; ``sink`` is ``None`` behind the last layer.
+
+    Raises
+    ------
+    ConfigError
+        If the choices contradict each other; names the layer.
+    """
+    try:
+        return _layer_config(layer, plan, source, sink)
+    except ConfigError as error:
+        where = f"{layer.name}: "
+        raise ConfigError(where + str(error).removeprefix(where)) from None
+
+
+def _layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
     depthwise = isinstance(layer, MaxPool)
     window = LineBufferConfig(
         input=source,
@@ -139,7 +166,7 @@ def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFo
 
 def _conv_parts(
     layer: Conv, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: tuple[tuple[int, ...], ...]
-) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig]:
+) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig | None]:
     compute = MultiplyConfig(
         window=window,
         outputs=layer.output.channels,
@@ -149,9 +176,12 @@ def _conv_parts(
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,
         macs_per_dsp=plan.macs_per_dsp,
+        weights_in=plan.weights_in,
     )
     bias = tuple(value + offset for value, offset in zip(layer.folded_bias.tolist(), compute.offsets, strict=True))
     requantisation = layer.requantisation
+    if requantisation is None and compute.whole:
+        return replace(compute, bias=bias, sum_bits=layer.output.type.bits), None
     if requantisation is None:
         return compute, AddBiasConfig(
             lanes=lanes,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Layer, Network
 from hwgen.plan.plan import Group, LayerPlan, Plan, part
+
+#: No number of a plan is larger: far beyond every board, and small enough to reckon with.
+MOST = 1_000_000_000
+
+#: JSON's names of Python's types.
+_KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
 
 
 def write(plan: Plan) -> str:
@@ -26,11 +33,12 @@ def write(plan: Plan) -> str:
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
     layers = []
-    for plan, layer in zip(group.layers, group.config.layers, strict=True):
+    for plan, layer, node in zip(group.layers, group.config.layers, group.network.layers, strict=True):
         layers.append(
             {
                 "name": plan.name,
                 "kind": plan.kind,
+                "output": list(node.output.shape),
                 "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
                 "macs_per_dsp": plan.macs_per_dsp,
                 "chain": plan.chain,
@@ -62,6 +70,8 @@ def read(text: str, network: Network, board: Board) -> Plan:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise PlanError(f"plan is not JSON: {error.msg} in line {error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
     entries = _field(document, "groups", list, "plan")
     names = [
         _field(layer, "name", str, "plan layer")
@@ -102,15 +112,36 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
     if template != "stream":
         raise PlanError(f"plan group's template must be 'stream', not {template!r}")
     fifos = _field(group, "fifos", list, "plan group")
-    depths = {_field(fifo, "from", str, "plan FIFO"): _field(fifo, "depth", int, "plan FIFO") for fifo in fifos}
+    depths: dict[str, int] = {}
+    for fifo in fifos:
+        source = _field(fifo, "from", str, "plan FIFO")
+        if source in depths:
+            raise PlanError(f"plan has two FIFOs from {source}")
+        depths[source] = _field(fifo, "depth", int, f"plan FIFO from {source}")
     layers = tuple(
         _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    return Group(network=network, layers=layers)
+    return _with_weights(Group(network=network, layers=layers), [entry.get("weights") for entry in group["layers"]])
+
+
+def _with_weights(group: Group, places: list[Any]) -> Group:
+    """The same, with weights where they are said to lie, if that is not where they would lie anyhow."""
+    layers = list(group.layers)
+    for number, (layer, place) in enumerate(zip(group.config.layers, places, strict=True)):
+        if place not in (None, "lut", "block", "stream"):
+            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {place!r}")
+        if place in ("lut", "block") and layer.weights is not None:
+            layers[number] = replace(layers[number], weights_in=None if place == layer.weights else place)
+    return group if layers == list(group.layers) else Group(network=group.network, layers=tuple(layers))
 
 
 def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> LayerPlan:
     where = f"plan layer {layer.name}"
+    shape = list(layer.output.shape)
+    if entry.get("output", shape) != shape:
+        raise PlanError(
+            f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
+        )
     unroll = _field(entry, "unroll", dict, where)
     if layer.name not in depths:
         raise PlanError(f"plan lacks the FIFO from {layer.name}")
@@ -130,10 +161,20 @@ def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> 
 
 def _field(document: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(document, dict):
-        raise PlanError(f"{where} must be an object, not {type(document).__name__}")
+        raise PlanError(f"{where} must be an object, not {_shown(document)}")
     if key not in document:
         raise PlanError(f"{where} lacks {key!r}")
     value = document[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise PlanError(f"{where}: {key} must be of type {kind.__name__}, not {value!r}")
+        raise PlanError(f"{where}: {key} must be {_KINDS[kind]}, not {_shown(value)}")
+    if kind is int and abs(value) > MOST:
+        raise PlanError(f"{where}: {key} must be at most {MOST:,}, not {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A JSON value for a message, not at any length."""
+    if isinstance(value, dict | list):
+        return _KINDS[type(value)]
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

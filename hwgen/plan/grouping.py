@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Network
@@ -24,20 +25,18 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     """
     names = [layer.name for layer in network.layers]
     found: list[Span] = []
-    for entry in text.split(","):
-        first, last = _ends(entry.strip(), names)
+    for entry in map(str.strip, text.split(",")):
+        if not entry:
+            raise InputError(f"groups: {text!r} names no layer in one place; take FIRST-LAST,FIRST-LAST")
+        first, last = _ends(entry, names)
         begin, end = names.index(first), names.index(last) + 1
         expected = found[-1][1] if found else 0
         if end <= begin:
-            raise InputError(
-                f"groups: {entry.strip()!r} is out of order: {last} comes before {first} in {network.name}"
-            )
+            raise InputError(f"groups: {entry!r} is out of order: {last} comes before {first} in {network.name}")
         if begin < expected:
-            raise InputError(
-                f"groups: {first} is named twice or out of order: {entry.strip()!r} after {names[expected - 1]}"
-            )
+            raise InputError(f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}")
         if begin > expected:
-            raise InputError(f"groups: {names[expected]} is in no group: {entry.strip()!r} must begin with it")
+            raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
         found.append((begin, end))
     if found[-1][1] != len(names):
         raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
@@ -50,10 +49,12 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
         return entry, entry
     pieces = entry.split("-")
     for count in range(1, len(pieces)):
-        ends = "-".join(pieces[:count]), "-".join(pieces[count:])
+        ends = "-".join(pieces[:count]).strip(), "-".join(pieces[count:]).strip()
         if ends[0] in names and ends[1] in names:
             return ends
-    wrong = next((piece for piece in pieces if piece not in names), entry)
+    wrong = next((piece for piece in map(str.strip, pieces) if piece not in names), entry)
+    if not wrong:
+        raise InputError(f"groups: {entry!r} must be a layer or FIRST-LAST")
     near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.0)[0]
     raise InputError(
         f"groups: {entry!r} must be a layer or FIRST-LAST; there is no layer {wrong!r} (nearest: {near!r})"
@@ -101,10 +102,7 @@ class _Cutting:
             if not unknown:
                 return tuple(self.exact[span] for span in path)
             for span in unknown:
-                try:
-                    self.exact[span] = self.chooser.group(*span, in_turn=True)
-                except OverBudgetError as error:
-                    self.refused[span] = error
+                self._fits(span)
 
     def _best(self) -> tuple[Span, ...] | None:
         """The best grouping by what is known."""
@@ -142,17 +140,56 @@ class _Cutting:
         windows = [layer.window for layer in self.layers[slice(*span)]]
         return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
 
-    def _refuse(self):
-        """Name the first layer that no grouping gets past."""
-        reached = {0}
-        for end in range(1, len(self.layers) + 1):
-            if any(begin in reached and (begin, end) not in self.refused for begin in range(end)):
-                reached.add(end)
-        reach = max(reached)
-        error = self.refused[reach, reach + 1]
-        board = self.chooser.board
-        nearest = ""
-        if reach:
-            fit = f"the first {reach} layers ({self.layers[0].name} to {self.layers[reach - 1].name}) fit"
-            nearest = f"; {fit}" if reach > 1 else f"; {self.layers[0].name} alone fits"
-        raise PlanError(f"{self.layers[reach].name} does not fit {board.name} even alone: {error}{nearest}") from None
+    def _refuse(self) -> NoReturn:
+        """Name the first layer that does not fit even alone; if there were none, a layer a group would do."""
+        number = next(number for number in range(len(self.layers)) if not self._fits((number, number + 1)))
+        board, layers = self.chooser.board, self.layers
+        name, error = layers[number].name, str(self.refused[number, number + 1])
+        if self.refused[number, number + 1].resource == "DSP slices":
+            # Of all layers the neediest, so that what it needs is enough.
+            least, name = self._neediest()
+            error = f"no unrolling fits {self.chooser.goal.dsp} DSP slices: the least is {least} ({name} {least})"
+        message = f"{name} does not fit {board.name} even alone: {error}"
+        fit = self._most_that_fit(number)
+        if fit == 1:
+            message += f"; {layers[0].name} alone fits"
+        elif fit:
+            message += f"; the first {fit} layers ({layers[0].name} to {layers[fit - 1].name}) fit"
+        raise PlanError(message)
+
+    def _neediest(self) -> tuple[int, str]:
+        """The most slices that a layer needs at the least, and the first layer that does."""
+        search = self.chooser.search
+        needs = [int(search.part(number, number + 1).least.cost) for number in range(len(self.layers))]
+        return max(needs), self.layers[needs.index(max(needs))].name
+
+    def _fits(self, span: Span) -> bool:
+        """Plan a group exactly, if that wasn't done yet."""
+        if span not in self.exact and span not in self.refused:
+            try:
+                self.exact[span] = self.chooser.group(*span, in_turn=True)
+            except OverBudgetError as error:
+                self.refused[span] = error
+        return span in self.exact
+
+    def _most_that_fit(self, count: int) -> int:
+        """How many of the first ``count`` layers, each of which fits, fit together: all, or by bisection."""
+        low, high, trial = min(count, 1), count, count
+        while low < high:
+            if self._first_fit(trial):
+                low = trial
+            else:
+                high = trial - 1
+            trial = (low + high + 1) // 2
+        return low
+
+    def _first_fit(self, count: int) -> bool:
+        """Whether the first ``count`` layers fit, as one group or each by itself in turn."""
+        try:
+            self.chooser.group(0, count)
+        except PlanError:
+            try:
+                self.chooser.plan(tuple(self.exact[number, number + 1] for number in range(count)))
+            except OverBudgetError:
+                return False
+        return True

@@ -16,11 +16,11 @@ from hwgen.plan.schedule import Cycles, Schedule, steady_cycles
 
 
 class OverBudgetError(PlanError):
-    """A plan that needs more than the board has; ``resource`` says of what."""
+    """A plan that needs more than the board has; ``resource`` says of what, ``needed`` how much."""
 
-    def __init__(self, message: str, resource: str):
+    def __init__(self, message: str, resource: str, needed: float):
         super().__init__(message)
-        self.resource = resource
+        self.resource, self.needed = resource, needed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,8 @@ class LayerPlan:
         Credits of the FIFO behind the layer.
     macs_per_dsp : int
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
+    weights_in : str, optional
+        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     """
 
     name: str
@@ -53,6 +55,7 @@ class LayerPlan:
     fifo_depth: int
     tp: int = 1
     macs_per_dsp: int = 1
+    weights_in: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,8 +117,9 @@ class Group:
 class Plan:
     """A fusion plan: one group, or several that run one after the other, their maps in off-chip memory.
 
-    Groups take turns on the same DSP slices and block RAM: of these the largest group's count. LUTs and flip-flops are
-    every group's own. What weights don't all fit on the chip at once are loaded before each run of their group.
+    Groups take turns on the same DSP slices and block RAM: of these the largest group's count, and block RAM for the
+    weights of all. LUTs and flip-flops are every group's own. Weights that don't all fit on the chip at once are loaded
+    before each run of their group; then the block RAM for them is shared too.
 
     Parameters
     ----------
@@ -280,7 +284,9 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
     """
     if used.dsp > dsp:
         raise OverBudgetError(
-            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll", "DSP slices"
+            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll",
+            "DSP slices",
+            used.dsp,
         )
     for name, needed, there in (
         ("BRAM36", used.bram36, board.bram36),
@@ -289,9 +295,10 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
     ):
         if needed > there:
             raise OverBudgetError(
-                f"plan needs {needed:{'g' if name == 'BRAM36' else ','}} {name}, but {board.name} ({board.device}) has "
+                f"plan needs {needed:,.12g} {name}, but {board.name} ({board.device}) has "
                 f"{there:,}: take fewer layers, fewer DSP slices or a larger board",
                 name,
+                needed,
             )
 
 

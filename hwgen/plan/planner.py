@@ -38,7 +38,7 @@ def make(
         DSP slices that may be used; all of the board's if not given.
     objective : str
         What to make small: ``interval`` (then DSP slices), ``latency`` of one frame, off-chip ``traffic`` (then
-        interval) or ``dsp`` slices (then interval).
+        interval) or ``dsp`` slices (then LUTs; of groups in turn, then interval).
     interval : int, optional
         With the objective ``dsp``: cycles between frames at most.
     groups : str, optional
@@ -59,8 +59,10 @@ def make(
         raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
     if objective not in OBJECTIVES:
         raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    if interval is not None and (objective != "dsp" or interval < 1):
-        raise PlanError(f"interval must be a positive number of cycles and go with the objective dsp, not {interval!r}")
+    if interval is not None and objective != "dsp":
+        raise PlanError(f"interval, a bound in cycles, goes with the objective dsp only, not with {objective}")
+    if interval is not None and interval < 1:
+        raise PlanError(f"interval must be a positive number of cycles, not {interval!r}")
     if macs_per_dsp not in (1, 2, "auto"):
         raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {macs_per_dsp!r}")
     goal = Goal(objective=objective, dsp=budget, interval=interval)

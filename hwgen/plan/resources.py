@@ -105,16 +105,20 @@ class _Cost:
         else:
             self.lut += bits * -(-cycles // 32)
 
-    def rom(self, columns: Iterable[int], depth: int, width: int) -> None:
-        """A read-only memory and its output register; ``columns`` are its bits, as `_columns` gives them."""
-        if depth > LUT_DEPTH:
-            self.bram36 += block_rams(width, depth)
+    def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
+        """A read-only memory and its output register; ``columns`` are its bits, as `_columns` gives them.
+
+        ``block``: whether it lies in block RAM, by its depth if not given.
+        """
+        if depth > LUT_DEPTH if block is None else block:
+            self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
             return
         distinct = set(columns)
         self.ff += len(distinct)
         plain = _address_columns(depth)
         # Up to four words, the register's set and reset often do.
-        self.lut += (0.57 if depth <= 4 else 1) * sum(column not in plain for column in distinct)
+        each = 0.57 if depth <= 4 else -(-depth // LUT_DEPTH)
+        self.lut += each * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int) -> None:
         """A memory with a write port and a read port, and the latter's register."""
@@ -212,15 +216,13 @@ def _multiply(config: MultiplyConfig) -> Resources:
     cost = _Cost(dsp=config.multipliers)
     window = config.window
     positions, pixels = config.positions, window.pixels
-    to_sum = 1 + positions + config.tree_levels
+    to_sum = config.to_sum
     for position in range(positions):
         chains = sum(config.lane_of(chain, position) is not None for chain in range(config.chains))
-        cost.delay(chains * pixels * config.operand.width, max(position - 1, 0))
+        cost.delay(chains * pixels * config.operand.width, max(position - 1 - config.whole, 0))
         width = config.rom_widths[position]
-        if config.rom_depth <= LUT_DEPTH:
-            cost.rom(_columns(config.contents[position], width), config.rom_depth, width)
-        else:
-            cost.rom((), config.rom_depth, width)
+        columns = _columns(config.contents[position], width) if config.memory == "lut" else ()
+        cost.rom(columns, config.rom_depth, width, block=config.memory == "block")
     address = _bits(config.rom_depth)
     cost.ff += address * positions
     cost.lut += 1.2 * address
@@ -228,25 +230,101 @@ def _multiply(config: MultiplyConfig) -> Resources:
     cost.delay(1, to_sum)  # last
     if config.accumulates:
         cost.delay(1, to_sum + 1)  # first
-    sums = config.lanes * pixels
+    cost.lut += config.products * pixels * bool(config.operand_offset)  # an inverter each
+    pairs = config.lanes // 2 if config.macs_per_dsp == 2 else 0
+    alone = config.lanes - 2 * pairs
     product = config.weight_bits + config.operand.width + (not config.operand.signed)
     widths = []
     for chain in range(config.chains):
         terms = sum(config.lane_of(chain, position) is not None for position in range(positions))
         widths.append(min(product + (terms - 1).bit_length(), max(config.sum_bits, product)))
+    if not config.whole:
+        _sums(cost, config, alone * pixels, widths)
+    if config.whole:
+        for lane in range(config.lanes):
+            chains = widths if lane == 2 * pairs else [config.field_bits] * config.chains
+            _whole_sums(cost, config, lane, chains, config.chains if lane % 2 else 0)
+    elif pairs:
+        fields = [config.field_bits] * config.chains
+        _sums(cost, config, pairs * pixels, fields)
+        _sums(cost, config, pairs * pixels, fields, config.chains)
+    return cost.resources
+
+
+def _sums(cost: _Cost, config: MultiplyConfig, sums: int, widths: list[int], carries: int = 0) -> None:
+    """So many equal adder trees and their accumulators, if there are any; with ``carries`` of each to be taken."""
+    if carries and not config.accumulates:
+        carries -= 1
+        widths = [*widths, 2]
     alone = 0
-    while len(widths) > 1:
+    for level in range(config.tree_levels):
         pairs = [widths[number : number + 2] for number in range(0, len(widths), 2)]
         alone = _pass_on(cost, sums * widths[-1], len(widths), alone)
+        taken = min(carries, len(widths) // 2)
+        cost.delay(sums * taken, level)
+        carries -= taken
         widths = [min(max(pair) + len(pair) - 1, config.sum_bits) for pair in pairs]
         added = sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
         cost.ff += sums * added
         cost.lut += sums * added
+        if config.macs_per_dsp == 2:
+            # The highest bit of a sum that grows is a carry, which takes no LUT.
+            cost.lut -= sums * sum(
+                len(pair) == 2 and width > max(pair) for width, pair in zip(widths, pairs, strict=True)
+            )
+    cost.delay(sums * widths[0], alone)
+    cost.delay(sums * carries, config.tree_levels)
     if config.accumulates:
         cost.ff += sums * config.sum_bits
         # The choice of 0 or the accumulator is part of the adder's LUTs only where the other operand is narrower.
         cost.lut += sums * config.sum_bits * (2 if widths[0] == config.sum_bits else 1)
-    return cost.resources
+
+
+#: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
+_LAST_LEVEL = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
+
+
+def _whole_sums(cost: _Cost, config: MultiplyConfig, lane: int, widths: list[int], carries: int) -> None:
+    """The adder trees of one output lane in a layer that computes whole windows."""
+    pixels = config.window.pixels
+    bits = min(config.whole_bits[lane], config.sum_bits)
+    bias = bool(config.bias and config.bias[lane])
+    joined = False
+    registers = 0  # that the last value has passed since it was added up, that of its sum included
+    for level in range(config.tree_levels - 1):
+        *pairs, last = [widths[number : number + 2] for number in range(0, len(widths), 2)]
+        alone = len(last) == 1 and joined
+        with_bias = len(last) == 1 and not joined
+        joined |= with_bias
+        taken = min(len(widths) // 2 + with_bias, carries)
+        cost.delay(pixels * taken, level)
+        carries -= taken
+        if not alone:
+            _shift_register(cost, pixels * last[-1], registers)
+        registers = registers + 1 if alone else 1
+        cost.lut += pixels * sum(max(pair) for pair in pairs)
+        sums = [min(max(pair) + 1, bits) for pair in pairs]
+        if len(last) == 2:
+            cost.lut += pixels * max(last)
+            sums.append(min(max(last) + 1, bits))
+        elif with_bias and bias:
+            cost.lut += pixels * bits / 2
+            sums.append(bits)
+        else:
+            sums += last
+        cost.ff += pixels * sum(sums)
+        widths = sums
+    _shift_register(cost, pixels * widths[-1], registers)
+    cost.delay(pixels * carries, config.tree_levels - 1)
+    cost.ff += pixels * bits
+    cost.lut += pixels * bits * _LAST_LEVEL[len(widths) + (not joined)]
+
+
+def _shift_register(cost: _Cost, bits: int, registers: int) -> None:
+    """Registers in a row, counted as such, that are a shift register."""
+    if registers >= 3:
+        cost.ff -= bits * registers
+        cost.delay(bits, registers)
 
 
 def _pass_on(cost: _Cost, bits: int, values: int, alone: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -45,8 +46,16 @@ class Cycles:
 
 def _spaced(earliest: Times, distance: int) -> Times:
     """Earliest times of events that follow each other at least ``distance`` cycles apart."""
-    ramp = np.arange(len(earliest), dtype=np.int64) * distance
-    return np.maximum.accumulate(earliest - ramp) + ramp
+    ramp = _ramp(len(earliest), distance)
+    spaced = earliest - ramp
+    np.maximum.accumulate(spaced, out=spaced)
+    spaced += ramp
+    return spaced
+
+
+@lru_cache(maxsize=8)
+def _ramp(count: int, distance: int) -> Times:
+    return np.arange(count, dtype=np.int64) * distance
 
 
 class _LayerEvents:
@@ -70,6 +79,10 @@ class _LayerEvents:
         #: For each input pixel, the window whose end releases it.
         first = np.searchsorted(released, np.arange(source.frame_pixels), side="right")
         self.releasing_window = (frame * len(places) + first).ravel()
+        #: For each FIFO beat, its output fold, and the cycles from the fold's start until it is offered.
+        offsets = [np.arange(beats) for beats in config.fold_beats]
+        self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
+        self._offered_after = np.concatenate(offsets) + config.pipeline_latency + config.fifo.latency
         #: FIFO beats claimed up to and including each output fold.
         self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * len(places)))
 
@@ -87,11 +100,13 @@ class _LayerEvents:
 
     def stored(self, starts: Times) -> Times:
         """When beats are offered by an otherwise empty FIFO."""
-        config = self.config
-        offsets = [np.arange(beats) for beats in config.fold_beats]
-        fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
-        times = starts.reshape(-1, len(offsets))[:, fold] + np.concatenate(offsets)
-        return times.ravel() + config.pipeline_latency + config.fifo.latency
+        times = starts.reshape(-1, len(self.config.fold_beats))[:, self._fold]
+        times += self._offered_after
+        return times.ravel()
+
+    @cached_property
+    def regroup(self) -> _RegroupEvents:
+        return _RegroupEvents(self.config.regroup, self.config.beats * self.frames)
 
     def space(self, starts: Times, rows: int) -> Times:
         """When each input beat may at the earliest be taken: once what it overwrites is released."""
@@ -104,25 +119,30 @@ class _LayerEvents:
         return np.repeat(times, window.input.folds)
 
 
-def _through_regroup(config: RegroupConfig, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
-    """Times at which beats enter and leave a Regroup; ``start`` is a lower bound of the latter."""
-    counts, sizes = len(config.counts), len(config.sizes)
-    after = np.array(config.after)
-    beats = np.arange(len(offered))
-    waits_for = beats // counts * sizes - 1 - np.array(config.waiting)[beats % counts]
-    bound = waits_for >= 0
-    leave = start
-    while True:
-        enter = offered.copy()
-        enter[bound] = np.maximum(enter[bound], leave[waits_for[bound]])
-        enter = _spaced(enter, 1)
-        earliest = (enter.reshape(-1, counts)[:, after] + config.latency).ravel()
-        if space is not None:
-            earliest = np.maximum(earliest, space)
-        following = _spaced(earliest, 1)
-        if np.array_equal(following, leave):
-            return enter, following
-        leave = following
+class _RegroupEvents:
+    """What beats that pass a Regroup wait for, over ``count`` beats that enter it."""
+
+    def __init__(self, config: RegroupConfig, count: int):
+        self._counts, self._latency, self._after = len(config.counts), config.latency, np.array(config.after)
+        beats = np.arange(count)
+        waits_for = beats // self._counts * len(config.sizes) - 1 - np.array(config.waiting)[beats % self._counts]
+        #: For each beat that enters, one more than the number of the one that must have left; 0 if none.
+        self._waits_for = np.maximum(waits_for, -1) + 1
+
+    def pass_through(self, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
+        """Times at which beats enter and leave; ``start`` is a lower bound of the latter."""
+        leave = start
+        while True:
+            enter = np.concatenate([[NEVER], leave])[self._waits_for]
+            np.maximum(enter, offered, out=enter)
+            enter = _spaced(enter, 1)
+            earliest = (enter.reshape(-1, self._counts)[:, self._after] + self._latency).ravel()
+            if space is not None:
+                np.maximum(earliest, space, out=earliest)
+            following = _spaced(earliest, 1)
+            if np.array_equal(following, leave):
+                return enter, following
+            leave = following
 
 
 class Schedule:
@@ -250,9 +270,8 @@ class Schedule:
         starts = self.starts[number - 1]
         assert starts is not None
         offered = producer.stored(starts)
-        regroup = producer.config.regroup
-        if regroup.needed:
-            left, taken = _through_regroup(regroup, offered, space, self.taken[number])
+        if producer.config.regroup.needed:
+            left, taken = producer.regroup.pass_through(offered, space, self.taken[number])
         else:
             left = taken = _spaced(offered if space is None else np.maximum(offered, space), 1)
         moved = self._update(self.left, number - 1, left)

@@ -71,6 +71,8 @@ def _summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
+    if plan.interval and plan.interval < (transfer := board.transfer_cycles(sum(moved.values()))):
+        lines.append(f"the memory holds it up: at its peak rate a frame takes {transfer:,} cycles")
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")

