@@ -54,6 +54,7 @@ class Case:
     board: str
     frames: Callable[[], np.ndarray]
     steering: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
     large: bool = False
 
 
@@ -62,6 +63,13 @@ CASES = {
     "vgg16:7@32x32,int16": Case("vgg16:7@32x32,int16", "vc709", photograph(32, 3)),
     "vgg16:7@64x64": Case("vgg16:7@64x64", "vc709", photograph(64, 3)),
     "vgg16:7@64x64-two": Case("vgg16:7@64x64", "vc709", photograph(64, 3), {"macs_per_dsp": 2}),
+    "digits-int16": Case(
+        str(DIGITS / "digits-float.onnx"),
+        "zedboard",
+        digits,
+        model={"bits": 16, "calibration": DIGITS / "calibration.npy"},
+    ),
+    "vgg16:7@32x32,int16": Case("vgg16:7@32x32,int16", "vc709", photograph(32, 3)),
     "vgg16:6@32x32-zedboard-two": Case("vgg16:6@32x32", "zedboard", photograph(32, 3), {"macs_per_dsp": 2}),
     "vgg16:7": Case("vgg16:7", "vc709", photograph(224, 3), large=True),
     "vgg16:7-2907": Case("vgg16:7", "vc709", photograph(224, 3), {"dsp": 2907}, large=True),
@@ -85,7 +93,7 @@ def measure(name: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HWGEN_CACHE"] = str(Path(folder) / "cache")
-        model = timed("load_s", lambda: hwgen.load(case.source))
+        model = timed("load_s", lambda: hwgen.load(case.source, **case.model))
         design = timed("plan_s", lambda: model.plan(board=case.board, **case.steering))
         first = timed("simulate_first_s", lambda: design.simulate(x))
         times["verified_s"] = round(sum(times.values()), 2)

@@ -49,7 +49,7 @@ class Board:
     Raises
     ------
     BoardError
-        If a budget, the clock or the memory's rate is not positive.
+        If a budget, the clock or the memory's rate is not positive, or one of the latter beyond reason.
     """
 
     name: str
@@ -76,6 +76,8 @@ class Board:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
                 raise BoardError(f"board {self.name}: {name} must be a positive number, not {value!r}")
+            if not 1e-6 <= value <= 1e6:
+                raise BoardError(f"board {self.name}: {name} must be between 1e-6 and 1e6, not {value!r}")
 
     def transfer_cycles(self, size: int) -> int:
         """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""

@@ -238,6 +238,21 @@ def test_groups_in_turn(lenet):
         made.configure()
 
 
+def test_fewest_slices_in_turn(lenet):
+    """The dearest group's least, or what an interval needs; one slice less would be too few."""
+    cut = {"groups": "conv1-pool2,fc1-fc3", "objective": "dsp"}
+    least = plan.make(lenet, ZEDBOARD, **cut)
+    assert least.resources.dsp <= 3 * 3  # a multiplier and two slices of a requantiser for each of fc1, fc2 and fc3
+    soonest = plan.make(lenet, ZEDBOARD, groups=cut["groups"])
+    limit = 4 * soonest.interval
+    made = plan.make(lenet, ZEDBOARD, interval=limit, **cut)
+    assert made.interval <= limit
+    assert least.resources.dsp < made.resources.dsp < soonest.resources.dsp
+    assert plan.make(lenet, ZEDBOARD, groups=cut["groups"], dsp=made.resources.dsp - 1).interval > limit
+    with pytest.raises(PlanError, match="the nearest has"):
+        plan.make(lenet, ZEDBOARD, interval=soonest.interval // 2, **cut)
+
+
 def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     """fc1 to fc3 have 58,920 weights, all of it 61,470: with 14 block RAMs only fc1's group fits."""
     text = "conv1-pool2,fc1,fc2-fc3"

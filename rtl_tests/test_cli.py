@@ -467,6 +467,8 @@ def board_file(here, drop="", add=""):
         ("ff", "ff = [106400]", "ff must be a positive integer, not [106400]"),
         ("clock_mhz", "clock_mhz = 0", "clock_mhz must be a positive number, not 0"),
         ("clock_mhz", "clock_mhz = nan", "clock_mhz must be a positive number, not nan"),
+        ("clock_mhz", "clock_mhz = 1e300", "clock_mhz must be between 1e-6 and 1e6, not 1e+300"),
+        ("memory_gb_s", "memory_gb_s = 1e-300", "memory_gb_s must be between 1e-6 and 1e6, not 1e-300"),
         ("part", "part = 7", "part must be a string, not 7"),
         ("", "dps = 220", "board file mine.toml has unknown keys: dps"),
         ("", "dsp = 220", "board file mine.toml is not TOML"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import ceil, inf
@@ -83,6 +84,12 @@ class Chooser:
         self._layers = {layer.name: layer for layer in network.layers}
         self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
 
+    def aiming(self, **changes: Any) -> Chooser:
+        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
+        other = copy(self)
+        other.goal = replace(self.goal, **changes)
+        return other
+
     @cached_property
     def search(self) -> Search:
         """By DSP slices."""
@@ -91,7 +98,7 @@ class Chooser:
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """DSP slices of a layer, with those of its requantiser; factors may be arrays.
 
-        Never too few; too many where a requantiser's lanes differ: some channels' scales are powers of two.
+        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
@@ -201,7 +208,8 @@ class _Choice:
         """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
         search = self.chooser.search.part(self.begin, self.end)
         way = self.quick()
-        if self._lack(way) is None and (self.in_turn or self.goal.objective == "latency"):
+        soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
+        if soon and self._lack(way) is None:
             way = self._soonest(search, way)
         if (refusal := self._lack(way)) is not None:
             return None, refusal

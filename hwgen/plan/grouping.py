@@ -90,7 +90,7 @@ class _Cutting:
         self.loads = bits > chooser.board.bram36 * BRAM36_BITS
         self.layers = chooser.network.layers
         self.exact: dict[Span, Group] = {}
-        self.refused: dict[Span, PlanError] = {(0, len(self.layers)): PlanError("one group")}
+        self.refused: dict[Span, OverBudgetError] = {}
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...]:
@@ -117,17 +117,18 @@ class _Cutting:
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
         """Of a group, none if it does not fit: DSP slices (if they are to be few) or bytes moved; cycles."""
-        if span in self.refused:
-            return []
+        if span in self.refused or span == (0, len(self.layers)):
+            return []  # one group was tried before
         if span not in self.exact and span not in self.estimates:
             try:
                 self.estimates[span] = self._estimate(span)
             except OverBudgetError as error:
                 self.refused[span] = error
                 return []
-        slices, cycles = self.estimates[span]
         if span in self.exact:
             slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
+        else:
+            slices, cycles = self.estimates[span]
         board, network = self.chooser.board, part(self.chooser.network, *span)
         maps, weights = map_bytes(network), weight_bytes(network) if self.loads else 0
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal
+from hwgen.plan.fusion import Span
 from hwgen.plan.plan import OverBudgetError, Plan
 
 #: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
@@ -95,13 +98,44 @@ def _packing_notes(chooser: Chooser) -> tuple[str, ...]:
 def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Plan:
     if groups is not None:
         spans = grouping.parse(groups, chooser.network)
-        return chooser.plan(tuple(chooser.group(*span, in_turn=len(spans) > 1) for span in spans), notes)
+        if len(spans) > 1:
+            return _in_turn(chooser, spans, notes)
+        return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
     try:
         return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
     except OverBudgetError as error:
         if len(chooser.works) == 1:
             raise
-        return _cut(chooser, (*notes, f"one group does not fit: {error}"))
+        return _cut(chooser, (*notes, f"no single group was found that fits: {error}"))
+
+
+def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan:
+    """Given groups in turn. They share the slices, so the fewest are found by bisection: each group then is as fast as
+    it can be with them."""
+    goal = chooser.goal
+
+    def made(dsp: int) -> Plan:
+        aimed = chooser if goal.objective != "dsp" else chooser.aiming(objective="interval", interval=None, dsp=dsp)
+        return aimed.plan(tuple(aimed.group(*span, in_turn=True) for span in spans), notes)
+
+    def late(plan: Plan) -> bool:
+        return goal.interval is not None and plan.interval is not None and plan.interval > goal.interval
+
+    best = made(goal.dsp)
+    if goal.objective != "dsp" or late(best):
+        return best
+    low, high = 1, best.resources.dsp
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            trial = made(middle)
+        except OverBudgetError:
+            trial = None
+        if trial is None or late(trial):
+            low = middle + 1
+        else:
+            best, high = trial, trial.resources.dsp
+    return replace(best, dsp=goal.dsp)
 
 
 def _cut(chooser: Chooser, notes: tuple[str, ...]) -> Plan:
@@ -112,7 +146,11 @@ def _cut(chooser: Chooser, notes: tuple[str, ...]) -> Plan:
             goal = replace(goal, dsp=max(goal.dsp * 2 // 3, 1))
             chooser = Chooser(chooser.network, chooser.board, goal)
         try:
-            return chooser.plan(grouping.cut(chooser), notes)
+            groups = grouping.cut(chooser)
+            if goal.objective != "dsp":
+                return chooser.plan(groups, notes)
+            ends = list(accumulate(len(group.layers) for group in groups))
+            return _in_turn(chooser, list(pairwise((0, *ends))), notes)
         except OverBudgetError as error:
             if error.resource == "DSP slices" or attempt == MOST_TRIES - 1:
                 raise
