@@ -60,7 +60,6 @@ class Case:
 
 CASES = {
     "digits": Case(str(DIGITS / "digits.onnx"), "zedboard", digits),
-    "vgg16:7@32x32,int16": Case("vgg16:7@32x32,int16", "vc709", photograph(32, 3)),
     "vgg16:7@64x64": Case("vgg16:7@64x64", "vc709", photograph(64, 3)),
     "vgg16:7@64x64-two": Case("vgg16:7@64x64", "vc709", photograph(64, 3), {"macs_per_dsp": 2}),
     "digits-int16": Case(
