@@ -42,6 +42,19 @@ def test_small_layers(shape):
     assert abs(errors["ff"]) <= 0.05
 
 
+def test_sixteen_bits_take_one_slice():
+    """Activations and weights of 16 bits, and of 17 (unsigned; a zero point subtracted): one DSP48E1 a product."""
+    small = next(shape for shape in SHAPES if shape.name == "conv1x1-uint16-17")
+    shapes = [
+        replace(small, name=f"{most}-{signed}", channels=6, tn=3, tm=2, most_weight=most, signed=signed, zero_point=0)
+        for most, signed in ((32767, True), (65535, False))
+    ]
+    parts = [config_of(shape).layers[0].compute for shape in shapes]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert isinstance(part, MultiplyConfig)
+        assert measured.dsp == part.multipliers == 6
+
+
 @pytest.mark.long
 def test_layers():
     errors = {shape.name: compare(shape) for shape in SHAPES}
