@@ -94,7 +94,7 @@ class Netlist:
         for name, net in self._module["netnames"].items():
             if not net.get("hide_name"):
                 for bit in net["bits"]:
-                    if isinstance(bit, int) and (bit not in found or _depth(name) > _depth(found[bit])):
+                    if isinstance(bit, int) and (bit not in found or _rank(name) > _rank(found[bit])):
                         found[bit] = name
         return found
 
@@ -189,7 +189,7 @@ class Netlist:
                 for bit in bits
                 if bit in self.names
             ]
-            where = component_of(max(names, key=_depth, default=""))
+            where = component_of(max(names, key=_rank, default=""))
             for port, bits in cell["connections"].items():
                 if cell["port_directions"][port] == "input" and port not in CLOCKS:
                     self._end(ends, where, bits)
@@ -204,9 +204,9 @@ class Netlist:
                 ends[where] = ends[where].worst(self._lengths[bit])
 
 
-def _depth(name: str) -> tuple[bool, int]:
-    """Order of names: ports, which have two underscores, last."""
-    return "__" not in name, name.count(".")
+def _rank(name: str) -> tuple[bool, bool, int]:
+    """Higher for names that tell where a net comes from: no port (two underscores), in a component, not deeper."""
+    return "__" not in name, name.count(".") > 1, -name.count(".")
 
 
 def component_of(name: str) -> str:

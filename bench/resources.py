@@ -39,8 +39,9 @@ flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Placement and 
 merge LUTs in pairs and copy registers: Vivado's own figures differ.
 
 Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
-the estimates were fitted with the first {fitted} at hand; those below the line had no part in them. DSP slices and
-block RAM are equal in every component{exact}.
+the estimates were fitted with the first {fitted} at hand; those below the line had no part in them, except that the
+packed ones (two MACs a DSP) were at hand for what only they have. DSP slices and block RAM are equal in
+every component{exact}.
 
 {table}
 
