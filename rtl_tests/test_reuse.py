@@ -173,7 +173,7 @@ def test_errors(changes, message):
         small(**changes)
 
 
-def test_accepts_always_the_same_beat():
+def test_reads_what_was_just_stored():
     """A map of one pixel a tile: what the last tile stored is read by the next in the very next cycle."""
     spans = tuple(
         Span(begin=max(0, n - 1), fresh=n, end=n + 1, window=max(0, n - 1), windows=int(n > 0)) for n in range(4)

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from testbench import channel_lanes, pack
 
 from hwgen.errors import PlanError
+from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.reuse import ReuseBufferConfig
 from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.tile import TileBufferConfig
 from hwgen.network.shapes import LayerShape
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
 
@@ -90,3 +92,39 @@ def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray
         for row, column in rectangles(rows, columns)
         if row.windows and column.windows
     ]
+
+
+@st.composite
+def tile_buffers(draw, most_layers: int = 2) -> TileBufferConfig:
+    """Of any layer of a random group, with any walk."""
+    layers = draw(chains(most_layers))
+    number = draw(st.integers(0, len(layers) - 1))
+    rows, columns = draw(tilings(layers))[number]
+    layer = layers[number]
+    bits, signed = draw(st.integers(2, 9)), draw(st.booleans())
+    source = BeatFormat(
+        channels=layer.channels,
+        height=layer.height,
+        width=layer.width,
+        lanes=draw(st.integers(1, layer.channels // layer.groups)),
+        bits=bits,
+        signed=signed,
+        groups=layer.groups,
+    )
+    depthwise = layer.groups == 1 and draw(st.booleans())
+    low = -(1 << (bits - 1)) if signed else 0
+    window = LineBufferConfig(
+        input=source,
+        kernel=layer.window.kernel,
+        stride=layer.window.stride,
+        padding=layer.window.padding,
+        pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
+        taps=draw(st.integers(1, layer.taps)),
+        output_folds=source.folds if depthwise else layer.groups * draw(st.integers(1, 3)),
+        depthwise=depthwise,
+        rows=layer.window.kernel[0],
+    )
+    config = TileBufferConfig(window=window, rows=rows, columns=columns)
+    assume(sum(config.walks) <= 1200)
+    assume(sum(config.fills) <= 1200)
+    return config
