@@ -40,7 +40,7 @@ def streams(config: ReuseBufferConfig, frames: np.ndarray) -> tuple[list[int], l
     return sent, expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=reuse_buffers(), seed=SEEDS, ends=stalls())
 def test_tiles(config, seed, ends):
     frames = frames_for(config.input, 2, seed)

@@ -90,7 +90,7 @@ def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == [start + config.latency + step for start in starts for step in range(window.steps)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config.window, 2, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from chains import chains
+from chains import chains, conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiles import tilings, window_pixels
@@ -110,6 +110,15 @@ def test_alexnet():
 def test_plan_errors(tip, overlap, message):
     with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
         axes(ALEXNET, tip, overlap)
+
+
+@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+def test_windows_in_the_padding_alone(overlap):
+    """A second layer of which only the padding above is needed."""
+    layers = (conv("a", 1, 1, 4), conv("b", 1, 1, 2, kernel=1, stride=4, padding=1))
+    message = "b: no window that is needed reaches into the map; a pyramid has nothing to do"
+    with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
+        axes(layers, (1, 1), overlap)
 
 
 FIRST = Span(begin=0, fresh=0, end=3, window=0, windows=1)

@@ -94,6 +94,14 @@ def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray
     ]
 
 
+def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
+    """What a layer puts out of its map ``(C, H, W)``, pyramid by pyramid."""
+    return [
+        frame[:, row.window : row.window + row.windows, column.window : column.window + column.windows]
+        for row, column in rectangles(rows, columns)
+    ]
+
+
 @st.composite
 def tile_buffers(draw, most_layers: int = 2) -> TileBufferConfig:
     """Of any layer of a random group, with any walk."""

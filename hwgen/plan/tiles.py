@@ -13,9 +13,13 @@ pyramids inside the map. Pyramids before the corner have no tip; they only fill 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from hwgen.errors import PlanError
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.tile import TileBufferConfig
+from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.shapes import LayerShape
 
 #: Overlap of neighbouring pyramids: kept, or brought in and computed again.
@@ -41,6 +45,24 @@ def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUS
     cut = _kept if overlap == REUSE else _again
     rows, columns = cut(layers, 0, tip[0]), cut(layers, 1, tip[1])
     return list(zip(rows, columns, strict=True))
+
+
+def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
+    """The accelerator of a group that is computed pyramid by pyramid, from the one that computes it row by row.
+
+    Arithmetic, FIFOs and beats stay; tiles and reuse buffers take the place of the line buffers.
+
+    Raises
+    ------
+    ConfigError
+        If the tiles are not those of the layers, or a layer computes several pixels at once.
+    """
+    layers = []
+    for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
+        parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
+        tile = TileBufferConfig(window=layer.window, rows=rows, columns=columns)
+        layers.append(TileLayerConfig(**parts, tiles=tile))
+    return replace(config, layers=tuple(layers))
 
 
 def _kept(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
@@ -89,6 +111,8 @@ def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
             first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
             last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
             spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
+        if not any(span.size for span in spans):
+            raise _nothing(layer)
         result.insert(0, _axis(layer, place, spans))
         intervals = [(span.begin, span.end) for span in spans]
     return result
@@ -108,9 +132,13 @@ def _ends(layers: Sequence[LayerShape], place: int) -> list[int]:
         limit = (layer.height, layer.width)[place]
         end = min(max((ends[0] - 1) * stride - padding + kernel, 0), limit)
         if end == 0:
-            raise PlanError(f"{layer.name}: no window that is needed reaches into the map; a pyramid has nothing to do")
+            raise _nothing(layer)
         ends.insert(0, end)
     return ends
+
+
+def _nothing(layer: LayerShape) -> PlanError:
+    return PlanError(f"{layer.name}: no window that is needed reaches into the map; a pyramid has nothing to do")
 
 
 def _window(layer: LayerShape, place: int) -> tuple[int, int, int]:
