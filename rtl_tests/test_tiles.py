@@ -121,6 +121,16 @@ def test_windows_in_the_padding_alone(overlap):
         axes(layers, (1, 1), overlap)
 
 
+@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+def test_windows_around_the_map(overlap):
+    """Windows above and below a map that the stride skips: its pixels are in no window."""
+    layers = (conv("a", 1, 1, 1, kernel=1, stride=2, padding=1),)
+    assert layers[0].output_height == 2
+    message = "a: no window that is needed reaches into the map; a pyramid has nothing to do"
+    with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
+        axes(layers, (1, 1), overlap)
+
+
 FIRST = Span(begin=0, fresh=0, end=3, window=0, windows=1)
 SECOND = Span(begin=1, fresh=3, end=4, window=1, windows=1)
 
@@ -139,7 +149,11 @@ def test_figures():
     ("spans", "changes", "message"),
     [
         ((FIRST,), {"stride": 0}, "size, kernel and stride must be positive and padding not negative, not 4, 3, 0"),
-        ((Span(begin=0, fresh=0, end=2, window=0, windows=0),), {}, "spans must have a pixel and a window, not"),
+        (
+            (Span(begin=0, fresh=0, end=2, window=0, windows=0),),
+            {},
+            "a span must have a pixel that its windows need, not",
+        ),
         ((FIRST, Span(begin=1, fresh=3, end=5, window=1, windows=1)), {}, "a span must lie in order in the 4 pixels"),
         ((FIRST, Span(begin=2, fresh=3, end=4, window=1, windows=1)), {}, "a span must hold the 1 to 4 that its"),
         ((SECOND,), {}, "the first span must keep nothing, not"),

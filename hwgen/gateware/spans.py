@@ -79,8 +79,8 @@ class Axis:
                 f"size, kernel and stride must be positive and padding not negative, "
                 f"not {self.size!r}, {self.kernel!r}, {self.stride!r} and {self.padding!r}"
             )
-        if not self.walks or not self.loads:
-            raise ConfigError(f"spans must have a pixel and a window, not {self.spans!r}")
+        if not any(self.used(span) for span in self.spans):
+            raise ConfigError(f"a span must have a pixel that its windows need, not {self.spans!r}")
         for span in self.spans:
             if not 0 <= span.begin <= span.fresh <= span.end <= self.size or span.windows < 0:
                 raise ConfigError(f"a span must lie in order in the {self.size} pixels of the map, not {span!r}")

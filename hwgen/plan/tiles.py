@@ -111,8 +111,6 @@ def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
             first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
             last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
             spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
-        if not any(span.size for span in spans):
-            raise _nothing(layer)
         result.insert(0, _axis(layer, place, spans))
         intervals = [(span.begin, span.end) for span in spans]
     return result
@@ -149,4 +147,6 @@ def _window(layer: LayerShape, place: int) -> tuple[int, int, int]:
 def _axis(layer: LayerShape, place: int, spans: list[Span]) -> Axis:
     kernel, stride, padding = _window(layer, place)
     size = (layer.height, layer.width)[place]
+    if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):
+        raise _nothing(layer)
     return Axis(size=size, kernel=kernel, stride=stride, padding=padding, spans=tuple(spans))
