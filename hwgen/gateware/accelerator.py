@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out, connect
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.stream import BeatFormat, join
+from hwgen.gateware.tile_layer import TileLayer, TileLayerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,9 @@ class Accelerator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        layers = [Layer(layer) for layer in self.config.layers]
+        layers = [
+            TileLayer(layer) if isinstance(layer, TileLayerConfig) else Layer(layer) for layer in self.config.layers
+        ]
         names = [identifier(layer.name) for layer in self.config.layers]
         for number, (name, layer) in enumerate(zip(names, layers, strict=True)):
             # Different names of the model may give one identifier.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import wiring
@@ -169,10 +170,14 @@ class Layer(wiring.Component):
     def config(self) -> LayerConfig:
         return self._config
 
+    def make_window(self) -> Any:
+        """What takes the input and walks its windows, with a line buffer's ports."""
+        return LineBuffer(self.config.window)
+
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.window = window = LineBuffer(config.window)
+        m.submodules.window = window = self.make_window()
         compute = Multiply(config.compute) if isinstance(config.compute, MultiplyConfig) else MaxPool(config.compute)
         m.submodules.compute = compute
         m.submodules.unload = unload = Unload(config.unload)
@@ -198,7 +203,7 @@ class Layer(wiring.Component):
         self._elaborate_credits(m, window, fifo)
         return m
 
-    def _elaborate_credits(self, m: Module, window: LineBuffer, fifo: Fifo) -> None:
+    def _elaborate_credits(self, m: Module, window: Any, fifo: Fifo) -> None:
         """A credit for each beat the FIFO has room for; an output fold takes its beats' credits when it starts."""
         config = self.config
         credits = Signal(range(config.fifo_depth + 1), init=config.fifo_depth)

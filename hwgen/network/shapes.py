@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hwgen.errors import ConfigError, InputError, ModelError
 from hwgen.network import tables
-from hwgen.network.graph import Conv, Network, Window
+from hwgen.network.graph import Conv, Layer, Network, Window
 
 __all__ = ["LayerShape", "NetworkShape", "load", "names", "of"]
 
@@ -161,20 +161,22 @@ def of(network: Network) -> NetworkShape:
     ModelError
         If that is the very first.
     """
-    layers = [
-        LayerShape(
-            name=layer.name,
-            kind=layer.kind,
-            channels=layer.input.channels,
-            outputs=layer.output.channels,
-            height=layer.input.height,
-            width=layer.input.width,
-            window=layer.window,
-            groups=layer.groups if isinstance(layer, Conv) else 1,
-        )
-        for layer in network.layers
-    ]
+    layers = [of_layer(layer) for layer in network.layers]
     return until_dense(network.name, layers, network.left_out)
+
+
+def of_layer(layer: Layer) -> LayerShape:
+    """The shape of one layer, fully connected or not."""
+    return LayerShape(
+        name=layer.name,
+        kind=layer.kind,
+        channels=layer.input.channels,
+        outputs=layer.output.channels,
+        height=layer.input.height,
+        width=layer.input.width,
+        window=layer.window,
+        groups=layer.groups if isinstance(layer, Conv) else 1,
+    )
 
 
 def until_dense(name: str, layers: Sequence[LayerShape], left_out: Iterable[str] = ()) -> NetworkShape:

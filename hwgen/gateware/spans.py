@@ -1,0 +1,145 @@
+"""How one axis of a layer is cut into the tiles of successive pyramids (Alwani 2015, sections 3.1 and 3.2).
+
+A tile of a layer's input is a rectangle: one span of rows and one of columns. Pyramids go in raster order, so every
+span of rows meets every span of columns, and the two axes can be described apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from hwgen.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """One pyramid's part of an axis of a layer's input, in pixels of the map, and the windows computed there.
+
+    Parameters
+    ----------
+    begin, fresh, end : int
+        The tile is ``begin`` to ``end``. Up to ``fresh`` it was kept from the pyramid before, from there it comes in.
+    window, windows : int
+        First window of the pyramid, and how many there are.
+    """
+
+    begin: int
+    fresh: int
+    end: int
+    window: int
+    windows: int
+
+    @property
+    def size(self) -> int:
+        """Pixels of the tile."""
+        return self.end - self.begin
+
+    @property
+    def kept(self) -> int:
+        """Pixels that were kept."""
+        return self.fresh - self.begin
+
+    @property
+    def new(self) -> int:
+        """Pixels that come in."""
+        return self.end - self.fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """An axis of a layer: its window, and the spans of all pyramids in order.
+
+    Parameters
+    ----------
+    size : int
+        Pixels of the map.
+    kernel, stride, padding : int
+        Of the window; the padding before the map. It is in no span: padding is computed, not stored.
+    spans : tuple of Span
+        One for each row (or column) of pyramids; a pyramid's may be empty.
+
+    Raises
+    ------
+    ConfigError
+        If the spans leave out a window, or one lacks a pixel that its windows need, or a pixel is kept that the
+        span before doesn't hold.
+    """
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    spans: tuple[Span, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.kernel, self.stride) < 1 or self.padding < 0:
+            raise ConfigError(
+                f"size, kernel and stride must be positive and padding not negative, "
+                f"not {self.size!r}, {self.kernel!r}, {self.stride!r} and {self.padding!r}"
+            )
+        if not any(self.used(span) for span in self.spans):
+            raise ConfigError(f"a span must have a pixel that its windows need, not {self.spans!r}")
+        for span in self.spans:
+            if not 0 <= span.begin <= span.fresh <= span.end <= self.size or span.windows < 0:
+                raise ConfigError(f"a span must lie in order in the {self.size} pixels of the map, not {span!r}")
+            if span.windows:
+                first = self.origin(span)
+                last = first + (span.windows - 1) * self.stride + self.kernel
+                if min(max(first, 0), self.size) < span.begin or min(max(last, 0), self.size) != span.end:
+                    raise ConfigError(f"a span must hold the {first} to {last} that its windows need, not {span!r}")
+        for before, after in pairwise(self.loads):
+            if after.kept and (after.fresh != before.end or after.begin < before.begin):
+                raise ConfigError(f"a span must keep what the one before, {before!r}, ends with, not {after!r}")
+        if self.loads[0].kept:
+            raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
+
+    def origin(self, span: Span) -> int:
+        """The pixel at which the first window of a span begins; negative in the padding."""
+        return span.window * self.stride - self.padding
+
+    @cached_property
+    def loads(self) -> tuple[Span, ...]:
+        """The spans that have a pixel."""
+        return tuple(span for span in self.spans if span.size)
+
+    @cached_property
+    def walks(self) -> tuple[Span, ...]:
+        """The spans that have a window."""
+        return tuple(span for span in self.spans if span.windows)
+
+    def used(self, span: Span) -> range:
+        """The pixels of a span that its windows need: not those that strides skip before the first, none without a
+        window."""
+        return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
+
+    @property
+    def kept(self) -> int:
+        """Pixels kept at most: ``K - S`` between two pyramids inside the map."""
+        return max(span.kept for span in self.spans)
+
+    @property
+    def new(self) -> int:
+        """Pixels that come in at most in a pyramid."""
+        return max(span.new for span in self.spans)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether some pixels come in more than once."""
+        return any(after.fresh < before.end for before, after in pairwise(self.loads))
+
+    @property
+    def pixels(self) -> int:
+        """Pixels that come in, over all pyramids."""
+        return sum(span.new for span in self.spans)
+
+    @property
+    def tile(self) -> int:
+        """Pixels that the windows of a pyramid take at most, padding included: ``S R + K - S``."""
+        return (max(span.windows for span in self.spans) - 1) * self.stride + self.kernel
+
+    @property
+    def windows(self) -> int:
+        """Windows over all pyramids."""
+        return sum(span.windows for span in self.spans)

@@ -1,0 +1,182 @@
+"""One layer of a pyramid accelerator: reuse buffer, tiles, and the arithmetic of a streaming layer behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileLayerConfig(LayerConfig):
+    """The hardware of one layer that works tile by tile.
+
+    Parameters
+    ----------
+    tiles : TileBufferConfig
+        In place of the line buffer; of the same window.
+
+    Raises
+    ------
+    ConfigError
+        If the parts don't fit each other.
+    """
+
+    tiles: TileBufferConfig
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tiles.window != self.window:
+            raise ConfigError(f"{self.name}: tiles.window must be the layer's {self.window}, not {self.tiles.window}")
+
+    @cached_property
+    def reuse(self) -> ReuseBufferConfig:
+        """What is kept of the input."""
+        return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+
+    @property
+    def beats(self) -> int:
+        return self.tiles.windows * sum(self.fold_beats)
+
+    @property
+    def pipeline_latency(self) -> int:
+        return super().pipeline_latency - self.window.latency + self.tiles.latency
+
+    def walk_ends(self, frames: int) -> list[int]:
+        """The cycle of each tile's last step if neither neighbour makes the layer wait; 0: a first beat is offered."""
+        tiles = self.tiles
+        ends: list[int] = []
+        step = writer = reader = 0  # earliest next beat into the reuse buffer and into the tile; next step of the walk
+        for _ in range(frames):
+            begun, offered = False, step + self._first_offered
+            for beats, unused, fill, windows in self._pyramids:
+                first = step + unused + self._reuse_latency  # when the first beat that its windows need is offered
+                if not windows:
+                    step += beats
+                    continue
+                if len(ends) >= HALVES:
+                    writer = max(writer, ends[-HALVES] + tiles.release_delay)
+                if fill:
+                    step += beats + max(writer - first, 0)
+                    writer = step + self._reuse_latency
+                else:
+                    writer = (writer if begun else max(writer, offered)) + 1
+                    step += beats
+                begun = begun or bool(fill)
+                reader = max(reader, writer - 1 + tiles.write_delay) + windows * self.window.window_cycles
+                ends.append(reader - 1)
+        return ends
+
+    @property
+    def _reuse_latency(self) -> int:
+        return self.reuse.latency if self.reuse.needed else 0
+
+    @property
+    def _first_offered(self) -> int:
+        """Cycles from the first beat of a frame to the first that windows need being offered to the tiles."""
+        before = 0
+        for beats, unused, fill, _ in self._pyramids:
+            if fill:
+                return before + unused + self._reuse_latency
+            before += beats
+        raise AssertionError("an axis has a pixel and a window")
+
+    @cached_property
+    def _pyramids(self) -> list[tuple[int, int, int, int]]:
+        """Of each pyramid: beats of the tile, how many of them come before the first that is used, whether any is,
+        and windows."""
+        rows, columns, folds = self.tiles.rows, self.tiles.columns, self.window.input.folds
+        result = []
+        for row in rows.spans:
+            for column in columns.spans:
+                used_rows, used_columns = rows.used(row), columns.used(column)
+                fill = bool(used_rows and used_columns)
+                skipped = (used_rows.start - row.begin) * column.size + used_columns.start - column.begin
+                result.append(
+                    (row.size * column.size * folds, skipped * folds * fill, fill, row.windows * column.windows)
+                )
+        return result
+
+    @cached_property
+    def cycles(self) -> int:
+        """Cycles a frame takes when neither neighbour makes the layer wait."""
+        ends = self.walk_ends(4)
+        count = len(self.tiles.tiles)
+        return ends[-1] - ends[-1 - count]
+
+
+class TileWindow(wiring.Component):
+    """What a line buffer is to a streaming layer: new pixels in, the steps of all windows out.
+
+    Parameters
+    ----------
+    config : TileLayerConfig
+
+    Members
+    -------
+    i : In(stream)
+        What is new in each pyramid.
+    room, fold, start, o
+        As `TileBuffer`'s.
+    """
+
+    def __init__(self, config: TileLayerConfig):
+        self._config = config
+        window = config.window
+        super().__init__(
+            {
+                "i": In(window.input.signature),
+                "room": In(1),
+                "fold": Out(range(window.output_folds)),
+                "start": Out(1),
+                "o": Out(stream.Signature(window.step_layout, always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> TileLayerConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tiles = tiles = TileBuffer(self.config.tiles)
+        if self.config.reuse.needed:
+            m.submodules.reuse = reuse = ReuseBuffer(self.config.reuse)
+            connect(m, window=wiring.flipped(self.i), reuse=reuse.i)
+            connect(m, reuse=reuse.o, tiles=tiles.i)
+        else:
+            connect(m, window=wiring.flipped(self.i), tiles=tiles.i)
+        connect(m, tiles=tiles.o, window=wiring.flipped(self.o))
+        m.d.comb += [tiles.room.eq(self.room), self.fold.eq(tiles.fold), self.start.eq(tiles.start)]
+        return m
+
+
+class TileLayer(Layer):
+    """A layer from stream to stream, tile by tile.
+
+    Parameters
+    ----------
+    config : TileLayerConfig
+
+    Members
+    -------
+    i : In(stream)
+        What is new of the input map in each pyramid, row by row.
+    o : Out(stream)
+        What is new of the output map in each pyramid, row by row.
+    """
+
+    def __init__(self, config: TileLayerConfig):
+        super().__init__(config)
+        self._tile_config = config
+
+    def make_window(self) -> TileWindow:
+        return TileWindow(self._tile_config)

@@ -1,0 +1,152 @@
+"""Pyramids cut into tiles: which part of each layer's input belongs to which pyramid (Alwani 2015, section 3.1).
+
+A pyramid's last output is its tip; its part of every layer's input follows from the tip back. With reuse, a pyramid
+holds what is new since the one before, and ``K - S`` pixels that were kept; with recomputation, all that the tip
+depends on.
+
+The thesis begins with a pyramid at the map's corner, whose part of the first layers is much larger than that of any
+other (of AlexNet's first two layers 51 rows, later 16). Here the pyramids begin as far before the corner as the group
+reaches, and every one of them, the first included, brings at most the advance: so the bands and tiles are sized for
+pyramids inside the map. Pyramids before the corner have no tip; they only fill the first layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from hwgen.errors import PlanError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.tile import TileBufferConfig
+from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.network.shapes import LayerShape
+
+#: Overlap of neighbouring pyramids: kept, or brought in and computed again.
+REUSE, RECOMPUTE = "reuse", "recompute"
+
+
+def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
+    """Rows and columns of each layer's tiles, for a group whose pyramids have a ``tip`` of (rows, columns).
+
+    Raises
+    ------
+    PlanError
+        If the tip is empty or larger than the output, the overlap is of no known kind, or a layer isn't needed.
+    """
+    last = layers[-1]
+    if not (1 <= tip[0] <= last.output_height and 1 <= tip[1] <= last.output_width):
+        raise PlanError(
+            f"{last.name}: tile must be between 1x1 and its output's {last.output_height}x{last.output_width}, "
+            f"not {tip[0]}x{tip[1]}"
+        )
+    if overlap not in (REUSE, RECOMPUTE):
+        raise PlanError(f"overlap must be {REUSE!r} or {RECOMPUTE!r}, not {overlap!r}")
+    cut = _kept if overlap == REUSE else _again
+    rows, columns = cut(layers, 0, tip[0]), cut(layers, 1, tip[1])
+    return list(zip(rows, columns, strict=True))
+
+
+def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
+    """The accelerator of a group that is computed pyramid by pyramid, from the one that computes it row by row.
+
+    Arithmetic, FIFOs and beats stay; tiles and reuse buffers take the place of the line buffers.
+
+    Raises
+    ------
+    ConfigError
+        If the tiles are not those of the layers, or a layer computes several pixels at once.
+    """
+    layers = []
+    for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
+        parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
+        tile = TileBufferConfig(window=layer.window, rows=rows, columns=columns)
+        layers.append(TileLayerConfig(**parts, tiles=tile))
+    return replace(config, layers=tuple(layers))
+
+
+def _kept(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
+    """Tiles of one axis (0: rows) with reuse."""
+    ends = _ends(layers, place)
+    # Of each map, first to last: pixels delivered after pyramid v are (v + 1) * advance + phase, clipped to the map.
+    lines = [(tip, 0)]
+    for layer in reversed(layers):
+        kernel, stride, padding = _window(layer, place)
+        advance, phase = lines[0]
+        lines.insert(0, (advance * stride, (phase - 1) * stride - padding + kernel))
+    first = 0  # the first pyramid that delivers anything; before it there is nothing at all
+    while any(first * advance + phase > 0 for advance, phase in lines):
+        first -= 1
+    count = -(-ends[-1] // tip) - first
+    delivered = [
+        [0, *(min(max((first + v + 1) * advance + phase, 0), end) for v in range(count))]
+        for (advance, phase), end in zip(lines, ends, strict=True)
+    ]
+    result = []
+    for number, layer in enumerate(layers):
+        kernel, stride, padding = _window(layer, place)
+        before, after = delivered[number], delivered[number + 1]
+        spans = []
+        for v in range(count):
+            needed = min(max(after[v] * stride - padding, 0), before[v])
+            begin = needed if after[v] < ends[number + 1] else before[v]
+            spans.append(
+                Span(begin=begin, fresh=before[v], end=before[v + 1], window=after[v], windows=after[v + 1] - after[v])
+            )
+        result.append(_axis(layer, place, spans))
+    return result
+
+
+def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
+    """Tiles of one axis with recomputation: each pyramid's interval mapped back and clipped to the maps."""
+    _ends(layers, place)
+    size = (layers[-1].output_height, layers[-1].output_width)[place]
+    intervals = [(begin, min(begin + tip, size)) for begin in range(0, size, tip)]
+    result: list[Axis] = []
+    for layer in reversed(layers):
+        kernel, stride, padding = _window(layer, place)
+        limit = (layer.height, layer.width)[place]
+        spans = []
+        for begin, end in intervals:
+            first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
+            last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
+            spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
+        result.insert(0, _axis(layer, place, spans))
+        intervals = [(span.begin, span.end) for span in spans]
+    return result
+
+
+def _ends(layers: Sequence[LayerShape], place: int) -> list[int]:
+    """Pixels of each map, first to last, that the last one depends on; those behind the last windows are not computed.
+
+    Raises
+    ------
+    PlanError
+        If none of a map is needed, because all windows of the layers behind lie in their padding.
+    """
+    ends = [(layers[-1].output_height, layers[-1].output_width)[place]]
+    for layer in reversed(layers):
+        kernel, stride, padding = _window(layer, place)
+        limit = (layer.height, layer.width)[place]
+        end = min(max((ends[0] - 1) * stride - padding + kernel, 0), limit)
+        if end == 0:
+            raise _nothing(layer)
+        ends.insert(0, end)
+    return ends
+
+
+def _nothing(layer: LayerShape) -> PlanError:
+    return PlanError(f"{layer.name}: no window that is needed reaches into the map; a pyramid has nothing to do")
+
+
+def _window(layer: LayerShape, place: int) -> tuple[int, int, int]:
+    window = layer.window
+    return window.kernel[place], window.stride[place], window.padding[place]
+
+
+def _axis(layer: LayerShape, place: int, spans: list[Span]) -> Axis:
+    kernel, stride, padding = _window(layer, place)
+    size = (layer.height, layer.width)[place]
+    if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):
+        raise _nothing(layer)
+    return Axis(size=size, kernel=kernel, stride=stride, padding=padding, spans=tuple(spans))

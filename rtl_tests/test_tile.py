@@ -1,0 +1,181 @@
+"""Tiles on chip: every tap of every window, and the cycle of everything it does."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_line_buffer import frames_for, next_high
+from testbench import ALWAYS, Pattern, Trace, patterns, run
+from tiles import beats_of, rectangles, tile_buffers, whole_parts
+from walks import step_words, steps_of, whole_windows
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
+
+pytestmark = pytest.mark.long  # minutes in all: components that no plan uses yet
+
+SEEDS = st.integers(0, 2**32)
+
+
+def expected_steps(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
+    """The steps of a line buffer, pyramid by pyramid."""
+    windows = whole_windows(config.window, frames)
+    parts = [
+        windows[
+            frame,
+            row.window : row.window + row.windows,
+            column.window : column.window + column.windows,
+        ].reshape(-1, 1, *windows.shape[3:])
+        for frame in range(len(frames))
+        for row, column in rectangles(config.rows, config.columns)
+    ]
+    return step_words(config.window, steps_of(config.window, np.concatenate(parts)))
+
+
+def tiles_of(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
+    parts = [part for frame in frames for part in whole_parts(config.rows, config.columns, frame)]
+    return beats_of(config.window.input, parts)
+
+
+def simulate(config: TileBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
+    component = TileBuffer(config)
+    watch = {
+        "offered": component.i.valid,
+        "room": component.room,
+        "start": component.start,
+        "fold": component.fold,
+    }
+    return run(
+        component,
+        tiles_of(config, frames),
+        len(expected_steps(config, frames)),
+        offer=offer,
+        drive=[(component.room, room)],
+        watch=watch,
+        **options,
+    )
+
+
+def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:
+    """Every event as early as the docstring allows: beats taken, folds started, steps on the output."""
+    window, watched = config.window, trace.watched
+    starts = [cycle for cycle, start in enumerate(watched["start"]) if start]
+    assert [watched["fold"][cycle] for cycle in starts] == list(range(window.output_folds)) * (config.windows * frames)
+    taken, started = iter(trace.taken), iter(starts)
+    filled, ends = [], []  # cycles in which tiles are complete; of their last steps
+    writer = reader = 0  # earliest next cycle
+    first = next(number for number, fill in enumerate(config.fills) if fill)
+    for number, (fill, walk) in enumerate(zip(config.fills * frames, config.walks * frames, strict=True)):
+        if number >= HALVES:
+            writer = max(writer, ends[number - HALVES] + config.release_delay)
+        for _ in range(fill):
+            cycle = next(taken)
+            assert cycle == next_high(watched["offered"], writer), f"tile {number}"
+            writer = cycle + 1
+        if not fill:
+            writer = (next_high(watched["offered"], writer) if number % len(config.fills) < first else writer) + 1
+        filled.append(writer - 1)
+        reader = max(reader, filled[-1] + config.write_delay)
+        for _ in range(walk // window.steps):
+            cycle = next(started)
+            assert cycle == next_high(watched["room"], reader), f"tile {number}"
+            reader = cycle + window.steps
+        ends.append(reader - 1)
+    assert trace.times == [start + config.latency + step for start in starts for step in range(window.steps)]
+
+
+@settings(max_examples=40)
+@given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns())
+def test_windows(config, seed, offer, room):
+    frames = frames_for(config.window, 2, seed)
+    trace = simulate(config, frames, offer, room)
+    assert trace.words == expected_steps(config, frames)
+    assert len(trace.taken) == 2 * sum(config.fills)
+    check_times(config, trace, 2)
+
+
+@settings(max_examples=20)
+@given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns(), reset_at=st.integers(0, 300))
+def test_reset(config, seed, offer, room, reset_at):
+    """The beat after a reset is a frame's first."""
+    frames = frames_for(config.window, 2, seed)
+    before, after = expected_steps(config, frames[:1]), expected_steps(config, frames[1:])
+    trace = simulate(
+        config, frames[:1], offer, room, reset_at=reset_at, after=(tiles_of(config, frames[1:]), len(after))
+    )
+    sent = trace.reset[2]
+    assert trace.words[:sent] == before[:sent]
+    assert trace.words[sent:] == after
+
+
+def small(**changes) -> TileBufferConfig:
+    """3 x 3 windows over 3 x 6 x 6, tiles of 2 x 2 windows, 3 taps and 2 channels a cycle."""
+    spans = tuple(Span(begin=begin, fresh=begin, end=begin + 4, window=begin, windows=2) for begin in (0, 2))
+    axis = Axis(size=6, kernel=3, stride=1, padding=0, spans=spans)
+    window = {
+        "input": BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False),
+        "kernel": (3, 3),
+        "stride": (1, 1),
+        "padding": (0, 0, 0, 0),
+        "pad_value": 0,
+        "taps": 3,
+        "output_folds": 2,
+        "depthwise": False,
+        "rows": 3,
+    }
+    window |= {name: changes.pop(name) for name in list(changes) if name in window or name == "pixels"}
+    return TileBufferConfig(**{"window": LineBufferConfig(**window), "rows": axis, "columns": axis} | changes)
+
+
+def test_figures():
+    """By hand: tiles of 4 x 4, rows dealt out to 1 bank and columns to 3, two beats a pixel."""
+    config = small()
+    assert (config.row_banks, config.column_banks) == (1, 3)
+    assert config.half_depth == 4 * 2 * 2
+    assert config.memory_bits == 3 * 2 * 16 * 16
+    assert config.fills == (32,) * 4
+    # 4 windows of 2 output folds, 3 patches and 2 input folds
+    assert config.walks == (48,) * 4
+    assert config.latency == 4
+    assert small(taps=9).latency == 5
+    assert small(taps=4).latency == 6
+
+
+def test_filled_while_read():
+    """Walks of 48 cycles and fills of 32: after the first fill a step in every cycle."""
+    config = small()
+    frames = frames_for(config.window, 3, 1)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    begin = 32 + config.latency
+    assert trace.times == list(range(begin, begin + 12 * 48))
+    # The third tile comes when the first is read: 3 cycles after its last step.
+    ends = list(accumulate([31, *[48] * 10]))
+    assert trace.taken[64::32] == [end + config.release_delay for end in ends[1:]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pixels": 2}, "pixels must be 1 in a pyramid, not 2 of the window and 1 of the input"),
+        (
+            {"stride": (2, 1)},
+            "rows must have the window's size, kernel, stride and padding (6, 3, 2, 0), not (6, 3, 1, 0)",
+        ),
+        (
+            {"padding": (0, 1, 0, 0)},
+            "columns must have the window's size, kernel, stride and padding (6, 3, 1, 1), not (6, 3, 1, 0)",
+        ),
+    ],
+)
+def test_errors(changes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        small(**changes)

@@ -1,0 +1,170 @@
+"""Layers and groups of layers, tile by tile: values by the golden model, cycles by their own cost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from accelerators import frames_for, networks, unrolls
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from testbench import Trace, patterns, run, stalls
+from tiles import beats_of, new_parts, output_parts, tilings
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.network import golden, shapes
+from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
+from hwgen.plan.compose import compose
+from hwgen.plan.plan import LayerPlan
+from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
+
+pytestmark = pytest.mark.long  # minutes in all: components that no plan uses yet
+
+SEEDS = st.integers(0, 2**32)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network and its accelerator in tiles."""
+
+    network: Network
+    config: AcceleratorConfig
+
+    def __repr__(self) -> str:
+        lines = [f"network of {self.network.input}"]
+        for node, layer in zip(self.network.layers, self.config.layers, strict=True):
+            assert isinstance(layer, TileLayerConfig)
+            lines.append(
+                f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
+                f"Tn {layer.window.input.lanes} Tm {layer.compute.lanes} Tk {layer.window.taps} "
+                f"FIFO {layer.fifo_lanes} x {layer.fifo_depth}\n    {layer.tiles.rows}\n    {layer.tiles.columns}"
+            )
+        return "\n".join(lines)
+
+    @property
+    def tiles(self) -> list:
+        return [(layer.tiles.rows, layer.tiles.columns) for layer in self.config.layers]
+
+    def beats_in(self, frames: np.ndarray) -> list[int]:
+        parts = [part for frame in frames for part in new_parts(*self.tiles[0], frame)]
+        return beats_of(self.config.input, parts)
+
+    def beats_out(self, frames: np.ndarray) -> list[int]:
+        """The golden model's outputs in tile order; ``last`` on a frame's last beat."""
+        words = []
+        for frame in golden.run(self.network, frames):
+            words += beats_of(self.config.output, output_parts(*self.tiles[-1], frame))
+            words[-1] |= 1 << self.config.output.data_bits
+        return words
+
+
+@st.composite
+def cases(draw, *, most_layers: int, overlap: str | None = None, depth: str | None = None) -> Case:
+    network = draw(networks(most_layers=most_layers))
+    tiles = draw(tilings([shapes.of_layer(layer) for layer in network.layers], overlap))
+    plans = [replace(plan, tp=1) for plan in draw(unrolls(network))]
+    config = compose(network, plans)
+    if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
+        depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
+        plans = [replace(plan, fifo_depth=depth) for plan, depth in zip(plans, depths, strict=True)]
+        config = compose(network, plans)
+    case = Case(network, in_tiles(config, tiles))
+    assume(max(layer.cycles for layer in case.config.layers) <= 800)
+    return case
+
+
+def simulate(case: Case, frames: np.ndarray, **options) -> tuple[Trace, list[int]]:
+    expected = case.beats_out(frames)
+    return run(Accelerator(case.config), case.beats_in(frames), len(expected), **options), expected
+
+
+@settings(max_examples=30)
+@given(case=cases(most_layers=1, depth="deep"), seed=SEEDS)
+def test_cycles_of_a_layer(case, seed):
+    """Nobody stalls: tiles are read when `TileLayerConfig.walk_ends` says, and the last outputs follow at once."""
+    (layer,) = case.config.layers
+    frames = frames_for(case.network, 4, seed)
+    trace, expected = simulate(case, frames)
+    assert trace.words == expected
+    count = len(layer.tiles.tiles)
+    ends = layer.walk_ends(4)[count - 1 :: count]
+    beats = len(expected) // 4
+    lasts = trace.times[beats - 1 :: beats]
+    assert np.diff(lasts).tolist() == np.diff(ends).tolist()
+    assert np.diff(ends)[-1] == layer.cycles
+    if not layer.regroup.needed:
+        # From a fold's start, steps - 1 cycles before its last step, to its first beat; then its others.
+        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency
+        assert lasts[0] == offered + layer.fold_beats[-1] - 1
+
+
+@settings(max_examples=30)
+@given(case=cases(most_layers=3), seed=SEEDS, ends=stalls())
+def test_groups(case, seed, ends):
+    """Random groups of layers, with reuse or recomputation, with stalls: equal to the golden model in tile order."""
+    frames = frames_for(case.network, 2, seed)
+    trace, expected = simulate(case, frames, offer=ends[0], accept=ends[1])
+    assert trace.words == expected
+    assert len(trace.taken) == len(case.beats_in(frames))
+
+
+@settings(max_examples=15)
+@given(case=cases(most_layers=2), seed=SEEDS, offer=patterns(), reset_at=st.integers(0, 400))
+def test_reset(case, seed, offer, reset_at):
+    """The beat after a reset is a frame's first."""
+    frames = frames_for(case.network, 2, seed)
+    after = case.beats_in(frames[1:]), len(case.beats_out(frames[1:]))
+    trace, expected = simulate(case, frames[:1], offer=offer, reset_at=reset_at, after=after)
+    before = trace.reset[2]
+    assert trace.words[:before] == expected[:before]
+    assert trace.words[before:] == case.beats_out(frames[1:])
+
+
+def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1) -> Case:
+    """Two 3 x 3 pools, stride 1, over 1 x 10 x 10, one tap a cycle, ample buffers."""
+    maps = [FeatureMap(channels=1, height=size, width=size, type=UINT8) for size in (10, 8, 6)]
+    layers = tuple(
+        MaxPool(name=f"pool{n}", input=maps[n], output=maps[n + 1], window=Window(kernel=(3, 3))) for n in range(2)
+    )
+    network = Network(name="pools", layers=layers)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depth=16)
+    config = compose(network, [replace(plan, name=layer.name) for layer in layers])
+    tiles = axes([shapes.of_layer(layer) for layer in layers], tip, overlap)
+    return Case(network, in_tiles(config, tiles))
+
+
+def test_figures():
+    """By hand: 3 rows of pyramids; recomputed, each brings 6, and pool0 computes 4 for each."""
+    reuse, again = pools(), pools(overlap=RECOMPUTE)
+    assert [axis.pixels for axis, _ in reuse.tiles] == [10, 8]
+    assert [axis.pixels for axis, _ in again.tiles] == [18, 12]
+    assert [layer.tiles.windows for layer in reuse.config.layers] == [64, 36]
+    assert [layer.tiles.windows for layer in again.config.layers] == [144, 36]
+    assert [layer.reuse.words for layer in reuse.config.layers] == [2 * 10 + 2 * 2, 2 * 8 + 2 * 2]
+    assert [layer.reuse.words for layer in again.config.layers] == [0, 0]
+    # Nine steps a window, 36 a tile. With reuse pool0 waits at a frame's start. Let the frame before end with cycle 71:
+    # the last tile but two ends with -1, so the last is taken from 2 to 17; 36 + 8 beats of pyramids without a window
+    # and 16 of the first tile follow, to 77; the walk goes on in 78 instead of 72.
+    assert [layer.cycles for layer in reuse.config.layers] == [64 * 9 + 6, 36 * 9]
+    assert [layer.cycles for layer in again.config.layers] == [144 * 9, 36 * 9]
+
+
+@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+def test_layers_work_at_once(overlap):
+    """The slowest layer walks without a pause from the second frame on, the other meanwhile."""
+    case = pools(overlap=overlap)
+    trace, expected = simulate(case, frames_for(case.network, 4, 1))
+    assert trace.words == expected
+    lasts = trace.times[35::36]
+    assert np.diff(lasts)[1:].tolist() == [case.config.layers[0].cycles] * 2
+
+
+def test_errors():
+    case = pools()
+    first, second = case.config.layers
+    with pytest.raises(ConfigError, match=rf"^pool0: tiles.window must be the layer's {re.escape(str(first.window))}"):
+        replace(first, tiles=second.tiles)
