@@ -106,7 +106,7 @@ def test_packed(case, seed, patterns):
 
 
 @pytest.mark.long
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
     seed=SEEDS,
