@@ -7,7 +7,7 @@ powers of two, seed 0), accumulators out. Each row is the accelerator of this on
 multipliers, accumulators, bias and output FIFO. Yosys synthesises it (``synth_xilinx -family xc7 -flatten``), with the
 weights in LUTs and again in block RAM; the cycles are Verilator's, of three random frames, every output compared with
 the golden model. Fails if an output or a cycle count is not as planned, a limit is missed by both ways to hold the
-weights, a DSP slice lacks MREG or PREG, or a path between registers has more than 4 LUTs or 32 bits of carries.
+weights, a DSP slice lacks MREG or PREG, or a path between registers has more than 4 LUTs or one chain of 32 carries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.plan.schedule import Schedule
 
 #: Of each row, and of each path.
-MOST_BRAM, MOST_LUTS, MOST_CARRIES = 32, 4, 32
+MOST_BRAM, MOST_LUTS, MOST_CHAINS, MOST_CARRIES = 32, 4, 1, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
         if one["registered"] != one["dsp"]:
             found.append(f"{name}: {one['dsp'] - one['registered']} DSP slices lack MREG or PREG")
         longest = Length(**one["longest"])
-        if longest.luts > MOST_LUTS or longest.bits > MOST_CARRIES:
+        if longest.luts > MOST_LUTS or longest.chains > MOST_CHAINS or longest.bits > MOST_CARRIES:
             found.append(f"{name}: paths with {longest}")
     return found
 

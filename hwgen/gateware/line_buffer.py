@@ -612,7 +612,8 @@ class LineBuffer(wiring.Component):
         most = 2 * config.input.frame_pixels + config.rows * config.input.width
         margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
         m.d.sync += margin.eq(margin + writer.written - Mux(walk.window_starts, need, 0))
-        m.d.comb += walk.window_ready.eq(margin >= 0)
+        # The sign bit, not a comparison: that would be a second carry chain on the path that starts windows.
+        m.d.comb += walk.window_ready.eq(~margin[-1])
 
         released = Signal(range(config.input.frame_pixels + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, *config.release_steps), 0))
