@@ -305,7 +305,7 @@ def _divides(columns: int, taps: int, width: int, height: int) -> bool:
 
 
 def _wraps(phase: Value, turn: int, banks: int) -> Value:
-    """Whether ``phase + turn`` is ``banks`` or more; looked up: the sum that depends on it has a carry chain already."""
+    """Whether ``phase + turn`` is ``banks`` or more; looked up, as what depends on it has a carry chain already."""
     return sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
 
 
