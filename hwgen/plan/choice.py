@@ -472,6 +472,12 @@ class _TiledChoice(_Choice):
         pixels = [self.tiling.pixels] + [1] * (len(tiles) - 1)
         return [tiled_work(*entry) for entry in zip(plain, tiles, pixels, strict=True)]
 
+    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+        """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
+        rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
+        layers = super()._layers(way)
+        return with_buffers(layers, rows, [layer.fifo_depth for layer in layers])
+
     def _soonest(self, fastest: Way) -> Way:
         """Latency is all but the interval where one frame is many pyramids."""
         return fastest
@@ -504,6 +510,8 @@ def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Til
         try:
             group = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels)).best()
         except ConfigError:  # tiles don't begin at beats of so many pixels
+            if best is None:
+                raise
             break
         if best is not None and group.slowest >= best.slowest:
             break
