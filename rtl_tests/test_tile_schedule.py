@@ -21,7 +21,7 @@ def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> T
     return trace
 
 
-@settings(max_examples=400)
+@settings(max_examples=60)
 @given(case=cases(most_layers=3), frames=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
