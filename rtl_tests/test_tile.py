@@ -182,6 +182,21 @@ def test_beats_wider_than_a_patch():
     assert config.fills == (4 * 2,) * 4
 
 
+@pytest.mark.parametrize("pixels", [2, 4])
+@pytest.mark.parametrize("taps", [1, 5, 25])
+def test_beats_that_begin_before_the_tile(pixels, taps):
+    """5 x 5 windows with stride 2 over 12 x 12 and padding: tiles begin 4, 8 columns on, at columns 3 and 7."""
+    ((rows, columns),) = axes([conv("a", 3, 1, 12, kernel=5, stride=2, padding=1)], (1, 2))
+    source = BeatFormat(channels=3, height=12, width=12, lanes=2, bits=8, signed=False, pixels=pixels)
+    config = small(
+        input=source, rows=rows, columns=columns, kernel=(5, 5), stride=(2, 2), padding=(1,) * 4, taps=taps, pad_value=9
+    )
+    assert [cut.first for cut in config.column_cuts] == {2: [0, 2, 6], 4: [-2, 2, 6]}[pixels]
+    assert [cut.span.begin for cut in config.column_cuts] == [0, 3, 7]
+    frames = frames_for(config.window, 2, 1)
+    assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
+
+
 def test_filled_while_read():
     """Walks of 48 cycles and fills of 32: after the first fill a step in every cycle."""
     config = small()

@@ -277,9 +277,9 @@ class _Place:
         needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
         if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
             return None
-        ends = [max(end, 0) for end in ends]
         # Beyond what a tile holds nothing is ever read: ends of tiles inside the map may all be alike.
-        ends = [axis.tile if need <= end else end for need, end in zip(needs, ends, strict=True)]
+        begins = [min(begin, axis.tile) for begin in begins]
+        ends = [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)]
         # One sum a cycle; then the patch's pixels differ by constants only.
         place, begin, end, since, until = (
             Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
