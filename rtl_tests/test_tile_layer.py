@@ -67,12 +67,13 @@ def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int 
     network = draw(networks(most_layers=most_layers))
     tiles = draw(tilings([shapes.of_layer(layer) for layer in network.layers]))
     plans = [replace(plan, tp=1) for plan in draw(unrolls(network))]
-    config = compose(network, plans)
+    pixels = draw(widths(tiles[0][1]))
+    config = compose(network, plans, pixels)
     if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
         depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
         plans = [replace(plan, fifo_depth=depth) for plan, depth in zip(plans, depths, strict=True)]
-        config = compose(network, plans)
-    case = Case(network, in_tiles(config, tiles, draw(widths(tiles[0][1]))))
+        config = compose(network, plans, pixels)
+    case = Case(network, in_tiles(config, tiles))
     assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
     return case
 
@@ -155,9 +156,9 @@ def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixe
     )
     network = Network(name="pools", layers=layers)
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depth=16)
-    config = compose(network, [replace(plan, name=layer.name) for layer in layers])
+    config = compose(network, [replace(plan, name=layer.name) for layer in layers], pixels)
     tiles = axes([shapes.of_layer(layer) for layer in layers], tip, overlap)
-    return Case(network, in_tiles(config, tiles, pixels))
+    return Case(network, in_tiles(config, tiles))
 
 
 def test_figures():

@@ -18,7 +18,7 @@ from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.tile import TileBufferConfig
 from hwgen.network.shapes import LayerShape
-from hwgen.plan.tiles import OVERLAPS, REUSE, axes
+from hwgen.plan.tiles import KINDS, REUSE, axes
 
 
 @st.composite
@@ -30,7 +30,7 @@ def tilings(draw, layers: Sequence[LayerShape], overlap: str | None = None) -> l
         min(draw(st.sampled_from([4, 2, 1, 3, 6])), last.output_width),
     )
     try:
-        return axes(layers, tip, overlap or draw(st.sampled_from([*OVERLAPS, REUSE])))
+        return axes(layers, tip, overlap or draw(st.sampled_from([*KINDS, REUSE])))
     except PlanError:
         assume(False)
         raise

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.regroup import RegroupConfig
-
-#: Earlier than any event.
-NEVER = -(1 << 50)
+from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.plan.events import NEVER, LayerEvents, LineEvents, Times, take_at_once
+from hwgen.plan.tile_events import TileEvents
 
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
 MOST_FRAMES = 64
 
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
-
-Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
-
 
 @dataclass(frozen=True)
 class Cycles:
@@ -44,105 +39,8 @@ class Cycles:
     steady: bool
 
 
-def _spaced(earliest: Times, distance: int) -> Times:
-    """Earliest times of events that follow each other at least ``distance`` cycles apart."""
-    ramp = _ramp(len(earliest), distance)
-    spaced = earliest - ramp
-    np.maximum.accumulate(spaced, out=spaced)
-    spaced += ramp
-    return spaced
-
-
-@lru_cache(maxsize=8)
-def _ramp(count: int, distance: int) -> Times:
-    return np.arange(count, dtype=np.int64) * distance
-
-
-class _LayerEvents:
-    """What the events of one layer wait for, as index arrays over ``frames`` frames."""
-
-    def __init__(self, config: LayerConfig, frames: int):
-        window = config.window
-        source = window.input
-        self.config, self.frames = config, frames
-        places = [(row, step) for row in range(window.output_height) for step in range(window.row_steps)]
-        needed = np.array([window.needed(*place) for place in places], dtype=np.int64)
-        released = np.array([window.released(*place) for place in places], dtype=np.int64)
-        frame = np.arange(frames, dtype=np.int64)[:, None]
-        row, column = np.divmod(needed - 1, source.width)
-        beats = (row * source.row_steps + column // source.pixels + 1) * source.folds
-        #: For each window, the last input beat it needs.
-        self.needed_beat = (frame * source.beats + beats - 1).ravel()
-        #: For each step of input pixels, the number of its last pixel.
-        ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
-        self.step_pixel = (np.arange(frames * source.height)[:, None] * source.width + ends).ravel()
-        #: For each input pixel, the window whose end releases it.
-        first = np.searchsorted(released, np.arange(source.frame_pixels), side="right")
-        self.releasing_window = (frame * len(places) + first).ravel()
-        #: For each FIFO beat, its output fold, and the cycles from the fold's start until it is offered.
-        offsets = [np.arange(beats) for beats in config.fold_beats]
-        self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
-        self._offered_after = np.concatenate(offsets) + config.pipeline_latency + config.fifo.latency
-        #: FIFO beats claimed up to and including each output fold.
-        self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * len(places)))
-
-    def starts(self, taken: Times, left: Times | None, depth: int | None) -> Times:
-        """When output folds start: after their window's pixels, after each other, with room in the FIFO."""
-        window = self.config.window
-        earliest = np.full((len(self.needed_beat), window.output_folds), NEVER, dtype=np.int64)
-        earliest[:, 0] = taken[self.needed_beat] + window.write_delay
-        earliest = earliest.ravel()
-        if depth is not None and left is not None:
-            waits_for = self.claimed - depth - 1
-            bound = waits_for >= 0
-            earliest[bound] = np.maximum(earliest[bound], left[waits_for[bound]] + self.config.credit_delay)
-        return _spaced(earliest, window.steps)
-
-    def stored(self, starts: Times) -> Times:
-        """When beats are offered by an otherwise empty FIFO."""
-        times = starts.reshape(-1, len(self.config.fold_beats))[:, self._fold]
-        times += self._offered_after
-        return times.ravel()
-
-    @cached_property
-    def regroup(self) -> _RegroupEvents:
-        return _RegroupEvents(self.config.regroup, self.config.beats * self.frames)
-
-    def space(self, starts: Times, rows: int) -> Times:
-        """When each input beat may at the earliest be taken: once what it overwrites is released."""
-        window = self.config.window
-        ends = starts.reshape(-1, window.output_folds)[:, -1] + window.steps - 1 + window.release_delay
-        overwritten = self.step_pixel - rows * window.input.width
-        times = np.full(len(overwritten), NEVER, dtype=np.int64)
-        bound = overwritten >= 0
-        times[bound] = ends[self.releasing_window[overwritten[bound]]]
-        return np.repeat(times, window.input.folds)
-
-
-class _RegroupEvents:
-    """What beats that pass a Regroup wait for, over ``count`` beats that enter it."""
-
-    def __init__(self, config: RegroupConfig, count: int):
-        self._counts, self._latency, self._after = len(config.counts), config.latency, np.array(config.after)
-        beats = np.arange(count)
-        waits_for = beats // self._counts * len(config.sizes) - 1 - np.array(config.waiting)[beats % self._counts]
-        #: For each beat that enters, one more than the number of the one that must have left; 0 if none.
-        self._waits_for = np.maximum(waits_for, -1) + 1
-
-    def pass_through(self, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
-        """Times at which beats enter and leave; ``start`` is a lower bound of the latter."""
-        leave = start
-        while True:
-            enter = np.concatenate([[NEVER], leave])[self._waits_for]
-            np.maximum(enter, offered, out=enter)
-            enter = _spaced(enter, 1)
-            earliest = (enter.reshape(-1, self._counts)[:, self._after] + self._latency).ravel()
-            if space is not None:
-                np.maximum(earliest, space, out=earliest)
-            following = _spaced(earliest, 1)
-            if np.array_equal(following, leave):
-                return enter, following
-            leave = following
+def _events(layer: LayerConfig, frames: int) -> LayerEvents:
+    return TileEvents(layer, frames) if isinstance(layer, TileLayerConfig) else LineEvents(layer, frames)
 
 
 class Schedule:
@@ -176,10 +74,12 @@ class Schedule:
         self.config, self.frames = config, frames
         self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
-        self._layers = [_LayerEvents(layer, frames) for layer in config.layers]
+        self._layers = [_events(layer, frames) for layer in config.layers]
         count = len(self._layers)
-        self.taken: list[Times] = [np.full(layer.window.input.beats * frames, NEVER) for layer in config.layers]
-        self.taken.append(np.full(config.output.beats * frames, NEVER))
+        self.taken: list[Times] = [np.full(layer.beats_in, NEVER) for layer in self._layers]
+        self.taken.append(np.full(self._layers[-1].beats_out, NEVER))
+        #: By layer, and last the sink, when what windows wait for is there: beats, or whole tiles.
+        self._there: list[Times | None] = [None] * (count + 1)
         self.starts: list[Times | None] = [None] * count
         self.left: list[Times | None] = [None] * count
         self._dirty = set(range(2 * count + 1))
@@ -188,7 +88,7 @@ class Schedule:
         """A schedule that can be changed without changing this one; shares the unchanging parts."""
         other = object.__new__(Schedule)
         other.__dict__.update(self.__dict__)
-        for name in ("depths", "rows", "taken", "starts", "left"):
+        for name in ("depths", "rows", "taken", "_there", "starts", "left"):
             setattr(other, name, list(getattr(self, name)))
         other._dirty = set(self._dirty)
         return other
@@ -229,8 +129,10 @@ class Schedule:
     @property
     def frame_ends(self) -> Times:
         """Cycle of each frame's last output transfer."""
-        beats = self.config.output.beats
-        return self.taken[-1][beats - 1 :: beats]
+        return self._frame_ends(self.taken[-1])
+
+    def _frame_ends(self, times: Times) -> Times:
+        return times.reshape(self.frames, -1)[:, -1]
 
     @property
     def cycles(self) -> Cycles:
@@ -245,37 +147,41 @@ class Schedule:
 
     def drains(self, interval: int) -> bool:
         """Whether a layer took longer than ``interval`` for the last frame: the output will be late in time."""
-        frames = (times.reshape(self.frames, -1)[:, -1] for times in self.taken)
+        frames = (self._frame_ends(times) for times in self.taken)
         return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
 
     def _start(self, number: int) -> bool:
-        starts = self._layers[number].starts(self.taken[number], self.left[number], self.depths[number])
-        before = self.starts[number]
-        changed = before is None or not np.array_equal(starts, before)
-        self.starts[number] = starts
-        return changed
+        there = self._there[number]
+        assert there is not None
+        starts = self._layers[number].starts(there, self.left[number], self.depths[number])
+        return self._update(self.starts, number, starts)
 
     def _transfer(self, number: int) -> bool:
         """Beats from layer ``number - 1`` (or the source) into layer ``number`` (or the sink)."""
-        space = None
+        take = take_at_once
         if number < len(self._layers):
-            starts = self.starts[number]
-            if starts is not None:
-                space = self._layers[number].space(starts, self.rows[number])
+            take = self._layers[number].take(self.starts[number], self.rows[number])
         if number == 0:
-            earliest = np.zeros(len(self.taken[0]), dtype=np.int64)
-            taken = _spaced(earliest if space is None else np.maximum(earliest, space), 1)
-            return self._update(self.taken, 0, taken)
+            taken, there = take(np.zeros(len(self.taken[0]), dtype=np.int64))
+            return self._taken(0, taken, there)
         producer = self._layers[number - 1]
         starts = self.starts[number - 1]
         assert starts is not None
         offered = producer.stored(starts)
         if producer.config.regroup.needed:
-            left, taken = producer.regroup.pass_through(offered, space, self.taken[number])
+            left, taken, there = producer.regroup.pass_through(offered, take, self.taken[number])
         else:
-            left = taken = _spaced(offered if space is None else np.maximum(offered, space), 1)
+            taken, there = take(offered)
+            left = taken
         moved = self._update(self.left, number - 1, left)
-        return self._update(self.taken, number, taken) or moved
+        return self._taken(number, taken, there) or moved
+
+    def _taken(self, number: int, taken: Times, there: Times) -> bool:
+        changed = self._update(self.taken, number, taken)
+        if there is taken:
+            self._there[number] = taken
+            return changed
+        return self._update(self._there, number, there) or changed
 
     @staticmethod
     def _update(times: list, number: int, new: Times) -> bool:
@@ -284,13 +190,20 @@ class Schedule:
         return changed
 
 
+def _most_beats(layer: LayerConfig) -> int:
+    """Beats of a frame that come in or leave, whichever are more."""
+    if isinstance(layer, TileLayerConfig):
+        return max(layer.reuse.beats_in, layer.tiles.windows * layer.output.folds)
+    return max(layer.window.input.beats, layer.output.beats)
+
+
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
     """Frames after which what is in flight (by the ``cycles`` of a few) was replaced twice, and three more.
 
     A loop of credits that loses a part of a cycle each time round shows it then. More frames where they cost nothing.
     """
     in_flight = cycles.latency // (cycles.interval or cycles.latency)
-    beats = max(config.output.beats, *(layer.window.input.beats for layer in config.layers))
+    beats = max(_most_beats(layer) for layer in config.layers)
     return max(3 + 2 * in_flight, min(LEAST_BEATS // beats, MOST_FRAMES))
 
 

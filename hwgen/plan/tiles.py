@@ -19,14 +19,13 @@ from itertools import pairwise
 
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.tile import TileBufferConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.shapes import LayerShape
 
 #: Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again.
-REUSE, RELOAD, RECOMPUTE = OVERLAPS = "reuse", "reload", "recompute"
+KINDS = REUSE, RELOAD, RECOMPUTE = "reuse", "reload", "recompute"
 
 
 def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
@@ -43,8 +42,8 @@ def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUS
             f"{last.name}: tile must be between 1x1 and its output's {last.output_height}x{last.output_width}, "
             f"not {tip[0]}x{tip[1]}"
         )
-    if overlap not in OVERLAPS:
-        raise PlanError(f"overlap must be {', '.join(map(repr, OVERLAPS[:-1]))} or {OVERLAPS[-1]!r}, not {overlap!r}")
+    if overlap not in KINDS:
+        raise PlanError(f"overlap must be {', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}, not {overlap!r}")
     rows, columns = (
         _again(layers, place, tip[place]) if overlap == RECOMPUTE else _kept(layers, place, tip[place], overlap)
         for place in (0, 1)
@@ -52,17 +51,10 @@ def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUS
     return list(zip(rows, columns, strict=True))
 
 
-def in_tiles(
-    config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]], pixels: int | None = None
-) -> AcceleratorConfig:
+def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
     """The accelerator of a group that is computed pyramid by pyramid, from the one that computes it row by row.
 
     Arithmetic, FIFOs and beats stay; tiles and reuse buffers take the place of the line buffers.
-
-    Parameters
-    ----------
-    pixels : int, optional
-        Pixels a beat of the group's input, if not those of ``config``.
 
     Raises
     ------
@@ -72,18 +64,10 @@ def in_tiles(
     """
     layers = []
     for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
-        if pixels is not None and not layers:
-            layer = _with_input(layer, pixels)
         parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
         tile = TileBufferConfig(window=layer.window, rows=rows, columns=columns)
         layers.append(TileLayerConfig(**parts, tiles=tile))
     return replace(config, layers=tuple(layers))
-
-
-def _with_input(layer: LayerConfig, pixels: int) -> LayerConfig:
-    """The layer with so many pixels in a beat that comes in."""
-    window = replace(layer.window, input=replace(layer.window.input, pixels=pixels))
-    return replace(layer, compute=replace(layer.compute, window=window))
 
 
 def _kept(layers: Sequence[LayerShape], place: int, tip: int, overlap: str) -> list[Axis]:
