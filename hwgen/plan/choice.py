@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import ceil, inf, prod
+from math import ceil, inf
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,7 +37,7 @@ from hwgen.plan.plan import (
 )
 from hwgen.plan.schedule import Schedule
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
-from hwgen.plan.tips import INPUT_PIXELS, tiled_work, tips
+from hwgen.plan.tips import INPUT_PIXELS, most, tiled_work, tips
 from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
@@ -315,8 +315,8 @@ class _Choice:
         from the least upward, or for the fewest slices from the longest downward.
         """
         sized, before = 0, None
-        for most in self._steps(search):
-            way = search.cheapest(most)
+        for cycles in self._steps(search):
+            way = search.cheapest(cycles)
             if way is None or way.unrolls == before or not self._fits(way):
                 continue
             before = way.unrolls
@@ -474,7 +474,13 @@ class _TiledChoice(_Choice):
     def _works(self) -> list[LayerWork]:
         plain = self.chooser.works[self.begin : self.end]
         pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
-        return [tiled_work(*entry) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        return [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+
+    @property
+    def _pyramids(self) -> int:
+        """Tips of a frame."""
+        last = self.network.output
+        return ceil_div(last.height, self.tiling.tile[0]) * ceil_div(last.width, self.tiling.tile[1])
 
     @cached_property
     def _tiles(self) -> list[tuple[Axis, Axis]]:
@@ -501,15 +507,12 @@ class _TiledChoice(_Choice):
         While pixels that were kept come into a tile, new ones wait; they have to come in faster afterwards.
         """
         works, unrolls = self._works, way.unrolls
-        cycles = max(
-            _most(tiles, "windows") * int(work.walk(unroll))
-            for work, unroll, tiles in zip(works, unrolls, self._tiles, strict=True)
-        )
+        cycles = interval(works, unrolls) // self._pyramids
         result: list[int | None] = []
-        for number, tiles in enumerate(self._tiles[1:]):
+        for number, (rows, columns) in enumerate(self._tiles[1:]):
             work, unroll = works[number], unrolls[number]
-            folds, new = int(works[number + 1].beats(unrolls[number + 1])), _most(tiles, "new")
-            left = cycles - (_most(tiles, "size") - new) * folds
+            folds, new = int(works[number + 1].beats(unrolls[number + 1])), most(rows, "new") * most(columns, "new")
+            left = cycles - (most(rows, "size") * most(columns, "size") - new) * folds
             wanted = ceil_div(work.outputs, max(left // new, folds))
             result.append(min(wanted, unroll.tm) if wanted > int(lanes_out(work, unroll)) else None)
         return [*result, None]
@@ -517,11 +520,6 @@ class _TiledChoice(_Choice):
     def _soonest(self, fastest: Way) -> Way:
         """Latency is all but the interval where one frame is many pyramids."""
         return fastest
-
-
-def _most(tiles: tuple[Axis, Axis], what: str) -> int:
-    """Windows, or pixels new or in all (``size``), of a pyramid at most."""
-    return prod(max(getattr(span, what) for span in axis.spans) for axis in tiles)
 
 
 def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: str) -> Group:
