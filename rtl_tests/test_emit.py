@@ -254,6 +254,7 @@ def test_memories_of_every_kind(simulator, large):
 
     class Both:
         name, input, output = this.name, this.input, wide
+        input_order, output_order = this.input.raster, wide.raster
 
     def component(config):
         return Ports(config, large=large)

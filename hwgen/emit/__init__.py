@@ -74,13 +74,17 @@ def build(
         top,
         input=config.input,
         output=config.output,
+        input_order=config.input_order,
+        output_order=config.output_order,
         frames=len(frames),
         idle=patience(config),
         source=stalls.source,
         sink=stalls.sink,
     ).encode()
-    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input), config.input)
-    contents[testbench.EXPECTED] = stimuli.to_hex(stimuli.pack(expected, config.output), config.output)
+    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input, config.input_order), config.input)
+    contents[testbench.EXPECTED] = stimuli.to_hex(
+        stimuli.pack(expected, config.output, config.output_order), config.output
+    )
     contents["Makefile"] = testbench.makefile(top).encode()
     contents["plan.json"] = plan_json.encode()
     contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()

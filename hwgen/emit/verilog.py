@@ -19,7 +19,7 @@ from amaranth.back import verilog
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import InputError, ToolError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 LARGE = 4096
 """Bits above which a memory becomes a module of its own."""
@@ -36,6 +36,12 @@ class Config(Protocol):
 
     @property
     def output(self) -> BeatFormat: ...
+
+    @property
+    def input_order(self) -> Order: ...
+
+    @property
+    def output_order(self) -> Order: ...
 
 
 Factory = Callable[..., wiring.Component]
