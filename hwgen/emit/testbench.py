@@ -109,13 +109,13 @@ def bench(
 def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
     """How a map travels: what a step (a beat of every fold) holds, and how many bytes a beat moves."""
     text = _WALK.replace("@p@", port).replace("@P@", port.upper())
+    firsts = [firsts.start for firsts in order.beat_columns(beat.pixels)]
     numbers = {
         "NAME": name,
-        "ROWS": _spans(order.rows),
+        "ROWS": _spans([(end, begin) for begin, end in order.rows]),
         "ROW_SPANS": len(order.rows),
-        "COLUMNS": _spans(order.columns),
+        "COLUMNS": _spans([(end, begin, first) for (begin, end), first in zip(order.columns, firsts, strict=True)]),
         "COLUMN_SPANS": len(order.columns),
-        "OFFSET": order.offset,
         "STEPS": order.steps(beat),
         "FOLDS": beat.folds,
         "GROUP_FOLDS": beat.group_folds,
@@ -130,9 +130,10 @@ def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
     return text
 
 
-def _spans(spans: Sequence[tuple[int, int]]) -> str:
+def _spans(spans: Sequence[tuple[int, ...]]) -> str:
     """Spans as the parts of a vector, the first in its lowest bits."""
-    return "{\n" + ",\n".join(f"        32'd{end}, 32'd{begin}" for begin, end in reversed(spans)) + "}"
+    words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
+    return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 
 
 def makefile(top: str) -> str:
@@ -141,11 +142,10 @@ def makefile(top: str) -> str:
 
 
 _WALK = """\
-    // The @NAME@ travels rectangle by rectangle: every span of rows (end, begin; the first one last) with every span of
-    // columns. A step is a beat of each fold.
+    // The @NAME@ travels rectangle by rectangle: every span of rows (end, begin; the first span last) with every span
+    // of columns (end, begin, column in the first lane). A step is a beat of each fold.
     localparam [64*@ROW_SPANS@-1:0] @P@_ROWS = @ROWS@;
-    localparam [64*@COLUMN_SPANS@-1:0] @P@_COLUMNS = @COLUMNS@;
-    localparam @P@_OFFSET = @OFFSET@;  // steps begin at columns c with (c + offset) % pixels == 0
+    localparam [96*@COLUMN_SPANS@-1:0] @P@_COLUMNS = @COLUMNS@;
     localparam @P@_STEPS = @STEPS@;  // of a frame
     localparam @P@_FOLDS = @FOLDS@;  // beats a step
     localparam @P@_BEATS = @P@_STEPS * @P@_FOLDS;  // of a frame
@@ -166,11 +166,10 @@ _WALK = """\
             step = 0;
             for (rows = 0; rows < @ROW_SPANS@; rows = rows + 1)
                 for (columns = 0; columns < @COLUMN_SPANS@; columns = columns + 1) begin
-                    low = @P@_COLUMNS[64*columns +: 32];
-                    high = @P@_COLUMNS[64*columns+32 +: 32];
+                    low = @P@_COLUMNS[96*columns+32 +: 32];
+                    high = @P@_COLUMNS[96*columns+64 +: 32];
                     for (row = @P@_ROWS[64*rows +: 32]; row < @P@_ROWS[64*rows+32 +: 32]; row = row + 1)
-                        for (column = low - (low + @P@_OFFSET) % @P@_PIXELS; column < high;
-                                column = column + @P@_PIXELS) begin
+                        for (column = @P@_COLUMNS[96*columns +: 32]; column < high; column = column + @P@_PIXELS) begin
                             @p@_row[step] = row;
                             @p@_column[step] = column;
                             @p@_first[step] = column < low ? low - column : 0;

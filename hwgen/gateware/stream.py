@@ -133,42 +133,45 @@ class Order:
     ----------
     rows, columns : tuple of (int, int)
         Begin and end of each span; none is empty.
-    offset : int
-        A row of a rectangle is cut into beats before the columns ``c`` with ``(c + offset) % pixels == 0``. Its first
-        and last beats may hold pixels outside the rectangle, which may be anything.
+    grids : tuple of int
+        For each span of columns one at which a beat begins: the row of a rectangle is cut into beats before the columns
+        ``c`` with ``(c - grid) % pixels == 0``. All 0 if not given. The first and the last beat of the row may have
+        lanes outside the rectangle, which may hold anything.
 
     Raises
     ------
     ConfigError
-        If there is no span, or one is empty or begins before the map, or the offset is negative.
+        If there is no span, or one is empty or begins before the map, or there are not as many grids as columns' spans.
     """
 
     rows: tuple[tuple[int, int], ...]
     columns: tuple[tuple[int, int], ...]
-    offset: int = 0
+    grids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns"):
             spans = getattr(self, name)
             if not spans or not all(0 <= begin < end for begin, end in spans):
                 raise ConfigError(f"{name} must be spans of at least one pixel of the map, not {spans!r}")
-        if self.offset < 0:
-            raise ConfigError(f"offset must not be negative, not {self.offset!r}")
+        if self.grids and len(self.grids) != len(self.columns):
+            raise ConfigError(f"grids must be as many as the {len(self.columns)} spans of columns, not {self.grids!r}")
 
     @property
     def frame_pixels(self) -> int:
         """Pixels that travel in a frame."""
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
-    def cuts(self, span: tuple[int, int], pixels: int) -> list[tuple[int, int]]:
-        """The beats of a row: first column in the rectangle and the one behind the last, of each."""
-        begin, end = span
-        first = begin - (begin + self.offset) % pixels
-        return [(max(column, begin), min(column + pixels, end)) for column in range(first, end, pixels)]
+    def beat_columns(self, pixels: int) -> tuple[range, ...]:
+        """For each span of columns, the column in the first lane of each beat."""
+        grids = self.grids or (0,) * len(self.columns)
+        return tuple(
+            range(begin - (begin - grid) % pixels, end, pixels)
+            for (begin, end), grid in zip(self.columns, grids, strict=True)
+        )
 
     def steps(self, beat: BeatFormat) -> int:
         """Beats a frame and fold."""
-        columns = sum(len(self.cuts(span, beat.pixels)) for span in self.columns)
+        columns = sum(map(len, self.beat_columns(beat.pixels)))
         return sum(end - begin for begin, end in self.rows) * columns
 
     def beats(self, beat: BeatFormat) -> int:

@@ -45,9 +45,11 @@ def places(height: int, width: int, order: Order) -> np.ndarray:
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
     """Pixels that each beat of a frame carries, of one fold: ``(steps,)``."""
-    rows = [[len(range(*cut)) for cut in order.cuts(span, beat.pixels)] for span in order.columns]
-    parts = [np.tile(row, end - begin) for begin, end in order.rows for row in rows]
-    return np.concatenate(parts)
+    rows = [
+        [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
+        for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    ]
+    return np.concatenate([np.tile(row, end - begin) for begin, end in order.rows for row in rows])
 
 
 def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
@@ -64,7 +66,11 @@ def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
     """Where each channel of each travelling pixel lies, counting the values of a frame's beats: ``(C, N)``."""
     counts = step_pixels(beat, order)
     step = np.repeat(np.arange(len(counts)), counts)
-    slot = (places(beat.height, beat.width, order) % beat.width + order.offset) % beat.pixels
+    slots = [
+        (np.arange(*span) - firsts.start) % beat.pixels
+        for span, firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    ]
+    slot = np.concatenate([np.tile(row, end - begin) for begin, end in order.rows for row in slots])
     lane = np.concatenate([fold * beat.lanes + np.arange(len(c)) for fold, c in enumerate(beat.fold_channels)])
     return (step * beat.folds * beat.lanes + lane[:, None]) * beat.pixels + slot
 
