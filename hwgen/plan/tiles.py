@@ -23,7 +23,7 @@ from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.shapes import LayerShape
 
 #: Overlap of neighbouring pyramids: kept, or brought in and computed again.
-REUSE, RECOMPUTE = "reuse", "recompute"
+KINDS = REUSE, RECOMPUTE = "reuse", "recompute"
 
 
 def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
