@@ -474,7 +474,9 @@ class _TiledChoice(_Choice):
     def _works(self) -> list[LayerWork]:
         plain = self.chooser.works[self.begin : self.end]
         pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
-        return [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        works = [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
+        return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
 
     @property
     def _pyramids(self) -> int:
@@ -604,8 +606,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
-    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
+    return ceil_div(unroll.tm, work.steps(unroll))
 
 
 def can_pack(layer: Layer) -> bool:
