@@ -76,6 +76,10 @@ class LayerWork:
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
         return folds if self.depthwise else folds * self.beats(unroll)
 
+    def output_folds(self, unroll: Unroll) -> Any:
+        """Of a pixel, over all groups."""
+        return (1 if self.depthwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
+
     def steps(self, unroll: Unroll) -> Any:
         """Cycles of an output fold."""
         folds = 1 if self.depthwise else ceil_div(self.group_channels, unroll.tn)
