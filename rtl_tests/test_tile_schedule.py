@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from accelerators import check_cycles, frames_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tile_layer import Case, cases, pools, simulate
+from test_tile_layer import Case, cases, simulate
+from testbench import Trace
 
 from hwgen.plan.schedule import Schedule
-from testbench import Trace
 
 
 def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> Trace:
@@ -21,7 +20,7 @@ def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> T
     return trace
 
 
-@settings(max_examples=400)
+@settings(max_examples=60)
 @given(case=cases(most_layers=3), frames=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))

@@ -13,6 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.stream import Order
 from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
 
 
@@ -42,6 +43,22 @@ class TileLayerConfig(LayerConfig):
     def reuse(self) -> ReuseBufferConfig:
         """What is kept of the input."""
         return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+
+    @property
+    def input_order(self) -> Order:
+        rows, columns = (
+            tuple((span.fresh, span.end) for span in axis.spans if span.new)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        return Order(rows=rows, columns=columns)
+
+    @property
+    def output_order(self) -> Order:
+        rows, columns = (
+            tuple((span.window, span.window + span.windows) for span in axis.walks)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        return Order(rows=rows, columns=columns)
 
     @property
     def beats(self) -> int:
@@ -155,6 +172,8 @@ class TileLayer(Layer):
     Parameters
     ----------
     config : TileLayerConfig
+    busy : bool
+        Let the steps be watched.
 
     Members
     -------
@@ -162,10 +181,12 @@ class TileLayer(Layer):
         What is new of the input map in each pyramid, row by row.
     o : Out(stream)
         What is new of the output map in each pyramid, row by row.
+    busy : Out(1)
+        With ``busy``: the arithmetic takes a step.
     """
 
-    def __init__(self, config: TileLayerConfig):
-        super().__init__(config)
+    def __init__(self, config: TileLayerConfig, *, busy: bool = False):
+        super().__init__(config, busy=busy)
         self._tile_config = config
 
     def make_window(self) -> TileWindow:

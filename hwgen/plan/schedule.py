@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
-from hwgen.plan.events import NEVER, LayerEvents, LineEvents, Times, take_at_once
+from hwgen.plan.events import NEVER, LayerEvents, LayerTimes, LineEvents, Part, Times, before, take_at_once
 from hwgen.plan.tile_events import TileEvents
 
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
@@ -25,6 +26,10 @@ MOST_FRAMES = 64
 
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
+
+#: Events of a layer in a part of a run that is settled by itself: beats that come in or leave.
+PART_EVENTS = 20_000
+
 
 @dataclass(frozen=True)
 class Cycles:
@@ -76,21 +81,23 @@ class Schedule:
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         self._layers = [_events(layer, frames) for layer in config.layers]
         count = len(self._layers)
-        self.taken: list[Times] = [np.full(layer.beats_in, NEVER) for layer in self._layers]
-        self.taken.append(np.full(self._layers[-1].beats_out, NEVER))
-        #: By layer, and last the sink, when what windows wait for is there: beats, or whole tiles.
-        self._there: list[Times | None] = [None] * (count + 1)
-        self.starts: list[Times | None] = [None] * count
-        self.left: list[Times | None] = [None] * count
+        self.taken = [_never(layer.beats_in) for layer in self._layers] + [_never(self._layers[-1].beats_out)]
+        self.complete = [_never(layer.tiles) for layer in self._layers]
+        self.starts = [_never(layer.folds) for layer in self._layers]
+        self.left = [_never(layer.beats_stored) for layer in self._layers]
+        self._parts = _parts(self._layers)
         self._dirty = set(range(2 * count + 1))
+        self._own: set[tuple[str, int]] = set()
 
     def copy(self) -> Schedule:
         """A schedule that can be changed without changing this one; shares the unchanging parts."""
         other = object.__new__(Schedule)
         other.__dict__.update(self.__dict__)
-        for name in ("depths", "rows", "taken", "_there", "starts", "left"):
+        for name in ("depths", "rows", "taken", "complete", "starts", "left"):
             setattr(other, name, list(getattr(self, name)))
         other._dirty = set(self._dirty)
+        # From now on neither may write into arrays that the other has too.
+        self._own, other._own = set(), set()
         return other
 
     def shrink(self, layer: int, *, depth: int | None = None, rows: int | None = None) -> None:
@@ -104,24 +111,38 @@ class Schedule:
 
     def solve(self, deadline: Times | None = None) -> bool:
         """Find the times. ``False`` if a frame's last output comes later than its ``deadline`` (then unfinished)."""
-        last = 2 * len(self._layers)
-        while self._dirty:
-            for node in range(last + 1):
-                if node not in self._dirty:
+        moved: set[int] = set()
+        for part in self._parts:
+            # What moved in earlier parts moves what waits for it in later ones.
+            dirty = {node for node in self._nodes if not moved.isdisjoint((node - 1, node, node + 1))} | self._dirty
+            if not self._settle(part, dirty, moved, deadline):
+                return False
+        self._dirty = set()
+        return True
+
+    @property
+    def _nodes(self) -> range:
+        """Transfers (even) and starts (odd), from the source to the sink."""
+        return range(2 * len(self._layers) + 1)
+
+    def _settle(self, part: Sequence[Part], dirty: set[int], moved: set[int], deadline: Times | None) -> bool:
+        """Find the times of a part, beginning with the ``dirty`` nodes; adds to those that ``moved``."""
+        while dirty:
+            for node in self._nodes:
+                if node not in dirty:
                     continue
-                self._dirty.discard(node)
-                changed = self._transfer(node // 2) if node % 2 == 0 else self._start(node // 2)
+                dirty.discard(node)
+                changed = self._transfer(node // 2, part) if node % 2 == 0 else self._start(node // 2, part)
                 if changed:
-                    self._dirty.update(n for n in (node - 1, node + 1) if 0 <= n <= last)
-                if node == last and deadline is not None and (self.frame_ends > deadline).any():
+                    moved.add(node)
+                    dirty.update(n for n in (node - 1, node + 1) if n in self._nodes)
+                if node == self._nodes[-1] and deadline is not None and (self.frame_ends > deadline).any():
                     return False
         return True
 
     def credits_used(self, layer: int) -> int:
         """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
         starts, left = self.starts[layer], self.left[layer]
-        assert starts is not None
-        assert left is not None
         events = self._layers[layer]
         back = np.searchsorted(left, starts - events.config.credit_delay, side="right")
         return int((events.claimed - back).max())
@@ -150,44 +171,71 @@ class Schedule:
         frames = (self._frame_ends(times) for times in self.taken)
         return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
 
-    def _start(self, number: int) -> bool:
-        there = self._there[number]
-        assert there is not None
-        starts = self._layers[number].starts(there, self.left[number], self.depths[number])
-        return self._update(self.starts, number, starts)
+    def _times(self, number: int) -> LayerTimes:
+        return LayerTimes(self.taken[number], self.complete[number], self.starts[number], self.left[number])
 
-    def _transfer(self, number: int) -> bool:
+    def _start(self, number: int, parts: Sequence[Part]) -> bool:
+        starts = self._layers[number].starts(parts[number], self._times(number), self.depths[number])
+        return self._update("starts", number, parts[number].starts, starts)
+
+    def _transfer(self, number: int, parts: Sequence[Part]) -> bool:
         """Beats from layer ``number - 1`` (or the source) into layer ``number`` (or the sink)."""
-        take = take_at_once
+        place = parts[number].taken
+        take = take_at_once(before(self.taken[number], place))
         if number < len(self._layers):
-            take = self._layers[number].take(self.starts[number], self.rows[number])
+            take = self._layers[number].take(parts[number], self._times(number), self.rows[number])
+        moved = False
         if number == 0:
-            taken, there = take(np.zeros(len(self.taken[0]), dtype=np.int64))
-            return self._taken(0, taken, there)
-        producer = self._layers[number - 1]
-        starts = self.starts[number - 1]
-        assert starts is not None
-        offered = producer.stored(starts)
-        if producer.config.regroup.needed:
-            left, taken, there = producer.regroup.pass_through(offered, take, self.taken[number])
+            taken, complete = take(np.zeros(place.stop - place.start, dtype=np.int64))
         else:
-            taken, there = take(offered)
-            left = taken
-        moved = self._update(self.left, number - 1, left)
-        return self._taken(number, taken, there) or moved
+            producer, part = self._layers[number - 1], parts[number - 1]
+            offered = producer.stored(part, self.starts[number - 1])
+            if producer.config.regroup.needed:
+                times = self.left[number - 1], self.taken[number]
+                left, taken, complete = producer.regroup.pass_through(part.stored, place, offered, take, times)
+            else:
+                taken, complete = take(offered)
+                left = taken
+            moved = self._update("left", number - 1, part.stored, left)
+        if len(complete):
+            moved |= self._update("complete", number, parts[number].tiles, complete)
+        return self._update("taken", number, place, taken) or moved
 
-    def _taken(self, number: int, taken: Times, there: Times) -> bool:
-        changed = self._update(self.taken, number, taken)
-        if there is taken:
-            self._there[number] = taken
-            return changed
-        return self._update(self._there, number, there) or changed
+    def _update(self, name: str, number: int, place: slice, new: Times) -> bool:
+        times: list[Times] = getattr(self, name)
+        if np.array_equal(times[number][place], new):
+            return False
+        if len(new) == len(times[number]):
+            times[number] = new
+            self._own.discard((name, number))
+            return True
+        if (name, number) not in self._own:
+            times[number] = times[number].copy()
+            self._own.add((name, number))
+        times[number][place] = new
+        return True
 
-    @staticmethod
-    def _update(times: list, number: int, new: Times) -> bool:
-        changed = times[number] is None or not np.array_equal(times[number], new)
-        times[number] = new
-        return changed
+
+def _never(count: int) -> Times:
+    return np.full(count, NEVER, dtype=np.int64)
+
+
+def _parts(layers: Sequence[LayerEvents]) -> list[list[Part]]:
+    """A run cut at pyramids into parts of about `PART_EVENTS`; of each, the part of every layer and of the sink."""
+    events = np.maximum.reduce([layer.pyramids for layer in layers])
+    begins = np.logical_and.reduce([layer.begins for layer in layers])
+    part = np.cumsum(events) // PART_EVENTS
+    cuts = [0, *(np.flatnonzero((part[1:] > part[:-1]) & begins[1:]) + 1).tolist(), len(events)]
+    sent = 0
+    parts = []
+    for begin, end in pairwise(cuts):
+        own = [layer.part(begin, end) for layer in layers]
+        last, layer = own[-1], layers[-1]
+        windows = (last.starts.stop - last.starts.start) // layer.config.window.output_folds
+        taken = slice(sent, sent + windows * layer.config.output.folds)
+        parts.append([*own, Part(taken, slice(0, 0), slice(0, 0), slice(0, 0))])
+        sent = taken.stop
+    return parts
 
 
 def _most_beats(layer: LayerConfig) -> int:

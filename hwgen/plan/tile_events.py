@@ -7,125 +7,175 @@ other are gone through one by one, with a few numbers each; their beats in whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from hwgen.gateware.tile import HALVES
 from hwgen.gateware.tile_layer import TileLayerConfig
-from hwgen.plan.events import NEVER, LayerEvents, Take, Times
+from hwgen.plan.events import NEVER, LayerEvents, LayerTimes, Part, Take, Times, before
 
 
 class TileEvents(LayerEvents[TileLayerConfig]):
-    """Of a layer behind a reuse buffer and two tiles; what its windows wait for is that their tile is complete."""
+    """Of a layer behind a reuse buffer and two tiles; its windows wait for their tile to be complete."""
 
     def __init__(self, config: TileLayerConfig, frames: int):
         tiles = config.tiles
-        super().__init__(config, frames, windows=tiles.windows, beats_in=config.reuse.beats_in)
+        super().__init__(config, frames, windows=tiles.windows, beats_in=config.reuse.beats_in, tiles=len(tiles.tiles))
         self._latency = config.reuse.latency if config.reuse.needed else 0
-        new, first, last, fills = _steps(config)
+        steps = _Steps(config)
         frame = np.arange(frames, dtype=np.int64)[:, None] * config.reuse.cycles
         #: For each beat that comes in, its step.
-        self._new = (frame + new).ravel()
-        #: For each tile, the first step that its windows need (the frame's if it has none), and the last one.
-        self._first, self._last = ((frame + steps).ravel() for steps in (first, last))
-        self._first_list, self._last_list = self._first.tolist(), self._last.tolist()
+        self._new = (frame + steps.new).ravel()
+        #: For each tile, the first step that its windows need (the frame's if it waits for that), and the last one.
+        self._first, self._last = ((frame + np.array(of_tile)).ravel() for of_tile in (steps.first, steps.last))
         #: For each tile: whether it has a beat; and, if not, whether it waits for the first of the frame.
-        self._filled = fills * frames
-        opening = fills.index(True)
-        self._waits = ([True] * opening + [False] * (len(fills) - opening)) * frames
+        self._filled = np.array(steps.filled * frames)
+        self._waits = np.array((np.cumsum(steps.filled) == 0).tolist() * frames)
         #: For each tile, one less than the number of beats that come in up to its first and its last step.
         self._first_new, self._last_new = (
-            np.searchsorted(self._new, steps, side="right") - 1 for steps in (self._first, self._last)
+            np.searchsorted(self._new, of_tile, side="right") - 1 for of_tile in (self._first, self._last)
         )
-        #: For each beat that comes in, one less than the number of tiles that were begun when it enters the tile, or
-        #: the register before it.
+        #: For each beat that comes in, the tile that was begun last when it enters the tile, or the register before it.
         filled = np.flatnonzero(self._filled)
-        side = "left" if self._latency else "right"
-        begun = np.searchsorted(self._first[filled], self._new, side=side) - 1
-        self._tile = np.where(begun < 0, -1, filled[begun])
-        self._walks = [cycles for cycles in tiles.walks] * frames
-        folds = np.cumsum(np.array(tiles.walks) // config.window.steps)
-        ends = (np.arange(frames)[:, None] * folds[-1] + folds).ravel()
-        #: For each tile, its last output fold, and its first.
-        self._last_fold = ends - 1
-        self._first_fold = np.concatenate([[0], ends[:-1]])
+        begun = np.searchsorted(self._first[filled], self._new, side="left" if self._latency else "right")
+        self._tile = np.concatenate([[-1], filled])[begun]
+        #: For each tile, the last one before it that has a beat; -1 if there is none.
+        self._filled_before = np.concatenate([[-1], filled])[np.cumsum(self._filled) - self._filled]
+        self._walks = np.array(tiles.walks * frames)
+        #: For each tile and one more, the number of output folds before.
+        self._folds = _before(self._walks // config.window.steps)
+        #: For each pyramid and one more, the number of beats that come in and of tiles before it.
+        self._taken_before, self._tiles_before = (_before(counts * frames) for counts in (steps.news, steps.tiles))
+        #: For each pyramid, whether a part may begin there: not while tiles wait for the frame's first beat.
+        waiting = steps.filled.index(True)
+        opening = int(np.searchsorted(_before(steps.tiles), waiting, side="right")) - 1
+        self.begins = [number == 0 or number > opening or not waiting for number in range(len(steps.news))] * frames
 
-    def take(self, starts: Times | None, rows: int) -> Take:
-        ends = None
-        if starts is not None:
-            ends = (starts[self._last_fold] + self.config.window.steps - 1).tolist()
-        return lambda offered: self._take(offered, ends)
+    @property
+    def pyramids(self) -> Times:
+        ends = [self._taken_before, self._folds[self._tiles_before] * (self.beats_stored // self.folds)]
+        return np.diff(np.maximum.reduce(ends))
 
-    def _wait(self, earliest: Times, there: Times) -> None:
-        earliest[self._first_fold] = there + self.config.tiles.write_delay
+    def part(self, begin: int, end: int) -> Part:
+        taken, tiles = self._taken_before[[begin, end]].tolist(), self._tiles_before[[begin, end]].tolist()
+        folds = self._folds[tiles].tolist()
+        per_window = len(self.config.fold_beats)
+        stored = [fold // per_window * sum(self.config.fold_beats) for fold in folds]
+        return Part(slice(*taken), slice(*tiles), slice(*folds), slice(*stored))
 
-    def _take(self, offered: Times, ends: list[int] | None) -> tuple[Times, Times]:
-        """When beats are taken, and tiles complete; ``ends`` is a lower bound of when they have been read."""
+    def take(self, part: Part, times: LayerTimes, rows: int) -> Take:
+        first = part.tiles.start
+        reads = times.starts[self._folds[max(first - HALVES, 0) + 1 : part.tiles.stop + 1] - 1]
+        reads += self.config.window.steps - 1
+        ends = [NEVER] * max(HALVES - first, 0) + reads.tolist()
+        complete, step = before(times.complete, part.tiles), self._step(part, times)
+        return lambda offered: self._take(part, offered, step, complete, ends)
+
+    def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
+        first_folds = self._folds[part.tiles] - part.starts.start
+        earliest[first_folds] = times.complete[part.tiles] + self.config.tiles.write_delay
+
+    def _step(self, part: Part, times: LayerTimes) -> int:
+        """The last step before a part, less its number: of the last tile that has a beat, or a later one."""
+        step = NEVER
+        if part.taken.start:
+            last = part.taken.start - 1
+            step = int(times.taken[last] + self._latency - self._new[last])
+        if part.tiles.start < len(self._first) and (tile := int(self._filled_before[part.tiles.start])) >= 0:
+            step = max(step, int(times.complete[tile] - self._last[tile]))
+        return step
+
+    def _take(self, part: Part, offered: Times, step: int, complete: int, ends: list[int]) -> tuple[Times, Times]:
+        """When beats are taken, and tiles complete.
+
+        ``step``, ``complete``: of what came before the part. ``ends``: of the walks over the tiles, from `HALVES` tiles
+        before on; lower bounds for those of the part.
+        """
         # All times less the number of the step: then a step is never earlier than the one before.
-        enter = offered + (self._latency - self._new)
-        entered = np.maximum.accumulate(enter)
-        begun, complete = self._fill(entered[self._first_new].tolist(), entered[self._last_new].tolist(), ends)
-        begun.append(NEVER)  # before the first tile
-        held = np.array(begun)[self._tile]
+        new = self._new[part.taken]
+        enter = offered + (self._latency - new)
+        entered = np.concatenate([[step], enter])
+        np.maximum.accumulate(entered, out=entered)
+        begun, completed = self._fill(part, entered, step, complete, ends)
+        held = np.array([step, *begun])[np.maximum(self._tile[part.taken] - (part.tiles.start - 1), 0)]
         if self._latency:
-            np.maximum(held[1:], entered[:-1], out=held[1:])
-            taken = np.maximum(held, enter)
-            taken += self._new - 1
+            np.maximum(held, entered[:-1], out=held)
+            np.maximum(held, enter, out=held)
+            held -= 1
         else:
-            taken = np.maximum(held, entered)
-            taken += self._new
-        return taken, np.array(complete)
+            np.maximum(held, entered[1:], out=held)
+        return held + new, np.array(completed, dtype=np.int64)
 
-    def _fill(self, firsts: list[int], lasts: list[int], ends: list[int] | None) -> tuple[list[int], list[int]]:
+    def _fill(
+        self, part: Part, entered: Times, step: int, complete: int, ends: list[int]
+    ) -> tuple[list[int], list[int]]:
         """When tiles are begun, less the step's number, and complete.
 
-        ``firsts`` and ``lasts``: when their first and last steps would be at the earliest, by when the beats that come
-        in up to there are offered; less the step's number.
+        ``entered``: when steps would be at the earliest, by when the beats up to them are offered, less their number;
+        of the last one before the part, and of those that bring a beat.
         """
         release, write = self.config.tiles.release_delay, self.config.tiles.write_delay
-        begun: list[int] = []
-        complete: list[int] = []
-        reads = [NEVER] * HALVES  # the last step of each tile's walk, HALVES more in front
-        step = filled = NEVER
+        offset = part.taken.start - 1
         rows = zip(
-            self._first_list, self._last_list, self._filled, self._waits, self._walks, firsts, lasts, strict=True
+            self._first[part.tiles].tolist(),
+            self._last[part.tiles].tolist(),
+            entered[self._first_new[part.tiles] - offset].tolist(),
+            entered[self._last_new[part.tiles] - offset].tolist(),
+            self._filled[part.tiles].tolist(),
+            self._waits[part.tiles].tolist(),
+            self._walks[part.tiles].tolist(),
+            ends[HALVES:],
+            strict=True,
         )
-        for number, (first, last, has_beats, waits, walk, by_first, by_last) in enumerate(rows):
-            room = max(reads[number] + release, filled + 1)
-            if has_beats:
+        begun, completed, reads = [], [], ends[:HALVES]
+        for number, (first, last, by_first, by_last, filled, waits, walk, end) in enumerate(rows):
+            room = max(reads[number] + release, complete + 1)
+            if filled:
                 step = max(step, by_first, room - first)
-                begun.append(step)
-                step = max(step, by_last)
-                filled = step + last
+                complete = max(step, by_last) + last
             else:
-                begun.append(step)
-                filled = max(room, max(step, by_first) + first) if waits else room
-            complete.append(filled)
-            read = max(filled + write + walk - 1, reads[-1] + walk)
-            reads.append(read if ends is None else max(read, ends[number]))
-        return begun, complete
+                complete = max(room, max(step, by_first) + first) if waits else room
+            begun.append(step)
+            completed.append(complete)
+            if filled:
+                step = max(step, by_last)
+            reads.append(max(complete + write + walk - 1, reads[-1] + walk, end))
+        return begun, completed
 
 
-def _steps(config: TileLayerConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[bool]]:
-    """The steps of a frame that bring a new beat; and by tile its first and last one, and whether it has any.
+def _before(counts: Sequence[int] | Times) -> Times:
+    """For each entry and one more, the sum of those before."""
+    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))])
 
-    A tile without a beat has the frame's first in place of its own.
-    """
-    folds = config.window.input.folds
-    new: list[np.ndarray] = []
-    tiles: list[tuple[int, int, bool]] = []
-    done = 0
-    for row in config.tiles.rows.cut(1):
-        for column in config.tiles.columns.cut(config.window.input.pixels):
-            # A pixel, or neighbouring ones that share beats.
-            pixels = np.arange(row.size * column.size).reshape(row.size, column.size)
-            beats = pixels[row.kept :, column.kept :].ravel()[:, None] * folds + np.arange(folds)
-            new.append(done + beats.ravel())
-            if row.span.windows and column.span.windows:
-                used = pixels[row.unused :, column.unused :]
-                first = done + int(used[0, 0]) * folds if used.size else 0
-                tiles.append((first, done + pixels.size * folds - 1, used.size > 0))
-            done += pixels.size * folds
-    opening = next(first for first, _, filled in tiles if filled)
-    first = np.array([first if filled else opening for first, _, filled in tiles], dtype=np.int64)
-    last = np.array([last for _, last, _ in tiles], dtype=np.int64)
-    return np.concatenate(new).astype(np.int64), first, last, [filled for _, _, filled in tiles]
+
+class _Steps:
+    """The steps of a frame: ``new`` are those that bring a beat; ``news`` and ``tiles`` how many of them, and how many
+    tiles, each pyramid has; and by tile its ``first`` and ``last`` step that windows need and whether it is ``filled``
+    by any (if not, ``first`` is the frame's where the tile waits for that)."""
+
+    def __init__(self, config: TileLayerConfig):
+        source = config.window.input
+        new: list[Times] = []
+        self.tiles: list[int] = []
+        self.first: list[int] = []
+        self.last: list[int] = []
+        self.filled: list[bool] = []
+        done = 0
+        for row in config.tiles.rows.cut(1):
+            for column in config.tiles.columns.cut(source.pixels):
+                size = row.size, column.size, source.folds
+                steps = np.arange(prod(size)).reshape(size) + done
+                new.append(steps[row.kept :, column.kept :].ravel())
+                self.tiles.append(int(bool(row.span.windows and column.span.windows)))
+                if self.tiles[-1]:
+                    used = steps[row.unused :, column.unused :]
+                    self.filled.append(used.size > 0)
+                    self.last.append(done + steps.size - 1)
+                    self.first.append(int(used[0, 0, 0]) if used.size else self.last[-1])
+                done += steps.size
+        self.new = np.concatenate(new)
+        self.news = [len(steps) for steps in new]
+        opening = self.filled.index(True)
+        self.first[:opening] = [self.first[opening]] * opening
