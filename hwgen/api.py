@@ -124,6 +124,9 @@ class Model:
         interval: int | None = None,
         groups: str | None = None,
         macs_per_dsp: int | str = 1,
+        template: str | None = None,
+        tile: tuple[int, int] | None = None,
+        overlap: str | None = None,
         plan: str | Path | None = None,
     ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -142,6 +145,12 @@ class Model:
             Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
         macs_per_dsp : int or str
             Multiply-adds of a DSP slice in a cycle: 1, 2 or ``auto``.
+        template : str, optional
+            How groups are built: ``stream`` (row by row) or ``pyramid`` (tile by tile); whatever fits by default.
+        tile : tuple of int, optional
+            Of pyramids: rows and columns of the tip.
+        overlap : str, optional
+            Of pyramids: ``reuse``, ``reload`` or ``recompute`` of what neighbours share.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
 
@@ -167,6 +176,9 @@ class Model:
                 interval=interval,
                 groups=groups,
                 macs_per_dsp=macs_per_dsp,
+                template=template,
+                tile=tile,
+                overlap=overlap,
             )
             return Design(self, made)
         steering = {
@@ -175,6 +187,9 @@ class Model:
             "interval": interval is not None,
             "groups": groups is not None,
             "macs_per_dsp": macs_per_dsp != 1,
+            "template": template is not None,
+            "tile": tile is not None,
+            "overlap": overlap is not None,
         }
         if given := [name for name, steers in steering.items() if steers]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
   hwgen plan vgg16:7@64x64 --board zedboard --objective dsp --interval 1000000
+  hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
@@ -155,6 +157,9 @@ def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Desig
         interval=arguments.interval,
         groups=arguments.groups,
         macs_per_dsp=arguments.macs_per_dsp,
+        template=arguments.template,
+        tile=arguments.tile,
+        overlap=arguments.overlap,
         plan=arguments.plan,
     )
 
@@ -267,6 +272,14 @@ def _positive(text: str) -> int:
     return value
 
 
+def _pair(text: str) -> tuple[int, int]:
+    """Rows and columns, ``4x8``."""
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
 def parser() -> Parser:
     from hwgen import __version__, explore_cli, synth_cli
 
@@ -316,7 +329,17 @@ def parser() -> Parser:
         sub.add_argument(
             "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
         )
-        sub.add_argument("--template", choices=["stream"], default="stream", help="how the layers are built")
+        sub.add_argument(
+            "--template",
+            choices=["stream", "pyramid"],
+            help="build all groups row by row, or tile by tile (default: tile by tile where rows don't fit)",
+        )
+        sub.add_argument("--tile", type=_pair, metavar="HxW", help="of pyramids: rows and columns of the tip")
+        sub.add_argument(
+            "--overlap",
+            choices=["reuse", "reload", "recompute"],
+            help="of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
+        )
         if given:
             sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
         else:

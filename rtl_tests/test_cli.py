@@ -359,6 +359,9 @@ def test_steering_that_can_not_work(refuse, options, why):
         ["--dsp", "3"],
         ["--objective", "latency"],
         ["--macs-per-dsp", "2"],
+        ["--template", "stream"],
+        ["--tile", "1x1"],
+        ["--overlap", "reuse"],
     ],
 )
 def test_steering_a_given_plan(refuse, here, planned, option):
@@ -370,7 +373,7 @@ def test_groups_are_planned_but_not_built(refuse, here, frames, capfd):
     """Printed and written with what they take; build and simulate refuse them and write nothing."""
     groups = ["--groups", "conv1-pool1,conv3-fc"]
     assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
-    assert "not buildable yet: 2 groups in turn through off-chip memory" in capfd.readouterr().out
+    assert "not buildable yet: 2 groups that have to share the board" in capfd.readouterr().out
     written = json.loads((here / "two.json").read_text())
     (here / "two.json").rename(here / "p.json")
     assert [[layer["name"] for layer in group["layers"]] for group in written["groups"]] == [
@@ -380,7 +383,7 @@ def test_groups_are_planned_but_not_built(refuse, here, frames, capfd):
     for steering in (groups, ["--plan", "p.json"]):
         for verb in ("build", "simulate"):
             line = refuse(*verbs(MODEL, frames)[verb], *steering)
-            assert "not buildable yet: it has 2 groups in turn through off-chip memory" in line
+            assert "not buildable yet: it has 2 groups that have to share the board" in line
 
 
 def test_objectives(here):

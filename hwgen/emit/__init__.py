@@ -13,7 +13,7 @@ import numpy as np
 from hwgen.emit import testbench
 from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 __all__ = ["build", "check_folder"]
 
@@ -74,13 +74,17 @@ def build(
         top,
         input=config.input,
         output=config.output,
+        input_order=config.input_order,
+        output_order=config.output_order,
         frames=len(frames),
         idle=patience(config),
         source=stalls.source,
         sink=stalls.sink,
     ).encode()
-    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input), config.input)
-    contents[testbench.EXPECTED] = stimuli.to_hex(stimuli.pack(expected, config.output), config.output)
+    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input, config.input_order), config.input)
+    contents[testbench.EXPECTED] = stimuli.to_hex(
+        stimuli.pack(expected, config.output, config.output_order), config.output
+    )
     contents["Makefile"] = testbench.makefile(top).encode()
     contents["plan.json"] = plan_json.encode()
     contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
@@ -182,8 +186,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         "| port | direction | bits | what it is |",
         "| --- | --- | --- | --- |",
         "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
-        *_ports("i", config.input),
-        *_ports("o", config.output),
+        *_ports("i", config.input, config.input_order, top),
+        *_ports("o", config.output, config.output_order, top),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
@@ -192,19 +196,26 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     return "\n".join(lines)
 
 
-def _ports(name: str, beat: BeatFormat) -> list[str]:
+def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
     forth, back = ("in", "out") if name == "i" else ("out", "in")
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"
     pixels = f" of {beat.pixels} neighbouring pixels" if beat.pixels > 1 else ""
-    order = ", a channel's pixels side by side" if beat.pixels > 1 else ""
+    side = ", a channel's pixels side by side" if beat.pixels > 1 else ""
     groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
-    rest = "; pixels past the end of a row may be anything" if beat.width % beat.pixels else ""
+    tiles = len(order.rows), len(order.columns)
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{top}_tb.v`), each row-major"
+    ragged = any(
+        end - columns.start != len(columns) * beat.pixels or columns.start != begin
+        for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    )
+    rest = "; pixels past the ends of a row may be anything" if ragged else ""
     what = (
-        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} {channels}"
-        f"{pixels} a beat, the lowest in the lowest bits{order}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), "
+        f"{'row-major' if order == beat.raster else travels}: {beat.lanes} {channels}"
+        f"{pixels} a beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
         f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
     )
     return [
