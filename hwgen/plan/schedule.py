@@ -8,7 +8,7 @@ They are the hardware's own to the cycle, when neither the source nor the sink s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,8 +27,11 @@ MOST_FRAMES = 64
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
 
-#: Events of a layer in a part of a run that is settled by itself: beats that come in or leave.
-PART_EVENTS = 20_000
+#: Events of a layer (beats that come in or leave) in frames that are settled together, at least; and of pyramids.
+RUN_EVENTS, PART_EVENTS = 40_000, 8_000
+
+#: Sweeps over frames before they are settled part by part. They cost more each, but tell soon what comes far too late.
+SWEEPS = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Schedule:
         self.complete = [_never(layer.tiles) for layer in self._layers]
         self.starts = [_never(layer.folds) for layer in self._layers]
         self.left = [_never(layer.beats_stored) for layer in self._layers]
-        self._parts = _parts(self._layers)
+        self._runs = _runs(self._layers)
         self._dirty = set(range(2 * count + 1))
         self._own: set[tuple[str, int]] = set()
 
@@ -112,22 +115,42 @@ class Schedule:
     def solve(self, deadline: Times | None = None) -> bool:
         """Find the times. ``False`` if a frame's last output comes later than its ``deadline`` (then unfinished)."""
         moved: set[int] = set()
-        for part in self._parts:
-            # What moved in earlier parts moves what waits for it in later ones.
-            dirty = {node for node in self._nodes if not moved.isdisjoint((node - 1, node, node + 1))} | self._dirty
-            if not self._settle(part, dirty, moved, deadline):
+        for run, parts in self._runs:
+            dirty = self._dirty | self._waiting(moved)
+            if not self._settle(run, dirty, moved, deadline, SWEEPS if len(parts) > 1 else None):
                 return False
+            moved_here: set[int] = set()
+            for part in parts if dirty else ():
+                if not self._settle(part, dirty | self._waiting(moved_here), moved_here, deadline):
+                    return False
+            moved |= moved_here
         self._dirty = set()
         return True
+
+    def _waiting(self, moved: set[int]) -> set[int]:
+        """The nodes that wait for what ``moved`` in earlier parts."""
+        return {node for node in self._nodes if not moved.isdisjoint((node - 1, node, node + 1))}
 
     @property
     def _nodes(self) -> range:
         """Transfers (even) and starts (odd), from the source to the sink."""
         return range(2 * len(self._layers) + 1)
 
-    def _settle(self, part: Sequence[Part], dirty: set[int], moved: set[int], deadline: Times | None) -> bool:
-        """Find the times of a part, beginning with the ``dirty`` nodes; adds to those that ``moved``."""
-        while dirty:
+    def _settle(
+        self,
+        part: Sequence[Part],
+        dirty: set[int],
+        moved: set[int],
+        deadline: Times | None,
+        sweeps: int | None = None,
+    ) -> bool:
+        """Find the times of a part, beginning with the ``dirty`` nodes; adds to those that ``moved``.
+
+        After so many ``sweeps`` at most; then there may be ``dirty`` nodes left.
+        """
+        while dirty and sweeps != 0:
+            if sweeps is not None:
+                sweeps -= 1
             for node in self._nodes:
                 if node not in dirty:
                     continue
@@ -220,22 +243,31 @@ def _never(count: int) -> Times:
     return np.full(count, NEVER, dtype=np.int64)
 
 
-def _parts(layers: Sequence[LayerEvents]) -> list[list[Part]]:
-    """A run cut at pyramids into parts of about `PART_EVENTS`; of each, the part of every layer and of the sink."""
-    events = np.maximum.reduce([layer.pyramids for layer in layers])
-    begins = np.logical_and.reduce([layer.begins for layer in layers])
-    part = np.cumsum(events) // PART_EVENTS
-    cuts = [0, *(np.flatnonzero((part[1:] > part[:-1]) & begins[1:]) + 1).tolist(), len(events)]
-    sent = 0
-    parts = []
-    for begin, end in pairwise(cuts):
-        own = [layer.part(begin, end) for layer in layers]
-        last, layer = own[-1], layers[-1]
-        windows = (last.starts.stop - last.starts.start) // layer.config.window.output_folds
-        taken = slice(sent, sent + windows * layer.config.output.folds)
-        parts.append([*own, Part(taken, slice(0, 0), slice(0, 0), slice(0, 0))])
-        sent = taken.stop
-    return parts
+def _runs(layers: Sequence[LayerEvents]) -> list[tuple[list[Part], list[list[Part]]]]:
+    """Frames that are settled together, and the parts they have."""
+    events = np.cumsum(np.maximum.reduce([layer.pyramids for layer in layers]))
+    may_begin = np.logical_and.reduce([layer.begins for layer in layers])
+    frames = -(-RUN_EVENTS * layers[0].frames // int(events[-1]))
+    pyramids = frames * max(1, len(events) // layers[0].frames)
+    runs = pairwise([*range(0, len(events), pyramids), len(events)])
+    return [(_part(layers, *run), [_part(layers, *part) for part in _cut(events, may_begin, run)]) for run in runs]
+
+
+def _cut(events: Times, may_begin: np.ndarray, run: tuple[int, int]) -> Iterable[tuple[int, int]]:
+    """Pyramids of about `PART_EVENTS` together."""
+    begin, end = run
+    pieces = events[begin:end] // PART_EVENTS
+    cuts = np.flatnonzero((pieces[1:] > pieces[:-1]) & may_begin[begin + 1 : end]) + begin + 1
+    return pairwise([begin, *cuts.tolist(), end])
+
+
+def _part(layers: Sequence[LayerEvents], begin: int, end: int) -> list[Part]:
+    """Some pyramids: the part of every layer and of the sink."""
+    layer = layers[-1]
+    parts = [layer.part(begin, end) for layer in layers]
+    starts = parts[-1].starts
+    sent = slice(*(fold * layer.beats_out // layer.folds for fold in (starts.start, starts.stop)))
+    return [*parts, Part(sent, slice(0, 0), slice(0, 0), slice(0, 0))]
 
 
 def _most_beats(layer: LayerConfig) -> int:
