@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from accelerators import check_cycles, frames_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tile_layer import Case, cases, pools, simulate
+from test_tile_layer import Case, cases, simulate
+from testbench import Trace
 
 from hwgen.plan.schedule import Schedule
-from testbench import Trace
 
 
 def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None) -> Trace:

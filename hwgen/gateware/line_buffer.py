@@ -277,6 +277,17 @@ class LineBufferConfig:
         return data.StructLayout({"taps": data.ArrayLayout(pixel, self.pixels * self.taps), "first": 1, "last": 1})
 
 
+def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
+    """The ports of what takes a feature map and walks its windows; `LineBuffer` describes them."""
+    return {
+        "i": In(config.input.signature),
+        "room": In(1),
+        "fold": Out(range(config.output_folds)),
+        "start": Out(1),
+        "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+    }
+
+
 @dataclass(frozen=True)
 class _Bank:
     """A memory, and its place among the banks."""
@@ -525,15 +536,7 @@ class LineBuffer(wiring.Component):
 
     def __init__(self, config: LineBufferConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(config.input.signature),
-                "room": In(1),
-                "fold": Out(range(config.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config))
 
     @property
     def config(self) -> LineBufferConfig:

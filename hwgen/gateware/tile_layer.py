@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
 from hwgen.gateware.stream import Order
 from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
@@ -110,16 +111,14 @@ class TileLayerConfig(LayerConfig):
     def _pyramids(self) -> list[tuple[int, int, int, int]]:
         """Of each pyramid: beats of the tile, how many of them come before the first that is used, whether any is,
         and windows."""
-        rows, columns, folds = self.tiles.rows, self.tiles.columns, self.window.input.folds
+        source = self.window.input
         result = []
-        for row in rows.spans:
-            for column in columns.spans:
-                used_rows, used_columns = rows.used(row), columns.used(column)
-                fill = bool(used_rows and used_columns)
-                skipped = (used_rows.start - row.begin) * column.size + used_columns.start - column.begin
-                result.append(
-                    (row.size * column.size * folds, skipped * folds * fill, fill, row.windows * column.windows)
-                )
+        for row in self.tiles.rows.cut(1):
+            for column in self.tiles.columns.cut(source.pixels):
+                beats = row.size * column.size * source.folds
+                unused = (row.unused * column.size + column.unused) * source.folds
+                fill = bool(row.used and column.used)
+                result.append((beats, unused * fill, fill, row.span.windows * column.span.windows))
         return result
 
     @cached_property
@@ -147,16 +146,7 @@ class TileWindow(wiring.Component):
 
     def __init__(self, config: TileLayerConfig):
         self._config = config
-        window = config.window
-        super().__init__(
-            {
-                "i": In(window.input.signature),
-                "room": In(1),
-                "fold": Out(range(window.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(window.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config.window))
 
     @property
     def config(self) -> TileLayerConfig:

@@ -15,6 +15,7 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.spans import Axis
 from hwgen.network.graph import Conv, Layer, Network, Window
 from hwgen.network.shapes import of_layer
 from hwgen.plan.buffers import ample_rows, size_buffers
@@ -36,7 +37,7 @@ from hwgen.plan.plan import (
 )
 from hwgen.plan.schedule import Schedule
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
-from hwgen.plan.tips import INPUT_PIXELS, tiled_work, tips
+from hwgen.plan.tips import INPUT_PIXELS, most, tiled_work, tips
 from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
@@ -128,6 +129,10 @@ class Chooser:
         """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
+
+    def requantiser_slices(self, work: LayerWork) -> int:
+        """DSP slices of a layer's requantiser for each channel that it finishes a cycle."""
+        return self._slices[work.name]
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
@@ -310,8 +315,8 @@ class _Choice:
         from the least upward, or for the fewest slices from the longest downward.
         """
         sized, before = 0, None
-        for most in self._steps(search):
-            way = search.cheapest(most)
+        for cycles in self._steps(search):
+            way = search.cheapest(cycles)
             if way is None or way.unrolls == before or not self._fits(way):
                 continue
             before = way.unrolls
@@ -350,9 +355,9 @@ class _Choice:
     def _fewest(self, search: Search) -> Way:
         limit = None if self.in_turn else self.goal.interval
         way = search.least if limit is None else search.cheapest(limit)
-        if way is not None and way.cost <= self.goal.dsp:
+        if way is not None and self._slices(way) <= self.goal.dsp:
             return way
-        nearest = search.fastest(lambda way: way.cost <= self.goal.dsp)
+        nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
         if nearest is None:
             self._refuse_slices(search)
         raise PlanError(
@@ -361,7 +366,7 @@ class _Choice:
         )
 
     def _fastest(self, search: Search) -> Way:
-        found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
+        found = search.fastest(lambda way: self._slices(way) <= self.goal.dsp, self._floor)
         if found is None:
             self._refuse_slices(search)
         return found[1]
@@ -468,15 +473,49 @@ class _TiledChoice(_Choice):
     @cached_property
     def _works(self) -> list[LayerWork]:
         plain = self.chooser.works[self.begin : self.end]
-        tiles = axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
-        pixels = [self.tiling.pixels] + [1] * (len(tiles) - 1)
-        return [tiled_work(*entry) for entry in zip(plain, tiles, pixels, strict=True)]
+        pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
+        return [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+
+    @property
+    def _pyramids(self) -> int:
+        """Tips of a frame."""
+        last = self.network.output
+        return ceil_div(last.height, self.tiling.tile[0]) * ceil_div(last.width, self.tiling.tile[1])
+
+    @cached_property
+    def _tiles(self) -> list[tuple[Axis, Axis]]:
+        return axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
-        rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
-        layers = super()._layers(way)
-        return with_buffers(layers, rows, [layer.fifo_depth for layer in layers])
+        return tuple(
+            replace(plan, line_rows=min(layer.window.kernel[0], layer.input.height), fifo_lanes=lanes)
+            for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
+        )
+
+    def _slices(self, way: Way) -> int:
+        """With those of requantisers for wider FIFOs."""
+        more = 0
+        for work, unroll, lanes in zip(self._works, way.unrolls, self._lanes(way), strict=True):
+            if lanes is not None:
+                more += self.chooser.requantiser_slices(work) * (lanes - int(lanes_out(work, unroll)))
+        return super()._slices(way) + more
+
+    def _lanes(self, way: Way) -> list[int | None]:
+        """Channels of a FIFO's beat, where a pixel must leave faster than its layer makes it.
+
+        While pixels that were kept come into a tile, new ones wait; they have to come in faster afterwards.
+        """
+        works, unrolls = self._works, way.unrolls
+        cycles = interval(works, unrolls) // self._pyramids
+        result: list[int | None] = []
+        for number, (rows, columns) in enumerate(self._tiles[1:]):
+            work, unroll = works[number], unrolls[number]
+            folds, new = int(works[number + 1].beats(unrolls[number + 1])), most(rows, "new") * most(columns, "new")
+            left = cycles - (most(rows, "size") * most(columns, "size") - new) * folds
+            wanted = ceil_div(work.outputs, max(left // new, folds))
+            result.append(min(wanted, unroll.tm) if wanted > int(lanes_out(work, unroll)) else None)
+        return [*result, None]
 
     def _soonest(self, fastest: Way) -> Way:
         """Latency is all but the interval where one frame is many pyramids."""

@@ -147,7 +147,7 @@ def _layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatF
         rows=plan.line_rows,
         pixels=plan.tp,
     )
-    fifo_lanes = -(-plan.tm // window.steps)
+    fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
     beats = UnloadConfig(
         channels=layer.output.channels,
         lanes_in=plan.tm,

@@ -50,7 +50,13 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
         )
     names = [plan.name for plan in group.layers]
     fifos = [
-        {"from": source, "to": sink, "depth": plan.fifo_depth, "width": layer.fifo.width}
+        {
+            "from": source,
+            "to": sink,
+            "depth": plan.fifo_depth,
+            "lanes": layer.fifo_lanes,
+            "width": layer.fifo.width,
+        }
         for source, sink, plan, layer in zip(
             names, [*names[1:], "output"], group.layers, group.config.layers, strict=True
         )
@@ -120,14 +126,14 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
     if template not in TEMPLATES:
         raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {_shown(template)}")
     fifos = _field(group, "fifos", list, "plan group")
-    depths: dict[str, int] = {}
+    found: dict[str, dict[str, Any]] = {}
     for fifo in fifos:
         source = _field(fifo, "from", str, "plan FIFO")
-        if source in depths:
+        if source in found:
             raise PlanError(f"plan has two FIFOs from {source}")
-        depths[source] = _field(fifo, "depth", int, f"plan FIFO from {source}")
+        found[source] = fifo
     layers = tuple(
-        _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
+        _read_layer(entry, layer, found) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     tiling = _read_tiling(group) if template == PYRAMID else None
     read = Group(network=network, layers=layers, tiling=tiling)
@@ -155,7 +161,7 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, Any]]) -> LayerPlan:
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -163,8 +169,9 @@ def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> 
             f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
         )
     unroll = _field(entry, "unroll", dict, where)
-    if layer.name not in depths:
+    if layer.name not in fifos:
         raise PlanError(f"plan lacks the FIFO from {layer.name}")
+    fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
     return LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -174,7 +181,8 @@ def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> 
         tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=_field(entry, "chain", int, where),
         line_rows=_field(entry, "line_rows", int, where),
-        fifo_depth=depths[layer.name],
+        fifo_depth=_field(fifo, "depth", int, place),
+        fifo_lanes=_field(fifo, "lanes", int, place) if "lanes" in fifo else None,
         macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
 

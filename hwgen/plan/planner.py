@@ -136,7 +136,7 @@ def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Pl
 
 
 def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan:
-    """Given groups in turn. The fewest slices are found by bisection over those that one group may have: each is as fast
+    """Given groups in turn. The fewest slices are found by bisection over those that a group may have: each is as fast
     as it can be with them."""
     goal = chooser.goal
 

@@ -8,6 +8,7 @@ other are gone through one by one, with a few numbers each; their beats in whole
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -155,20 +156,21 @@ class _Steps:
     by any (if not, ``first`` is the frame's where the tile waits for that)."""
 
     def __init__(self, config: TileLayerConfig):
-        rows, columns, folds = config.tiles.rows, config.tiles.columns, config.window.input.folds
+        source = config.window.input
         new: list[Times] = []
         self.tiles: list[int] = []
         self.first: list[int] = []
         self.last: list[int] = []
         self.filled: list[bool] = []
         done = 0
-        for row in rows.spans:
-            for column in columns.spans:
-                steps = np.arange(row.size * column.size * folds).reshape(row.size, column.size, folds) + done
+        for row in config.tiles.rows.cut(1):
+            for column in config.tiles.columns.cut(source.pixels):
+                size = row.size, column.size, source.folds
+                steps = np.arange(prod(size)).reshape(size) + done
                 new.append(steps[row.kept :, column.kept :].ravel())
-                self.tiles.append(int(bool(row.windows and column.windows)))
+                self.tiles.append(int(bool(row.span.windows and column.span.windows)))
                 if self.tiles[-1]:
-                    used = steps[rows.used(row).start - row.begin :, columns.used(column).start - column.begin :]
+                    used = steps[row.unused :, column.unused :]
                     self.filled.append(used.size > 0)
                     self.last.append(done + steps.size - 1)
                     self.first.append(int(used[0, 0, 0]) if used.size else self.last[-1])

@@ -30,8 +30,8 @@ Pair = tuple[int, int]
 """Rows, columns."""
 
 
-def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int) -> LayerWork:
-    """A layer's work in tiles: its windows over all pyramids, and the pixels of all tiles, kept or new.
+def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids: int) -> LayerWork:
+    """A layer's work, as if all pyramids were like those inside the map: these are balanced against each other.
 
     Parameters
     ----------
@@ -39,16 +39,23 @@ def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int) -> LayerW
         Rows and columns.
     pixels : int
         Neighbouring pixels of an input beat.
+    pyramids : int
+        Of a frame.
     """
     rows, columns = tiles
-    beats = sum(ceil_div(span.kept, pixels) + ceil_div(span.new, pixels) for span in columns.spans)
+    beats = max(ceil_div(span.kept, pixels) + ceil_div(span.new, pixels) for span in columns.spans)
     return replace(
         work,
-        height=rows.windows * columns.windows,
+        height=pyramids * most(rows, "windows") * most(columns, "windows"),
         width=1,
-        input_height=sum(span.size for span in rows.spans) * beats,
+        input_height=pyramids * most(rows, "size") * beats,
         input_width=1,
     )
+
+
+def most(axis: Axis, what: str) -> int:
+    """Windows, or pixels new or in all (``size``), of a span at most."""
+    return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[LayerShape], overlap: str, products: int) -> list[Pair]:
