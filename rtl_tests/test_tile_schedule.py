@@ -48,7 +48,9 @@ def test_sized_groups(case, seed):
     check(sized(case), frames_for(case.network, 3, seed))
 
 
-def pool(size: int, stride: int, *, tk: int = 4, depth: int = 9, padding: tuple[int, int, int, int] = (0,) * 4) -> Case:
+def pool(
+    size: int, stride: int, *, tk: int = 4, depth: int = 9, padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+) -> Case:
     """One 2 x 2 pool of a channel, with a pyramid for each of its outputs."""
     window = Window(kernel=(2, 2), stride=(stride, stride), padding=padding)
     before = FeatureMap(channels=1, height=size, width=size, type=UINT8)
@@ -92,8 +94,8 @@ def test_by_hand_reuse():
 def test_by_hand_credits():
     """The same with one credit: a window starts a cycle after the maximum before has left.
 
-    So they start in 12, 23, 34 and 45. The last tile waits for the second to be read, to 26, and is taken from 29 to 32:
-    the last step but three waits for that from 22 on, and the beats of the last, and of the next frame, come with it.
+    So they start in 12, 23, 34 and 45. The last tile waits for the second to be read, to 26, and is taken from 29 to
+    32: the last step but three waits for that from 22 on, and so do the frame's last beat and the next one's first.
     """
     taken = [0, 2, 4, 6, 10, 14, 16, 20, 31, 32]
     check_by_hand(pool(3, 1, tk=1, depth=1), taken, [22, 33, 44, 55, 66], 44)
@@ -105,8 +107,11 @@ def test_by_hand_padding():
     A tile passes in cycles 0 and 1 each, as the frame's only beat is offered; their windows are read in 1 and 2. The
     other two may pass three cycles after that, in 4 and, with the beat, in 5. In the next frame it is 8, 9, 12 and 13.
     A window starts a cycle after its tile has passed; tile 5, tree 2 and FIFO 2: its maximum leaves 9 later.
+
+    Padded on the left alone there are two tiles, which pass in 0 and 1, in 4 and 5, in 8 and 9.
     """
     check_by_hand(pool(1, 2, padding=(2, 2, 1, 1)), [5, 13], [10, 11, 14, 15, 18], 8)
+    check_by_hand(pool(1, 2, padding=(0, 2, 1, 1)), [1, 5, 9], [10, 11, 14, 15, 18], 4)
 
 
 def sized(case: Case) -> Case:
