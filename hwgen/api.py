@@ -306,6 +306,8 @@ class Design:
         stalls: tuple[float, float] | None = None,
         seed: int = 0,
         jobs: int = 1,
+        memory_latency: int = 0,
+        bandwidth: float | None = None,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
 
@@ -325,6 +327,10 @@ class Design:
             Seed of the stalls.
         jobs : int
             Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
+        memory_latency : int
+            Cycles from a read of off-chip memory to its first byte.
+        bandwidth : float, optional
+            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit if not given.
 
         Raises
         ------
@@ -337,10 +343,13 @@ class Design:
         from hwgen.network import golden
         from hwgen.simulate import check
 
+        rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
+        memory = simulate.Memory(latency=memory_latency, bytes_per_cycle=rate)
         frames = self.model.prepare(x)
         expected = golden.run(self.network, frames)
-        run = simulate.run(
-            self.config,
+        configs = self.plan.configs()
+        run = simulate.run_groups(
+            configs,
             frames,
             simulator=simulator,
             waves=waves,
@@ -348,9 +357,10 @@ class Design:
             stalls=stalls,
             seed=seed,
             jobs=jobs,
+            memory=memory,
         )
         prediction = self.plan.predict(len(run.frame_ends))
-        first = check.locate(self.config, self.network, frames, run.outputs, expected, simulator=simulator)
+        first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
             outputs=run.outputs,
             expected=expected,
@@ -360,7 +370,9 @@ class Design:
             interval=run.interval,
             predicted_latency=prediction.latency,
             predicted_interval=self.interval if prediction.interval is None else prediction.interval,
-            stalled=stalls is not None,
+            stalled=stalls is not None or memory.limits,
+            read_bytes=run.read_bytes,
+            written_bytes=run.written_bytes,
             wall_s=run.wall_s,
             cycles=run.cycles,
             cycles_per_s=run.cycles_per_s,
@@ -392,7 +404,10 @@ class Result:
     predicted_latency, predicted_interval : int or None
         What the plan says of so many frames back to back.
     stalled : bool
-        Whether source or sink were made to stall: cycles then mean nothing against the prediction.
+        Whether source or sink were made to stall, or the memory had limits: cycles then mean nothing against the
+        prediction.
+    read_bytes, written_bytes : int
+        Moved from and to off-chip memory, for all frames.
     wall_s, cycles_per_s : float
         Time the simulation took, and its speed.
     cycles : int
@@ -410,6 +425,8 @@ class Result:
     predicted_latency: int
     predicted_interval: int | None
     stalled: bool
+    read_bytes: int
+    written_bytes: int
     wall_s: float
     cycles: int
     cycles_per_s: float
@@ -442,6 +459,7 @@ class Result:
                 "predicted_latency": self.predicted_latency,
                 "predicted_interval": self.predicted_interval,
             },
+            "memory": {"read_bytes": self.read_bytes, "written_bytes": self.written_bytes},
             "wall_s": round(self.wall_s, 3),
             "cycles_per_s": round(self.cycles_per_s),
             "simulator": self.simulator,

@@ -197,7 +197,13 @@ def simulate(arguments: argparse.Namespace) -> int:
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
     result = design.simulate(
-        frames, simulator=arguments.simulator, waves=arguments.waves, progress=True, jobs=arguments.jobs
+        frames,
+        simulator=arguments.simulator,
+        waves=arguments.waves,
+        progress=True,
+        jobs=arguments.jobs,
+        memory_latency=arguments.memory_latency,
+        bandwidth=arguments.bandwidth,
     )
     outputs.add(arguments.output, _npy(result.outputs))
     if arguments.json is not None:
@@ -205,7 +211,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     outputs.write()
     print(
         f"{result.frames:,} frames, {result.cycles:,} cycles in {result.wall_s:.1f} s "
-        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator})"
+        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator}); "
+        f"{result.read_bytes:,} bytes read, {result.written_bytes:,} written"
     )
     print(result.summary())
     if result.first_mismatch is not None:
@@ -269,6 +276,22 @@ def _positive(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return value
+
+
+def _latency(text: str) -> int:
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of GB/s above 0, not {text!r}")
     return value
 
 
@@ -364,6 +387,16 @@ def parser() -> Parser:
         default=os.cpu_count() or 1,
         metavar="N",
         help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
+    )
+    sub.add_argument(
+        "--memory-latency",
+        type=_latency,
+        default=0,
+        metavar="N",
+        help="cycles from a read of off-chip memory to its first byte (default 0)",
+    )
+    sub.add_argument(
+        "--bandwidth", type=_rate, metavar="GB/S", help="of off-chip memory, reads and writes (default: no limit)"
     )
     sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")

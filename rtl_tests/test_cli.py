@@ -510,6 +510,8 @@ def test_the_board_file_behind_those_is_good(here):
         ["plan", MODEL, "--board", "zedboard", "--template", "tile"],
         ["plan", MODEL, "--bo", "zedboard"],
         ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--simulator", "modelsim"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--bandwidth", "0"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--memory-latency", "-1"],
         ["golden", MODEL, "--input", "x.npy"],
     ],
 )
@@ -633,6 +635,23 @@ def test_main_job_on_the_small_network(here, capfd):
     assert (here / "y.vcd").stat().st_size > 0
     plan = json.loads((here / "plan.json").read_text())
     assert plan["cycles"] == {"latency": cycles["latency"], "interval": cycles["interval"]}
+
+
+def test_off_chip_memory(here, capfd):
+    """Every byte of inputs and outputs, limits or none; a fifth of a byte a cycle at 100 MHz."""
+    frames = small_frames()
+    model = hwgen.load(SMALL)
+    read, written = 3 * model.input.values, 3 * model.output.values  # a byte each
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth", "--input", frames]
+    results = []
+    for limits in ([], ["--memory-latency", "30", "--bandwidth", "0.02"]):
+        assert cli.main([*arguments, "--json", "y.json", *limits]) == 0
+        results.append(json.loads((here / "y.json").read_text()))
+        assert results[-1]["memory"] == {"read_bytes": read, "written_bytes": written}
+        assert f"; {read:,} bytes read, {written:,} written\n" in capfd.readouterr().out
+    without, limited = (result["cycles"] for result in results)
+    assert without["interval"] == without["predicted_interval"] < 300
+    assert limited["interval"] == pytest.approx(5 * (read + written) / 3, abs=5)  # 87 bytes a frame
 
 
 def test_build_writes_the_folder(here, capfd):

@@ -24,6 +24,10 @@ from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes, in_tiles
 
 SEEDS = st.integers(0, 2**32)
 
+#: Windows whose first ones lie in the padding: between these a pixel is skipped; two of those bring four columns.
+SKIPS = Window(kernel=(2, 2), stride=(3, 3), padding=(2, 2, 0, 0))
+KEEPS = Window(kernel=(3, 3), stride=(2, 2), padding=(4, 4, 0, 0))
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -159,6 +163,22 @@ def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixe
     config = compose(network, [replace(plan, name=layer.name) for layer in layers], pixels)
     tiles = axes([shapes.of_layer(layer) for layer in layers], tip, overlap)
     return Case(network, in_tiles(config, tiles))
+
+
+@pytest.mark.parametrize(
+    ("window", "tip", "overlap", "pixels"),
+    [(SKIPS, (1, 1), REUSE, 1), (SKIPS, (1, 1), REUSE, 2), (KEEPS, (1, 2), REUSE, 4), (KEEPS, (1, 2), RECOMPUTE, 2)],
+)
+def test_cycles_with_tiles_in_the_padding(window, tip, overlap, pixels):
+    """The first rows and columns of windows lie in the padding; pixels are skipped before tiles, or kept."""
+    maps = [FeatureMap(channels=1, height=size, width=size, type=UINT8) for size in (8, 3 if window is SKIPS else 5)]
+    layer = MaxPool(name="pool", input=maps[0], output=maps[1], window=window)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=8, fifo_depth=16)
+    network = Network(name="pool", layers=(layer,))
+    tiles = axes([shapes.of_layer(layer)], tip, overlap)
+    case = Case(network, in_tiles(compose(network, [plan], pixels), tiles))
+    assert case.config.layers[0].tiles.fills[0] == 0
+    check_cycles(case, 1)
 
 
 def test_figures():

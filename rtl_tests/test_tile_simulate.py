@@ -88,6 +88,19 @@ OPTIONS = st.one_of(
 )
 
 
+@given(case=cases(most_layers=1), seed=SEEDS)
+def test_input_order(case, seed):
+    """The beats of the tiles' own tests, but for lanes that don't count: there they hold noise."""
+    frames = frames_for(case.network, 2, seed)
+    beat, order = case.config.input, case.config.input_order
+    words = stimuli.words(case.beats_in(frames), beat)
+    assert len(words) == 2 * order.beats(beat)
+    pixels, _ = stimuli.unpack(words, beat, order)
+    sent, last = stimuli.unpack(stimuli.pack(frames, beat, order), beat, order)
+    np.testing.assert_array_equal(pixels, sent)
+    assert np.flatnonzero(last).tolist() == [len(words) // 2 - 1, len(words) - 1]
+
+
 @settings(max_examples=6)
 @given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
 def test_groups_of_layers(case, seed, options):
@@ -164,7 +177,7 @@ def convolutions(tip: tuple[int, int] = (2, 2), overlap: str = REUSE) -> Case:
     return Case(network, in_tiles(config, axes([shapes.of_layer(layer) for layer in layers], tip, overlap)))
 
 
-@pytest.mark.parametrize("tip", [(1, 1), (3, 1)])
+@pytest.mark.parametrize("tip", [pytest.param((1, 1), marks=pytest.mark.long), (3, 1)])
 def test_multiplications_of_recomputation(tip):
     """As many as the model of pyramids says, which reproduces Alwani's figures."""
     case = convolutions(tip, RECOMPUTE)
@@ -292,7 +305,7 @@ def test_outputs_are_compared_as_they_travel():
     assert (mismatch.row, mismatch.column, mismatch.value) == (0, 3, 1)
 
 
-@pytest.mark.parametrize("layer", [0, pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2])
 def test_locate(layer):
     """The golden model of other weights: the layer that they are of, whether in one group or in two."""
     whole, groups = in_turn()

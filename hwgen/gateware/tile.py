@@ -209,7 +209,7 @@ def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Va
     words, turn = divmod(pixels, banks)
     if not turn:
         return phase, Const(words * pitch)
-    wraps = phase + turn >= banks
+    wraps = sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
     return Mux(wraps, phase + turn - banks, phase + turn), Mux(wraps, (words + 1) * pitch, words * pitch)
 
 
@@ -445,17 +445,20 @@ class TileBuffer(wiring.Component):
         here = Signal(range(self.config.bank_depth), name="write_address")
         behind = Signal(here.shape(), name="write_address_behind")  # of the banks before the phase
         m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
+        for port in ports.values():
+            m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
         with m.Switch(column.phase):
             for first in range(self.config.column_banks):
                 with m.Case(first):
                     for (bank_row, bank_column), port in ports.items():
                         pixel = (bank_column - first) % self.config.column_banks
-                        if pixel < source.pixels:
-                            m.d.comb += [
-                                port.addr.eq(behind if bank_column < first else here),
-                                port.data.eq(words[pixel]),
-                                port.en.eq(writes[pixel] & (row.phase == bank_row)),
-                            ]
+                        if pixel >= source.pixels:
+                            continue
+                        m.d.comb += port.en.eq(writes[pixel] & (row.phase == bank_row))
+                        if pixel:
+                            m.d.comb += port.data.eq(words[pixel])
+                        if bank_column < first:
+                            m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, there: Value) -> Value:
         """The walk and the reading pipeline. Returns whether this cycle's step is a tile's last."""

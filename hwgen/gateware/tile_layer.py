@@ -50,7 +50,9 @@ class TileLayerConfig(LayerConfig):
             tuple((span.fresh, span.end) for span in axis.spans if span.new)
             for axis in (self.tiles.rows, self.tiles.columns)
         )
-        return Order(rows=rows, columns=columns)
+        pixels = self.window.input.pixels
+        grids = tuple(cut.first % pixels for cut in self.tiles.columns.cut(pixels) if cut.span.new)
+        return Order(rows=rows, columns=columns, grids=grids if any(grids) else ())
 
     @property
     def output_order(self) -> Order:

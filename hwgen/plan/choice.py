@@ -345,7 +345,7 @@ class _Choice:
         return steps[::-1] if fewest else steps
 
     def _slices(self, way: Way) -> int:
-        return sum(int(self.chooser.slices(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
+        return sum(int(self.chooser.slices(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
 
     @property
     def _floor(self) -> int:
@@ -429,13 +429,13 @@ class _Choice:
 
     def _fits(self, way: Way) -> bool:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
-        weights = sum(float(self.chooser.bram36(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
+        weights = sum(float(self.chooser.bram36(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
         if self._slices(way) > self.goal.dsp or weights > self.chooser.board.bram36:
             return False
         return self._lack(way) is None
 
     @property
-    def _works(self) -> list[LayerWork]:
+    def works(self) -> list[LayerWork]:
         return self.chooser.works[self.begin : self.end]
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
@@ -461,20 +461,31 @@ class _TiledChoice(_Choice):
 
     @cached_property
     def search(self) -> Search:
-        return Search(self._works, self.chooser.slices)
+        return Search(self.works, self.chooser.slices)
 
     @cached_property
     def priced(self) -> list[Search]:
-        return self.chooser.price(self._works)
+        return self.chooser.price(self.works)
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
         return Group(network=self.network, layers=layers, tiling=self.tiling)
 
     @cached_property
-    def _works(self) -> list[LayerWork]:
+    def works(self) -> list[LayerWork]:
         plain = self.chooser.works[self.begin : self.end]
         pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
-        return [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        works = [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
+        return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
+
+    def check_pixels(self) -> None:
+        """Refuse tiles that don't begin at beats of so many pixels.
+
+        Raises
+        ------
+        ConfigError
+        """
+        self._tiles[0][1].cut(self.tiling.pixels)
 
     @property
     def _pyramids(self) -> int:
@@ -496,7 +507,7 @@ class _TiledChoice(_Choice):
     def _slices(self, way: Way) -> int:
         """With those of requantisers for wider FIFOs."""
         more = 0
-        for work, unroll, lanes in zip(self._works, way.unrolls, self._lanes(way), strict=True):
+        for work, unroll, lanes in zip(self.works, way.unrolls, self._lanes(way), strict=True):
             if lanes is not None:
                 more += self.chooser.requantiser_slices(work) * (lanes - int(lanes_out(work, unroll)))
         return super()._slices(way) + more
@@ -506,15 +517,16 @@ class _TiledChoice(_Choice):
 
         While pixels that were kept come into a tile, new ones wait; they have to come in faster afterwards.
         """
-        works, unrolls = self._works, way.unrolls
+        works, unrolls = self.works, way.unrolls
         cycles = interval(works, unrolls) // self._pyramids
         result: list[int | None] = []
         for number, (rows, columns) in enumerate(self._tiles[1:]):
             work, unroll = works[number], unrolls[number]
             folds, new = int(works[number + 1].beats(unrolls[number + 1])), most(rows, "new") * most(columns, "new")
             left = cycles - (most(rows, "size") * most(columns, "size") - new) * folds
-            wanted = ceil_div(work.outputs, max(left // new, folds))
-            result.append(min(wanted, unroll.tm) if wanted > int(lanes_out(work, unroll)) else None)
+            beats = max(left // new, folds) // int(work.output_folds(unroll))  # of an output fold
+            wanted = ceil_div(unroll.tm, max(beats, 1))
+            result.append(wanted if wanted > int(lanes_out(work, unroll)) else None)
         return [*result, None]
 
     def _soonest(self, fastest: Way) -> Way:
@@ -543,22 +555,17 @@ def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: 
 
 
 def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> Group:
-    """With more pixels a beat of the input as long as that makes it faster."""
-    best: Group | None = None
+    """With as many pixels a beat of the input as make it faster, by DSP slices alone."""
+    found: list[tuple[int, _TiledChoice]] = []
     for pixels in INPUT_PIXELS:
+        choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels))
         try:
-            group = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels)).best()
-        except ConfigError:  # tiles don't begin at beats of so many pixels
-            if best is None:
-                raise
+            choice.check_pixels()
+        except ConfigError:
             break
-        if best is not None and group.slowest >= best.slowest:
-            break
-        best, first = group, group.config.layers[0]
-        if first.cycles < group.slowest:
-            break
-    assert best is not None
-    return best
+        found.append((interval(choice.works, choice.quick().unrolls), choice))
+    _, choice = min(found, key=lambda entry: (entry[0], entry[1].tiling.pixels))
+    return choice.best()
 
 
 def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
@@ -604,8 +611,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
-    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
+    return ceil_div(unroll.tm, work.steps(unroll))
 
 
 def can_pack(layer: Layer) -> bool:
