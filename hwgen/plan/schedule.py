@@ -1,9 +1,12 @@
-"""The exact schedule of a streaming accelerator, without simulating it.
+"""The exact schedule of an accelerator, without simulating it.
 
 Every event (a beat taken, an output fold started, a beat leaving a FIFO) happens as soon as all it waits for has
 happened: its time is a maximum of earlier times plus constants that the components state. The times are the least
 solution of that system; it is found by starting from below and repeating whole-array passes until nothing moves.
 They are the hardware's own to the cycle, when neither the source nor the sink stalls.
+
+Layers that work in tiles wait for each other pyramid by pyramid, and a pass carries such waiting on by a pyramid or two.
+Their runs are cut at pyramids; as events wait for earlier ones only, each part is settled before the next.
 """
 
 from __future__ import annotations
