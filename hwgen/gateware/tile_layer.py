@@ -50,7 +50,8 @@ class TileLayerConfig(LayerConfig):
             tuple((span.fresh, span.end) for span in axis.spans if span.new)
             for axis in (self.tiles.rows, self.tiles.columns)
         )
-        return Order(rows=rows, columns=columns)
+        cuts = self.tiles.columns.cut(self.window.input.pixels)
+        return Order(rows=rows, columns=columns, grids=tuple(cut.first for cut in cuts if cut.span.new))
 
     @property
     def output_order(self) -> Order:
