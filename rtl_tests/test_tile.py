@@ -198,11 +198,11 @@ def test_beats_that_begin_before_the_tile(pixels, taps):
 
 
 def test_groups():
-    """Three output folds for each of two groups of channels, two beats each."""
+    """Four output folds for each of two groups of channels, two beats each."""
     source = BeatFormat(channels=6, height=6, width=6, lanes=2, bits=8, signed=False, groups=2)
-    config = small(input=source, output_folds=6)
+    config = small(input=source, output_folds=8)
     frames = frames_for(config.window, 1, 1)
-    assert config.walks == (4 * 6 * 3 * 2,) * 4
+    assert config.walks == (4 * 8 * 3 * 2,) * 4
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
 
 
