@@ -233,7 +233,7 @@ class Design:
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the gateware, as the plan composes it."""
+        """Configuration of the gateware of a plan with one group, as the plan composes it."""
         return self.plan.configure()
 
     def table(self) -> str:
@@ -264,19 +264,22 @@ class Design:
             The folder written.
         """
         from hwgen import emit
-        from hwgen.network import golden
 
         folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
         frames = self._random_frames(3) if x is None else self.model.prepare(x)
-        emit.build(
-            plan_json=self.to_json(),
-            config=self.config,
-            frames=frames,
-            expected=golden.run(self.network, frames),
-            directory=folder,
-            report=self.report(),
-        )
-        return folder
+        configs, maps = self.plan.configs(), self._maps(frames)
+        if len(configs) > 1:
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
+        return emit.build(self.to_json(), configs[0], *maps, folder, self.report())
+
+    def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
+        """What goes into the first group, and what leaves each, by the golden model."""
+        from hwgen.network import golden
+
+        maps = [frames]
+        for group in self.plan.groups:
+            maps.append(golden.run(group.network, maps[-1]))
+        return maps
 
     def report(self) -> str:
         """The plan for people, in Markdown."""

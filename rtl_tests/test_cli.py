@@ -369,21 +369,41 @@ def test_steering_a_given_plan(refuse, here, planned, option):
     assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", *option)
 
 
-def test_groups_are_planned_but_not_built(refuse, here, frames, capfd):
+def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames, capfd):
     """Printed and written with what they take; build and simulate refuse them and write nothing."""
-    groups = ["--groups", "conv1-pool1,conv3-fc"]
+    groups = ["--groups", "conv1-pool1,conv3-fc", "--dsp", "8"]
     assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
     assert "not buildable yet: 2 groups that have to share the board" in capfd.readouterr().out
     written = json.loads((here / "two.json").read_text())
-    (here / "two.json").rename(here / "p.json")
+    (here / "two.json").unlink()
     assert [[layer["name"] for layer in group["layers"]] for group in written["groups"]] == [
         ["conv1", "conv2", "pool1"],
         ["conv3", "pool2", "fc"],
     ]
-    for steering in (groups, ["--plan", "p.json"]):
-        for verb in ("build", "simulate"):
-            line = refuse(*verbs(MODEL, frames)[verb], *steering)
-            assert "not buildable yet: it has 2 groups that have to share the board" in line
+    for verb in ("build", "simulate"):
+        line = refuse(*verbs(MODEL, frames)[verb], *groups)
+        assert "not buildable yet: it has 2 groups that have to share the board" in line
+
+
+def test_groups_in_turn(here, frames):
+    """Planned, written, simulated one after the other, and built, a folder for each."""
+    groups = ["--groups", "conv1-pool1,conv3-fc"]
+    assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
+    written = json.loads((here / "two.json").read_text())
+    run = ["simulate", MODEL, "--board", "zedboard", "--plan", "two.json", "--input", frames, "--output", "y.npy"]
+    assert cli.main([*run, "--simulator", "amaranth", "--json", "run.json"]) == 0
+    result = json.loads((here / "run.json").read_text())
+    assert result["mismatches"] == 0
+    assert result["cycles"]["latency"] == written["cycles"]["latency"] == result["cycles"]["predicted_latency"]
+    moved = sum(result["memory"].values())
+    assert moved == result["frames"] * written["traffic_bytes"]["feature_maps"]
+    assert cli.main(["build", MODEL, "--board", "zedboard", "--plan", "two.json", "-o", "out"]) == 0
+    folders = sorted(path.name for path in (here / "out").iterdir() if path.is_dir())
+    assert len(folders) == 2
+    for folder in folders:
+        names = {path.name for path in (here / "out" / folder).iterdir()}
+        assert {f"{folder}.v", f"{folder}_tb.v", "Makefile", "report.md", "stimulus.hex", "expected.hex"} <= names
+    assert {"plan.json", "report.md", "Makefile"} <= {path.name for path in (here / "out").iterdir()}
 
 
 def test_objectives(here):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order
 
-__all__ = ["build", "check_folder"]
+__all__ = ["build", "build_groups", "check_folder"]
 
 
 def build(
@@ -61,10 +62,53 @@ def build(
     ToolError
         If Yosys is missing or fails.
     """
-    from hwgen.simulate import patience, stimuli
-
     directory = Path(directory)
     check_folder(directory)
+    contents = _contents(config, frames, expected, report, component)
+    contents["plan.json"] = plan_json.encode()
+    replace_folder(contents, directory, stale=f"{identifier(config.name)}.*.mem")
+    return directory
+
+
+def build_groups(
+    plan_json: str, configs: Sequence[Config], maps: Sequence[np.ndarray], directory: str | Path, report: str
+) -> Path:
+    """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
+
+    Beside these folders lie ``plan.json``, ``report.md`` and a ``Makefile`` that runs all test benches.
+
+    Parameters
+    ----------
+    maps : sequence of ndarray
+        ``(n, C, H, W)``: what goes into the first group, and what leaves each.
+
+    Raises
+    ------
+    InputError, ToolError
+        As `build`.
+    """
+    directory = Path(directory)
+    check_folder(directory)
+    tops = [identifier(config.name) for config in configs]
+    contents = {}
+    for top, config, frames, expected in zip(tops, configs, maps, maps[1:], strict=True):
+        title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
+        for name, content in _contents(config, frames, expected, title, None).items():
+            contents[f"{top}/{name}"] = content
+    contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
+    contents["plan.json"] = plan_json.encode()
+    folders = "\n".join(f"- `{top}`" for top in tops)
+    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode()
+    replace_folder(contents, directory, stale="*/*.mem")
+    return directory
+
+
+def _contents(
+    config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+) -> dict[str, bytes]:
+    """The files of one accelerator, but for its plan."""
+    from hwgen.simulate import patience, stimuli
+
     if len(frames) != len(expected):
         raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
     top = identifier(config.name)
@@ -86,10 +130,8 @@ def build(
         stimuli.pack(expected, config.output, config.output_order), config.output
     )
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["plan.json"] = plan_json.encode()
     contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
-    replace_folder(contents, directory, stale=f"{top}.*.mem")
-    return directory
+    return contents
 
 
 def check_folder(directory: str | Path) -> None:
@@ -137,6 +179,7 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = 
             if place.is_dir():
                 raise IsADirectoryError(21, f"{name} there is a folder")
             if fresh or not place.is_file() or place.read_bytes() != content:
+                (work / name).parent.mkdir(exist_ok=True)
                 (work / name).write_bytes(content)
                 changed.append(name)
         if fresh:
@@ -147,9 +190,10 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = 
             work = None
             return
         for name in changed:
+            (directory / name).parent.mkdir(exist_ok=True)
             os.replace(work / name, directory / name)
         for path in directory.glob(stale) if stale else ():
-            if path.name not in contents:
+            if str(path.relative_to(directory)) not in contents:
                 path.unlink(missing_ok=True)
         made.clear()
     except OSError as error:

@@ -141,6 +141,11 @@ def makefile(top: str) -> str:
     return _MAKEFILE.replace("@TOP@", top)
 
 
+def makefile_of_groups(tops: Sequence[str]) -> str:
+    """The same targets for several accelerators, each in a folder of its name."""
+    return _MAKEFILE_OF_GROUPS.replace("@TOPS@", " ".join(tops))
+
+
 _WALK = """\
     // The @NAME@ travels rectangle by rectangle: every span of rows (end, begin; the first span last) with every span
     // of columns (end, begin, column in the first lane). A step is a beat of each fold.
@@ -555,4 +560,17 @@ obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
 
 clean:
 \trm -rf @TOP@_tb.vvp obj_dir obj_waves
+"""
+
+_MAKEFILE_OF_GROUPS = """\
+# Runs the test benches of all groups: make icarus, make verilator.
+
+GROUPS := @TOPS@
+
+.PHONY: all icarus verilator clean
+
+all: icarus
+
+icarus verilator clean:
+\t@for group in $(GROUPS); do $(MAKE) -C $$group $@ || exit 1; done
 """

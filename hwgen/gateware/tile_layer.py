@@ -123,6 +123,12 @@ class TileLayerConfig(LayerConfig):
                 result.append((beats, unused * fill, fill, row.span.windows * column.span.windows))
         return result
 
+    @property
+    def pyramid_cycles(self) -> int:
+        """Cycles that the largest pyramid takes, when others follow it: its tile to pass, or its windows to walk."""
+        window = self.window.window_cycles
+        return max(max(beats, windows * window) for beats, _, _, windows in self._pyramids)
+
     @cached_property
     def cycles(self) -> int:
         """Cycles a frame takes when neither neighbour makes the layer wait."""

@@ -9,7 +9,9 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Layer, Network
+from hwgen.plan.choice import lanes_out, work_of
 from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling, part
+from hwgen.plan.unroll import Unroll
 
 #: No number of a plan is larger: far beyond every board, and small enough to reckon with.
 MOST = 1_000_000_000
@@ -172,17 +174,21 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
     if layer.name not in fifos:
         raise PlanError(f"plan lacks the FIFO from {layer.name}")
     fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
+    tn, tm, tk = (_field(unroll, name, int, where) for name in ("in", "out", "taps"))
+    lanes = _field(fifo, "lanes", int, place) if "lanes" in fifo else None
+    if min(tn, tk) > 0 and lanes == lanes_out(work_of(layer), Unroll(tn, tm, tk)):
+        lanes = None  # as many as anyhow
     return LayerPlan(
         name=layer.name,
         kind=layer.kind,
-        tn=_field(unroll, "in", int, where),
-        tm=_field(unroll, "out", int, where),
-        tk=_field(unroll, "taps", int, where),
+        tn=tn,
+        tm=tm,
+        tk=tk,
         tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=_field(entry, "chain", int, where),
         line_rows=_field(entry, "line_rows", int, where),
         fifo_depth=_field(fifo, "depth", int, place),
-        fifo_lanes=_field(fifo, "lanes", int, place) if "lanes" in fifo else None,
+        fifo_lanes=lanes,
         macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
 

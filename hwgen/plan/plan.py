@@ -10,6 +10,7 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.spans import Axis
+from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.graph import Conv, Network
 from hwgen.network.shapes import of_layer
 from hwgen.plan.compose import compose, weight_bits
@@ -160,6 +161,14 @@ class Group:
     def slowest(self) -> int:
         """Cycles a frame of the slowest layer."""
         return max(layer.cycles for layer in self.config.layers)
+
+    @property
+    def pyramid_cycles(self) -> int | None:
+        """Cycles that a pyramid inside the map takes in the layer that is slowest at it; of pyramids only."""
+        if self.tiling is None:
+            return None
+        layers = [layer for layer in self.config.layers if isinstance(layer, TileLayerConfig)]
+        return max(layer.pyramid_cycles for layer in layers)
 
     @property
     def weight_bram36(self) -> float:
