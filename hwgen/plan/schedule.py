@@ -5,8 +5,8 @@ happened: its time is a maximum of earlier times plus constants that the compone
 solution of that system; it is found by starting from below and repeating whole-array passes until nothing moves.
 They are the hardware's own to the cycle, when neither the source nor the sink stalls.
 
-Layers that work in tiles wait for each other pyramid by pyramid, and a pass carries such waiting on by a pyramid or two.
-Their runs are cut at pyramids; as events wait for earlier ones only, each part is settled before the next.
+Layers that work in tiles wait for each other pyramid by pyramid, and a pass carries such waiting on by a pyramid or
+two. Their runs are cut at pyramids; as events wait for earlier ones only, each part is settled before the next.
 """
 
 from __future__ import annotations
