@@ -40,6 +40,7 @@ SETTINGS = [
     (Memory(latency=40, queue=1), {}),
     (Memory(bytes_per_cycle=2.7), {}),
     (Memory(latency=17, bytes_per_cycle=0.3, queue=2), {}),
+    (Memory(latency=2, bytes_per_cycle=1.1, queue=1), {}),
     (Memory(latency=3, bytes_per_cycle=11.25, queue=1), {"one_by_one": True}),
     (Memory(latency=9, bytes_per_cycle=7, queue=3), {"stalls": (0.3, 0.4), "seed": 3}),
     (Memory(latency=4, bytes_per_cycle=1.5), {"reset_at": 61}),

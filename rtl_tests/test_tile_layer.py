@@ -11,7 +11,7 @@ from accelerators import frames_for, networks, unrolls
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, Trace, patterns, run, stalls
-from tiles import beats_of, new_parts, output_parts, tilings, widths
+from tiles import beats_of, new_lanes, new_parts, output_parts, tilings, widths
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
@@ -150,6 +150,24 @@ def test_reset(case, seed, offer, reset_at):
     before = trace.reset[2]
     assert trace.words[:before] == expected[:before]
     assert trace.words[before:] == case.beats_out(frames[1:])
+
+
+@settings(max_examples=30)
+@given(case=cases(most_layers=2))
+def test_input_order(case):
+    """The columns in every lane of every beat."""
+    source, order = case.config.input, case.config.input_order
+    lanes = [
+        [
+            column if column in range(*span) else None
+            for first in firsts
+            for column in range(first, first + source.pixels)
+        ]
+        for span, firsts in zip(order.columns, order.beat_columns(source.pixels), strict=True)
+    ]
+    assert lanes == [lanes for lanes in new_lanes(case.tiles[0][1], source.pixels) or [] if lanes]
+    frame = frames_for(case.network, 1, 0)
+    assert order.beats(source) == case.config.layers[0].reuse.beats_in == len(case.beats_in(frame))
 
 
 def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixels: int = 1) -> Case:

@@ -241,7 +241,7 @@ class Plan:
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
-                f"fewer slices for each (--dsp {max(self.dsp // len(self.groups), 1)}) or one group might"
+                "fewer layers, fewer groups or a larger board might do"
             )
         return tuple(group.config for group in self.groups)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from math import sqrt
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
@@ -135,10 +136,31 @@ def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Pl
         return _cut(chooser, (*notes, f"no single group was found that fits: {error}"))
 
 
+def _apart(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | None:
+    """Given groups with hardware of their own each; ``None`` if they don't fit together.
+
+    A group's time falls with its slices, and the times add up: the sum is least if slices go by the roots of the work.
+    """
+    layers = chooser.network.layers
+    work = [sum(layer.macs for layer in layers[slice(*span)] if isinstance(layer, Conv)) for span in spans]
+    roots = [max(sqrt(macs), 1) for macs in work]
+    shares = [int(chooser.goal.dsp * root / sum(roots)) for root in roots]
+    try:
+        groups = [chooser.aiming(dsp=dsp).group(*span, in_turn=True) for span, dsp in zip(spans, shares, strict=True)]
+        plan = chooser.plan(tuple(groups), notes)
+    except OverBudgetError:
+        return None
+    return plan if plan.obstacle is None else None
+
+
 def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan:
-    """Given groups in turn. The fewest slices are found by bisection over those that a group may have: each is as fast
-    as it can be with them."""
+    """Given groups in turn; with hardware of their own each, if that fits, or sharing the slices.
+
+    The fewest slices are found by bisection over those that a group may have: each is as fast as it can be with them.
+    """
     goal = chooser.goal
+    if goal.objective != "dsp" and (apart := _apart(chooser, spans, notes)) is not None:
+        return apart
 
     def made(dsp: int) -> Plan:
         aimed = chooser if goal.objective != "dsp" else chooser.aiming(objective="interval", interval=None, dsp=dsp)
