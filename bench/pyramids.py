@@ -106,7 +106,7 @@ def multiplied(group: Group) -> int:
 
 
 def busy(run: simulate.Run) -> float:
-    """Per cent of the cycles in which the busiest layer has a step, between two frames that others go before and follow."""
+    """Per cent of the cycles in which the busiest layer has a step, in an interval that others go before and follow."""
     if run.parts:
         return max(busy(part) for part in run.parts)
     middle = FRAMES // 2

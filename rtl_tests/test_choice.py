@@ -168,13 +168,18 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
 
 @pytest.mark.long
 def test_what_is_said_to_fit_does(lenet):
-    """Each of the first four layers fits, but not all together."""
+    """Each of the first four layers fits, but all together only pyramid by pyramid."""
     scarce = replace(ZEDBOARD, bram36=2, lut=3_000)
-    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 3 layers \(conv1 to conv2\) fit$"):
+    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 4 layers \(conv1 to pool2\) fit$"):
         plan.make(lenet, scarce)
-    plan.make(part(lenet, 0, 3), scarce)
+    assert plan.make(part(lenet, 0, 4), scarce).groups[0].template == "pyramid"
     with pytest.raises(PlanError):
-        plan.make(part(lenet, 0, 4), scarce)
+        plan.make(part(lenet, 0, 5), scarce)
+    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 3 layers \(conv1 to conv2\) fit$"):
+        plan.make(lenet, scarce, template="stream")
+    plan.make(part(lenet, 0, 3), scarce, template="stream")
+    with pytest.raises(PlanError):
+        plan.make(part(lenet, 0, 4), scarce, template="stream")
 
 
 # Groups.
