@@ -1,7 +1,7 @@
 """What an access costs, by the size of the memory (Yang, section 3.4 and Table 3).
 
-Between the table's sizes the energy is interpolated in logarithms of both, for each word length apart. Below 1 KB the slope
-from 1 to 2 KB goes on, above 1 MB the mean slope of the column; above 16 MB it is DRAM.
+Between the table's sizes the energy is interpolated in logarithms of both, for each word length apart. Below 1 KB the
+slope from 1 to 2 KB goes on, above 1 MB the mean slope of the column; above 16 MB it is DRAM.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The best blocking of a layer for a memory hierarchy, over all orders and all blocks that divide.
 
-**The space.** A nest grows from the datapath's block to the whole layer, one loop at a time: a path through the lattice of
-extents. Any order and any number of loops a dimension is such a path. Beside it, each operand has buffers: a loop that doesn't
-index an operand is a reason for a buffer inside it (Yang, section 3.2), and inputs may have one at any place, because windows
-overlap. What a buffer fetches depends on the extents where it is placed and where the loops that it spans end, and on nothing
-in between; so does its price.
+**The space.** A nest grows from the datapath's block to the whole layer, one loop at a time: a path through the lattice
+of extents. Any order and any number of loops a dimension is such a path. Beside it, each operand has buffers: a loop
+that doesn't index an operand is a reason for a buffer inside it (Yang, section 3.2), and inputs may have one at any
+place, because windows overlap. What a buffer fetches depends on the extents where it is placed and where the loops that
+it spans end, and on nothing in between; so does its price.
 
-**The search** keeps, for each point of the lattice, all ways to get there (labels) that no other way beats in energy so far, in
-the accesses that each operand still has to serve, in levels and in room used: dynamic programming with dominance, exact. A
-label that can't beat the best blocking known is dropped: what each operand still costs at least is the access to a buffer as
-large as its block is now, and every element once from the top. With more labels at a point than ``width`` the worst are
-dropped, and the smallest of their bounds is what the result states as `Found.bound`: no blocking of this space is better.
+**The search** keeps, for each point of the lattice, all ways to get there (labels) that no other way beats in energy so
+far, in the accesses that each operand still has to serve, in levels and in room used: dynamic programming with
+dominance, exact. A label that can't beat the best blocking known is dropped: what each operand still costs at least is
+the access to a buffer as large as its block is now, and every element once from the top. With more labels at a point
+than ``width`` the worst are dropped, and the smallest of their bounds is what the result states as `Found.bound`: no
+blocking of this space is better.
 
 Blocks divide the layer's extents; sizes may be rounded up before (`Problem.padded`). Results are counted anew, by
 `hwgen.plan.blocking.count`, and must agree.
@@ -19,10 +20,10 @@ Blocks divide the layer's extents; sizes may be rounded up before (`Problem.padd
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import product
-from math import inf, prod
+from itertools import pairwise, product
+from math import inf
 
 import numpy as np
 
@@ -182,7 +183,7 @@ class _Lattice:
 
     @cached_property
     def room(self) -> list[np.ndarray]:
-        return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape) for operand in OPERANDS]
+        return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
@@ -195,75 +196,71 @@ class _Lattice:
                     words = words * self.tiling.blocks[dim]
             if operand == "output":
                 words = 2 * words - self.problem.output_words
-            fills.append(np.broadcast_to(words.astype(float), self.tiling.shape))
+            fills.append(np.broadcast_to(words.astype(float), self.tiling.shape).ravel())
         return fills
 
-    def points(self) -> list[tuple[int, ...]]:
-        """All extents, as indices into `sizes`, every one behind those inside it."""
-        every = product(*(range(len(self.sizes[dim])) for dim in DIMS))
-        if self.pair:
-            places = [DIMS.index(dim) for dim in ("Fw", "Fh")]
-            ends = [len(self.sizes[DIMS[place]]) - 1 for place in places]
-            # the window goes as one: both of its sides are whole, or none is
-            every = (
-                point
-                for point in every
-                if len({point[place] == end for place, end in zip(places, ends, strict=True) if end}) < 2
-            )
-        return sorted(every, key=lambda point: prod(self.extent(point, axis) for axis in range(len(DIMS))))
+    @cached_property
+    def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
+        """Loops that may be added: the dimensions that grow, and for each point the next one, or -1.
 
-    def extent(self, point: tuple[int, ...], axis: int) -> int:
-        return self.sizes[DIMS[axis]][point[axis]]
-
-    def steps(self, point: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
-        """The next points, one prime factor of one dimension further, and the dimensions that grow."""
+        A loop multiplies the extent of its dimension by a prime. Every path to a point has as many loops.
+        """
+        places = np.indices(self.tiling.shape).reshape(len(DIMS), -1)
+        strides = [int(np.prod(self.tiling.shape[axis + 1 :])) for axis in range(len(DIMS))]
+        here = np.arange(places.shape[1])
         found = []
         for axis, dim in enumerate(DIMS):
             if self.pair and dim in ("Fw", "Fh"):
                 continue
-            here = self.extent(point, axis)
-            for place in range(point[axis] + 1, len(self.sizes[dim])):
-                factor, rest = divmod(self.sizes[dim][place], here)
-                if rest == 0 and all(factor % smaller for smaller in range(2, factor)):
-                    found.append(((*point[:axis], place, *point[axis + 1 :]), (dim,)))
-        if self.pair:
-            whole = list(point)
-            for dim in ("Fw", "Fh"):
-                whole[DIMS.index(dim)] = len(self.sizes[dim]) - 1
-            if tuple(whole) != point:
-                grown = tuple(dim for axis, dim in enumerate(DIMS) if whole[axis] != point[axis])
-                found.append((tuple(whole), grown))
+            sizes = self.sizes[dim]
+            for prime in _primes(sizes[-1] // sizes[0]):
+                following = np.array([sizes.index(size * prime) if size * prime in sizes else -1 for size in sizes])
+                there = following[places[axis]]
+                found.append(((dim,), np.where(there < 0, -1, here + (there - places[axis]) * strides[axis])))
+        window = [axis for axis, dim in enumerate(DIMS) if dim in ("Fw", "Fh") and len(self.sizes[dim]) > 1]
+        if self.pair and window:
+            # the window goes as one: both of its sides are whole, or none is
+            inside = np.all([places[axis] == 0 for axis in window], axis=0)
+            there = here + sum((len(self.sizes[DIMS[axis]]) - 1) * strides[axis] for axis in window)
+            found.append((tuple(DIMS[axis] for axis in window), np.where(inside, there, -1)))
         return found
+
+    def extents(self, point: int) -> dict[str, int]:
+        return self.tiling.tile(point)
+
+
+def _primes(number: int) -> list[int]:
+    """The primes that divide ``number``."""
+    return [factor for factor in divisors(number)[1:] if len(divisors(factor)) == 2]
 
 
 class _Prices:
     """Where a buffer may lie, and what that costs, for one hierarchy."""
 
-    def __init__(self, hierarchy: Hierarchy, lattice: _Lattice) -> None:
-        self.hierarchy = hierarchy
-        self.lattice = lattice
+    def __init__(self, hierarchy: Hierarchy, lattice: _Lattice, *, strict: bool) -> None:
+        """``strict``: hold co-designed memories to their number of levels and to the limit of their sizes."""
+        self.hierarchy, self.lattice = hierarchy, lattice
         self.top = hierarchy.top
-        self.resources = 0
+        self.strict = strict or not isinstance(hierarchy, CoDesign)
         self.limits = np.zeros(0)
         if isinstance(hierarchy, CoDesign):
-            self.resources, self.limits = 1, np.array([hierarchy.limit / energy.WORD_BYTES])
+            self.limits = np.array([hierarchy.limit / energy.WORD_BYTES])
         elif isinstance(hierarchy, Shared):
-            self.resources = len(hierarchy.memories)
             self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
-        self.arrays = [float(fill[-1, -1, -1, -1, -1, -1]) for fill in lattice.fill]
-        whole = [int(room[-1, -1, -1, -1, -1, -1]) for room in lattice.room]
-        self.whole = whole
-        self.table = [
-            self._table(operand, lattice.room[index].ravel()).reshape((-1, *lattice.tiling.shape))
-            for index, operand in enumerate(OPERANDS)
-        ]
+        self.arrays = [float(fill[-1]) for fill in lattice.fill]
+        self.whole = [int(room[-1]) for room in lattice.room]
+        self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
         self.home = [inf] * len(OPERANDS)
         if isinstance(hierarchy, CoDesign) and hierarchy.homed:
             for index, operand in enumerate(OPERANDS):
-                size = whole[index] * energy.WORD_BYTES
+                size = self.whole[index] * energy.WORD_BYTES
                 if 0 < size <= hierarchy.limit:
                     self.home[index] = energy.access(size, hierarchy.widths[operand])
         self.last = [min(self.top, home) for home in self.home]
+
+    @property
+    def levels(self) -> int:
+        return len(self.table[0])
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
         """pJ an access by level and room; infinite where it doesn't fit."""
@@ -272,37 +269,67 @@ class _Prices:
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
             cost = energy.accesses(sizes.astype(float), hierarchy.widths[operand])
             cost = np.where(sizes > hierarchy.limit, inf, cost)
-            return np.broadcast_to(cost, (hierarchy.levels, rooms.size)).copy()
+            return np.broadcast_to(cost, (hierarchy.levels if self.strict else 1, rooms.size))
         memories = hierarchy.memories if isinstance(hierarchy, Shared) else hierarchy.memories[operand]
         fits = [rooms * energy.WORD_BYTES <= memory.size for memory in memories]
-        return np.array(
-            [np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)]
-        ).reshape(len(memories), rooms.size)
+        return np.array([np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)])
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """The least pJ an access of a buffer at each level or further out, with no level left: infinite."""
+        """The least pJ an access of a buffer at each level or further out; with no level left infinite."""
         result = []
         for table in self.table:
             least = np.minimum.accumulate(table[::-1], axis=0)[::-1]
-            result.append(np.concatenate([least, np.full((1, *table.shape[1:]), inf)]))
+            result.append(np.concatenate([least, np.full((1, table.shape[1]), inf)]))
         return result
 
-    def options(self, operand: int, point: tuple[int, ...]) -> list[tuple[int, float, int | None]]:
-        """Levels where a buffer at ``point`` may lie, with pJ an access and the resource that it takes."""
-        table = self.table[operand][(slice(None), *point)]
-        shared = isinstance(self.hierarchy, Shared)
-        resource = [level if shared else 0 for level in range(len(table))]
-        return [
-            (level, float(cost), resource[level] if self.resources else None)
-            for level, cost in enumerate(table)
-            if cost < inf
-        ]
+    def options(self, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Levels that a buffer may take, and which labels may take them, by the next level that each is free to use."""
+        if isinstance(self.hierarchy, CoDesign):  # all levels cost the same: the next one will do
+            return [(level, levels == level) for level in range(self.levels)]
+        return [(level, levels <= level) for level in range(self.levels)]
 
 
-# Columns of a label: energy so far; accesses that each operand still has to serve; whether its last buffer is closed (1) or
-# still spans the loops that come (0); the next level that it may use; room used in each resource.
-_E, _A, _C, _L, _U = 0, 1, 4, 7, 10
+@dataclass
+class _Labels:
+    """Ways to get to points of the lattice; arrays of one row each.
+
+    Parameters
+    ----------
+    point : int32
+        Flat index of the point.
+    spent : float64
+        pJ so far.
+    served : float64, 3 columns
+        Accesses that each operand still has to serve.
+    closed : bool, 3 columns
+        Whether an operand's last buffer is behind; otherwise it still spans the loops that come.
+    level : int8, 3 columns
+        The next level that each operand may use.
+    used : float64
+        Words taken in each shared resource.
+    parent, action : int32
+        Label that this one comes from, and buffers placed on the way: a byte for each operand, level + 1.
+    """
+
+    point: np.ndarray
+    spent: np.ndarray
+    served: np.ndarray
+    closed: np.ndarray
+    level: np.ndarray
+    used: np.ndarray
+    parent: np.ndarray
+    action: np.ndarray
+
+    def take(self, rows: np.ndarray) -> _Labels:
+        return _Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def __len__(self) -> int:
+        return len(self.point)
+
+    @staticmethod
+    def join(parts: Sequence[_Labels]) -> _Labels:
+        return _Labels(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(_Labels)))
 
 
 def search(
@@ -312,7 +339,7 @@ def search(
     base: Mapping[str, int] | None = None,
     pair: bool = False,
     width: int = 4000,
-    first: int = 24,
+    first: int = 12,
     within: float = 0.0,
 ) -> Found:
     """The blocking of ``problem`` with the least memory energy.
@@ -338,234 +365,255 @@ def search(
         If a size is not a multiple of the datapath's.
     """
     lattice = _Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
-    prices = _Prices(hierarchy, lattice)
-    rough = _run(lattice, prices, first, inf)
-    best, bound, path = rough
+    free = _Prices(hierarchy, lattice, strict=False)
+    found = _refined(lattice, free, first, width, within)
+    if not free.strict and (found is None or not _allowed(hierarchy, found)):
+        # without limits it comes out beyond them; what it costs is still a bound
+        floor = 0.0 if found is None else found.bound
+        found = _refined(lattice, _Prices(hierarchy, lattice, strict=True), first, width, within)
+        if found is not None:
+            found = replace(found, bound=max(floor, found.bound))
+    if found is None:
+        raise PlanError(f"{problem.name}: no blocking of it fits the memories")
+    return found
+
+
+def _allowed(hierarchy: Hierarchy, found: Found) -> bool:
+    if not isinstance(hierarchy, CoDesign):
+        return True
+    counts = [sum(buffer.operand == operand for buffer in found.buffers) for operand in OPERANDS]
+    return max(counts) <= hierarchy.levels and found.on_chip <= hierarchy.limit
+
+
+def _refined(lattice: _Lattice, prices: _Prices, first: int, width: int, within: float) -> Found | None:
+    """A rough search, then a thorough one for what beats it."""
+    best, bound, path = _run(lattice, prices, first, inf)
     if bound < best * (1 - within):
         limit = best * (1 - within)
         found, missed, better = _run(lattice, prices, width, limit)
         bound = min(found, missed, limit)
         if found < best:
             best, path = found, better
-    return _found(lattice, prices, path, best, min(best, bound))
+    return None if path is None else _found(lattice, prices, path, best, min(best, bound))
 
 
-@dataclass
-class _Trail:
-    """How each label came about: its parent, the point it stands at, and the buffers placed on the way there."""
+@dataclass(frozen=True)
+class _Path:
+    """Points from the first to the last, each with the action of the step there; which arrays are at home on chip."""
 
-    parents: list[np.ndarray]
-    actions: list[np.ndarray]
-    points: list[tuple[tuple[int, ...], int]]
-    count: int = 0
-
-    def add(self, point: tuple[int, ...], parents: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        names = np.arange(self.count, self.count + len(parents))
-        self.points.append((point, self.count))
-        self.parents.append(parents)
-        self.actions.append(actions)
-        self.count += len(parents)
-        return names
-
-    def walk(self, label: int) -> list[tuple[tuple[int, ...], int]]:
-        """Points from the first to that of ``label``, each with the action of the step that led there."""
-        parents, actions = np.concatenate(self.parents), np.concatenate(self.actions)
-        begins = [begin for _, begin in self.points]
-        trail = []
-        while label >= 0:
-            index = int(np.searchsorted(begins, label, side="right")) - 1
-            trail.append((self.points[index][0], int(actions[label])))
-            label = int(parents[label])
-        return trail[::-1]
+    steps: list[tuple[int, int]]
+    homes: tuple[bool, ...]
 
 
-Path = tuple[list[tuple[tuple[int, ...], int]], tuple[bool, ...]]
-
-
-def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[float, float, Path]:
+def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[float, float, _Path | None]:
     """The best energy below ``limit``, a bound on what was dropped for ``width``, and the path to the best."""
-    points = lattice.points()
-    start, end = points[0], points[-1]
-    trail = _Trail([], [], [])
-    label = np.zeros((1, _U + prices.resources))
-    label[0, _A : _A + 3] = [fill[start] for fill in lattice.fill]
-    label[0, _A + 2] += lattice.problem.output_words  # a datapath reads zeros, too
-    label[0, _C : _C + 3] = 1
-    waiting = {start: [(label, np.array([-1]), np.array([0]))]}
+    served = np.array([[fill[0] for fill in lattice.fill]])
+    served[0, 2] += lattice.problem.output_words  # a datapath reads zeros, too
+    labels = _Labels(
+        point=np.zeros(1, np.int32),
+        spent=np.zeros(1),
+        served=served,
+        closed=np.ones((1, 3), bool),
+        level=np.zeros((1, 3), np.int8),
+        used=np.zeros((1, len(prices.limits))),
+        parent=np.full(1, -1, np.int32),
+        action=np.zeros(1, np.int32),
+    )
+    end = int(np.prod(lattice.tiling.shape)) - 1
+    trail: list[_Labels] = []
     missed = inf
-    for point in points:
-        if point not in waiting:
-            continue
-        parts = waiting.pop(point)
-        labels, parents, actions = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        if point == end:
-            return _finish(prices, trail, labels, parents, actions, limit, missed)
-        bounds = _bounds(lattice, prices, point, labels)
-        alive = np.flatnonzero(bounds < limit)
-        alive = alive[_front(labels[alive])]
-        if len(alive) > width:
-            order = np.argsort(bounds[alive], kind="stable")
-            missed = min(missed, float(bounds[alive[order[width]]]))
-            alive = np.sort(alive[order[:width]])
-        if not len(alive):
-            continue
-        names = trail.add(point, parents[alive], actions[alive])
-        for following, grown in lattice.steps(point):
-            children = _expand(lattice, prices, point, following, grown, labels[alive], names)
-            waiting.setdefault(following, []).append(children)
-    return inf, missed, ([], ())
-
-
-def _expand(
-    lattice: _Lattice,
-    prices: _Prices,
-    point: tuple[int, ...],
-    following: tuple[int, ...],
-    grown: tuple[str, ...],
-    labels: np.ndarray,
-    names: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All labels that a loop makes of ``labels``: with or without a buffer inside it, for each operand."""
-    labels, actions = labels.copy(), np.zeros(len(labels), np.int64)
-    for index, operand in enumerate(OPERANDS):
-        spans = not indexes(operand, grown[0])
-        if not spans and operand != "input":
-            labels[:, _C + index] = 1
-            continue
-        fill = lattice.fill[index][following if spans else point]
-        closed = labels[:, _C + index] == 1
-        useful = np.flatnonzero(closed & (labels[:, _A + index] > fill))
-        if spans:
-            labels[~closed, _A + index] = fill
-        else:
-            labels[~closed, _C + index] = 1
-        made = [(labels, names, actions)]
-        room = float(lattice.room[index][point])
-        for level, cost, resource in prices.options(index, point) if len(useful) else ():
-            able = useful[labels[useful, _L + index] <= level]
-            if resource is not None:
-                able = able[labels[able, _U + resource] + room <= prices.limits[resource]]
-            if not len(able):
-                continue
-            placed = labels[able]
-            placed[:, _E] += placed[:, _A + index] * cost
-            placed[:, _A + index] = fill
-            placed[:, _C + index] = 0 if spans else 1
-            placed[:, _L + index] = level + 1
-            if resource is not None:
-                placed[:, _U + resource] += room
-            made.append((placed, names[able], actions[able] + ((level + 1) << (8 * index))))
-        labels, names, actions = (np.concatenate(pieces) for pieces in zip(*made, strict=True))
-    return labels, names, actions
-
-
-def _bounds(lattice: _Lattice, prices: _Prices, point: tuple[int, ...], labels: np.ndarray) -> np.ndarray:
-    """What each label costs in the end at least."""
-    closed, spanning = [], []
-    for index in range(len(OPERANDS)):
-        whole = prices.arrays[index] * prices.last[index]
-        levels = labels[:, _L + index].astype(np.int64)
-        cost = prices.cheapest[index][(levels, *point)]
-        served = labels[:, _A + index]
-        later = np.where(np.isfinite(cost), served * np.where(np.isfinite(cost), cost, 0) + whole, inf)
-        closed.append(np.minimum(served * prices.last[index], later))
-        spanning.append(np.where(labels[:, _C + index] == 0, whole, closed[-1]))
-    best = np.full(len(labels), inf)
-    for dim in DIMS:
-        axis = DIMS.index(dim)
-        if point[axis] + 1 < len(lattice.sizes[dim]):
-            rest = sum(
-                closed[index] if indexes(operand, dim) else spanning[index] for index, operand in enumerate(OPERANDS)
+    while len(labels) and labels.point[0] != end:
+        bounds = _bounds(lattice, prices, labels)
+        labels, bounds = labels.take(alive := np.flatnonzero(bounds < limit)), bounds[alive]
+        labels, dropped = _kept(labels, bounds, width, strict=prices.strict)
+        missed = min(missed, dropped)
+        if len(labels):
+            trail.append(labels)
+            labels = _Labels.join(
+                [
+                    part
+                    for grown, following in lattice.steps
+                    for part in _expand(lattice, prices, grown, following, labels)
+                ]
             )
-            best = np.minimum(best, rest)
-    return labels[:, _E] + best
+    return _finish(prices, trail, labels, limit, missed)
 
 
-def _front(labels: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Indices of the labels that no other one beats in nothing worse; of equal ones the first."""
-    if len(labels) < 2:
-        return np.arange(len(labels))
-    varied = labels[:, np.ptp(labels, axis=0) > 0]
-    if not varied.shape[1]:
-        return np.arange(1)
-    order = np.lexsort(varied.T[::-1])
-    varied = varied[order]
+def _kept(labels: _Labels, bounds: np.ndarray, width: int, *, strict: bool) -> tuple[_Labels, float]:
+    """The labels that none beats at their point, at most ``width`` a point; and the least bound of those left out."""
+    figures = np.column_stack([labels.spent, labels.served, labels.closed])
+    if strict:
+        figures = np.column_stack([figures, labels.level, labels.used])
+    order = np.lexsort((*figures.T[::-1], labels.point))
+    figures, point = figures[order], labels.point[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (figures[1:] != figures[:-1]).any(axis=1) | (point[1:] != point[:-1])
+    order, figures, point = order[new], figures[new], point[new]
+    starts = np.flatnonzero(np.concatenate([[True], point[1:] != point[:-1]])) if len(point) else np.zeros(0, int)
+    kept, missed = [], inf
+    for begin, stop in zip(starts, [*starts[1:], len(point)], strict=True):
+        rows = begin + _front(figures[begin:stop])
+        if len(rows) > width:
+            worst = np.argsort(bounds[order[rows]], kind="stable")
+            missed = min(missed, float(bounds[order[rows[worst[width]]]]))
+            rows = rows[worst[:width]]
+        kept.append(order[rows])
+    return labels.take(np.concatenate(kept) if kept else np.zeros(0, int)), missed
+
+
+def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
+    """Indices of the rows that no other one beats: rows are sorted, and all different."""
+    if len(figures) < 2:
+        return np.arange(len(figures))
+    figures = figures[:, np.ptp(figures, axis=0) > 0].astype(np.float64)
     kept = np.zeros(0, np.int64)
-    for begin in range(0, len(varied), chunk):
-        rows = np.arange(begin, min(begin + chunk, len(varied)))
-        rows = rows[~_beaten(varied[rows], varied[kept])]
-        inside = varied[rows]
-        beaten = (inside[None, :, :] <= inside[:, None, :]).all(axis=2)
-        beaten &= np.tri(len(rows), k=-1, dtype=bool)
-        # a label that is itself beaten still beats what it beats: whatever beats it does so, too
+    for begin in range(0, len(figures), chunk):
+        rows = np.arange(begin, min(begin + chunk, len(figures)))
+        rows = rows[~_beaten(figures[rows], figures[kept])]
+        inside = figures[rows]
+        beaten = np.tri(len(rows), k=-1, dtype=bool)
+        for column in inside.T[1:]:  # the first one is sorted
+            beaten &= column[None, :] <= column[:, None]
+        # a row that is itself beaten still beats what it beats: whatever beats it does so, too
         kept = np.concatenate([kept, rows[~beaten.any(axis=1)]])
-    return np.sort(order[kept])
+    return kept
 
 
 def _beaten(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Whether some label of ``kept`` is nowhere above each of ``rows``."""
+    """Whether some row of ``kept``, none of which is behind ``rows``, is nowhere above each of ``rows``."""
     result = np.zeros(len(rows), bool)
     for begin in range(0, len(kept), 1024):
         some = kept[begin : begin + 1024]
         left = np.flatnonzero(~result)
-        result[left] = (some[None, :, :] <= rows[left][:, None, :]).all(axis=2).any(axis=1)
+        below = np.ones((len(left), len(some)), bool)
+        for column in range(1, rows.shape[1]):
+            below &= some[None, :, column] <= rows[left, column][:, None]
+        result[left] = below.any(axis=1)
     return result
 
 
+def _expand(
+    lattice: _Lattice, prices: _Prices, grown: tuple[str, ...], following: np.ndarray, labels: _Labels
+) -> list[_Labels]:
+    """All labels that a loop makes of ``labels``: with or without a buffer inside it, for each operand."""
+    there = following[labels.point]
+    rows = np.flatnonzero(there >= 0)
+    if not len(rows):
+        return []
+    before = labels.take(rows)
+    labels = replace(before, point=there[rows].astype(np.int32), parent=rows.astype(np.int32))
+    labels.action = np.zeros(len(rows), np.int32)
+    here = before.point
+    for index, operand in enumerate(OPERANDS):
+        spans = not indexes(operand, grown[0])
+        if not spans and operand != "input":
+            labels.closed[:, index] = True
+            continue
+        fill = lattice.fill[index][labels.point if spans else here]
+        closed = labels.closed[:, index].copy()
+        useful = closed & (labels.served[:, index] > fill)
+        if spans:
+            labels.served[:, index] = np.where(closed, labels.served[:, index], fill)
+        else:
+            labels.closed[:, index] = True
+        room = lattice.room[index][here].astype(float)
+        parts, places = [labels], [here]
+        for level, free in prices.options(labels.level[:, index]):
+            cost = prices.table[index][level][here]
+            able = useful & free & (cost < inf)
+            resource = level if isinstance(prices.hierarchy, Shared) else 0
+            if len(prices.limits) and prices.strict:
+                able &= labels.used[:, resource] + room <= prices.limits[resource]
+            chosen = np.flatnonzero(able)
+            placed = labels.take(chosen)
+            placed.spent += placed.served[:, index] * cost[chosen]
+            placed.served[:, index] = fill[chosen]
+            placed.closed[:, index] = not spans
+            placed.level[:, index] = level + prices.strict
+            placed.action += (level + 1) << (8 * index)
+            if len(prices.limits):
+                placed.used[:, resource] += room[chosen]
+            parts.append(placed)
+            places.append(here[chosen])
+        labels, here = _Labels.join(parts), np.concatenate(places)
+    return [labels]
+
+
+def _bounds(lattice: _Lattice, prices: _Prices, labels: _Labels) -> np.ndarray:
+    """What each label costs in the end at least.
+
+    An operand still takes an access to a buffer as large as its block is now, and every element once from the top; or
+    all accesses go there. A buffer that spans the loops that come may do without, but only one kind of loop comes next.
+    """
+    closed, spanning = [], []
+    for index in range(len(OPERANDS)):
+        whole = prices.arrays[index] * prices.last[index]
+        cost = prices.cheapest[index][labels.level[:, index], labels.point]
+        served = labels.served[:, index]
+        with np.errstate(invalid="ignore"):
+            later = np.where(served > 0, served * cost, 0) + whole
+        closed.append(np.minimum(served * prices.last[index], later))
+        spanning.append(np.where(labels.closed[:, index], closed[-1], whole))
+    best = np.full(len(labels), inf)
+    for grown, following in lattice.steps:
+        rest = sum(
+            closed[index] if indexes(operand, grown[0]) else spanning[index] for index, operand in enumerate(OPERANDS)
+        )
+        best = np.minimum(best, np.where(following[labels.point] >= 0, rest, inf))
+    return labels.spent + best
+
+
 def _finish(
-    prices: _Prices,
-    trail: _Trail,
-    labels: np.ndarray,
-    parents: np.ndarray,
-    actions: np.ndarray,
-    limit: float,
-    missed: float,
-) -> tuple[float, float, Path]:
+    prices: _Prices, trail: list[_Labels], labels: _Labels, limit: float, missed: float
+) -> tuple[float, float, _Path | None]:
     """The cheapest label of the whole layer, each operand's array in DRAM or at home on chip."""
     best, chosen, homes = limit, -1, (False,) * len(OPERANDS)
-    for choice in product((False, True), repeat=len(OPERANDS)):
+    for choice in product((False, True), repeat=len(OPERANDS)) if len(labels) else ():
         if any(home and prices.home[index] == inf for index, home in enumerate(choice)):
             continue
-        cost, room = labels[:, _E].copy(), 0.0
+        cost, room = labels.spent.copy(), 0.0
         for index, home in enumerate(choice):
-            cost += labels[:, _A + index] * (prices.home[index] if home else prices.top)
+            cost += labels.served[:, index] * (prices.home[index] if home else prices.top)
             room += prices.whole[index] if home else 0
         if any(choice):
-            cost[labels[:, _U] + room > prices.limits[0]] = inf
+            cost[labels.used[:, 0] + room > prices.limits[0]] = inf
         place = int(np.argmin(cost))
         if cost[place] < best:
             best, chosen, homes = float(cost[place]), place, choice
     if chosen < 0:
-        return inf, missed, ([], ())
-    end = tuple(len(prices.lattice.sizes[dim]) - 1 for dim in DIMS)
-    name = trail.add(end, parents[chosen : chosen + 1], actions[chosen : chosen + 1])
-    return best, missed, (trail.walk(int(name[0])), homes)
+        return inf, missed, None
+    steps, row, labels = [], chosen, labels
+    for earlier in reversed([*trail, labels]):
+        steps.append((int(earlier.point[row]), int(earlier.action[row])))
+        row = int(earlier.parent[row])
+    return best, missed, _Path(steps[::-1], homes)
 
 
-def _found(lattice: _Lattice, prices: _Prices, path: Path, best: float, bound: float) -> Found:
-    points, homes = path
-    if not points:
-        raise PlanError(f"{lattice.problem.name}: no blocking of it fits the memories")
+def _found(lattice: _Lattice, prices: _Prices, path: _Path, best: float, bound: float) -> Found:
     loops = [Loop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
-    for (here, _), (there, action) in zip(points, points[1:], strict=False):
-        grown = [dim for axis, dim in enumerate(DIMS) if here[axis] != there[axis]]
+    for (here, _), (there, action) in pairwise(path.steps):
+        before, after = lattice.extents(here), lattice.extents(there)
+        grown = [dim for dim in DIMS if before[dim] != after[dim]]
         if not action and len(grown) == 1 and len(loops) > inside and loops[-1].dim == grown[0]:
             loops.pop()  # two steps of one dimension with nothing between them are one loop
         for index, operand in enumerate(OPERANDS):
             level = action >> (8 * index) & 255
             if level:
-                placed.append((operand, len(loops), level - 1))
-        loops += [Loop(dim, lattice.sizes[dim][there[DIMS.index(dim)]]) for dim in grown]
+                taken = sum(name == operand for name, _, _ in placed)
+                placed.append((operand, len(loops), taken if isinstance(prices.hierarchy, CoDesign) else level - 1))
+        loops += [Loop(dim, after[dim]) for dim in grown]
     nest = Nest(lattice.problem, tuple(loops))
     buffers = [
-        (operand, position, *_memory(prices, operand, level, count.capacity(nest.problem, operand, nest.tile(position))))
+        (
+            operand,
+            position,
+            *_memory(prices, operand, level, count.capacity(nest.problem, operand, nest.tile(position))),
+        )
         for operand, position, level in placed
     ]
-    tops = {
-        operand: prices.home[index] if homes[index] else prices.top for index, operand in enumerate(OPERANDS)
-    }
+    tops = {operand: prices.home[index] if path.homes[index] else prices.top for index, operand in enumerate(OPERANDS)}
     found = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
     if not np.isclose(found.energy, best, rtol=1e-9):
         raise AssertionError(f"{nest}: found {best}, counted {found.energy}")
@@ -591,8 +639,8 @@ def evaluate(
 ) -> Found:
     """The energy of a nest with buffers (operand, position, memory, pJ an access), counted by `count`.
 
-    ``inside``: the datapath computes so many loops at once. ``tops``: pJ an access to the memory behind the last buffer of
-    each operand, DRAM if not given. Every access to a buffer is one by the buffer inside it, or by the datapath.
+    ``inside``: the datapath computes so many loops at once. ``tops``: pJ an access to the memory behind the last buffer
+    of each operand, DRAM if not given. Every access to a buffer is one by the buffer inside it, or by the datapath.
     """
     positions = {operand: sorted(place for name, place, _, _ in buffers if name == operand) for operand in OPERANDS}
     moved = count.traffic(nest, positions)
