@@ -449,16 +449,16 @@ def _kept(labels: _Labels, bounds: np.ndarray, width: int, *, strict: bool) -> t
     new = np.ones(len(order), bool)
     new[1:] = (figures[1:] != figures[:-1]).any(axis=1) | (point[1:] != point[:-1])
     order, figures, point = order[new], figures[new], point[new]
-    starts = np.flatnonzero(np.concatenate([[True], point[1:] != point[:-1]])) if len(point) else np.zeros(0, int)
+    edges = np.concatenate([[0], np.flatnonzero(point[1:] != point[:-1]) + 1, [len(point)]])
     kept, missed = [], inf
-    for begin, stop in zip(starts, [*starts[1:], len(point)], strict=True):
+    for begin, stop in pairwise(edges):
         rows = begin + _front(figures[begin:stop])
         if len(rows) > width:
             worst = np.argsort(bounds[order[rows]], kind="stable")
             missed = min(missed, float(bounds[order[rows[worst[width]]]]))
             rows = rows[worst[:width]]
         kept.append(order[rows])
-    return labels.take(np.concatenate(kept) if kept else np.zeros(0, int)), missed
+    return labels.take(np.concatenate(kept)), missed
 
 
 def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
