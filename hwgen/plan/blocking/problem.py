@@ -58,6 +58,9 @@ class Problem:
         outermost.
     weighted : bool
         Whether there are weights.
+    stored : tuple of int, optional
+        Words of the input, weights and output as they lie in memory, where these are not the arrays that the loops walk
+        over: after rounding sizes up.
 
     Raises
     ------
@@ -78,6 +81,7 @@ class Problem:
     pad: tuple[int, int] = (0, 0)
     groups: int = 1
     weighted: bool = True
+    stored: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         sizes = (*(self.size(dim) for dim in DIMS), self.width, self.height, *self.stride, self.groups)
@@ -110,9 +114,18 @@ class Problem:
         """Elements of the whole array."""
         return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
 
+    def home(self, operand: str) -> int:
+        """Words that the whole array takes in memory."""
+        return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
+
     def padded(self, **multiples: int) -> Problem:
-        """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core."""
-        return replace(self, **{dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()})
+        """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+
+        What is added is walked over and moved, but not stored.
+        """
+        sizes = {dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()}
+        stored = (self.home("input"), self.home("weights"), self.home("output"))
+        return replace(self, stored=stored, **sizes)
 
     @classmethod
     def of(cls, layer: LayerShape) -> Problem:
@@ -138,8 +151,15 @@ class Problem:
 
     @classmethod
     def valid(cls, name: str, X: int, Y: int, C: int, K: int, Fw: int = 1, Fh: int = 1) -> Problem:
-        """A convolution without padding, given by its output as in Yang's Table 4: the map is ``X + Fw - 1`` wide."""
-        return cls(name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1)
+        """A convolution as in Yang's Table 4: maps of ``X * Y`` go in and come out.
+
+        Its windows reach over the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As the paper does, these are
+        moved like any others; they aren't stored.
+        """
+        stored = (C * X * Y, C * K * Fw * Fh, K * X * Y)
+        return cls(
+            name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1, stored=stored
+        )
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:

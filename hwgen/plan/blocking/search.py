@@ -84,6 +84,9 @@ class CoDesign:
     top: float = energy.DRAM
 
 
+MIRRORED = 24
+"""The bit of an action that exchanges rows and columns."""
+
 Hierarchy = Private | Shared | CoDesign
 
 
@@ -225,6 +228,16 @@ class _Lattice:
             found.append((tuple(DIMS[axis] for axis in window), np.where(inside, there, -1)))
         return found
 
+    @cached_property
+    def mirror(self) -> np.ndarray | None:
+        """Each point with rows and columns exchanged, if that changes nothing but the names."""
+        p = self.problem
+        rows = (p.Y, p.Fh, p.stride[0], p.pad[0], p.height, self.base["Y"], self.base["Fh"])
+        if rows != (p.X, p.Fw, p.stride[1], p.pad[1], p.width, self.base["X"], self.base["Fw"]):
+            return None
+        places = np.arange(int(np.prod(self.tiling.shape))).reshape(self.tiling.shape)
+        return places.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
+
     def extents(self, point: int) -> dict[str, int]:
         return self.tiling.tile(point)
 
@@ -248,7 +261,7 @@ class _Prices:
         elif isinstance(hierarchy, Shared):
             self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
         self.arrays = [float(fill[-1]) for fill in lattice.fill]
-        self.whole = [int(room[-1]) for room in lattice.room]
+        self.whole = [lattice.problem.home(operand) for operand in OPERANDS]
         self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
         self.home = [inf] * len(OPERANDS)
         if isinstance(hierarchy, CoDesign) and hierarchy.homed:
@@ -309,7 +322,8 @@ class _Labels:
     used : float64
         Words taken in each shared resource.
     parent, action : int32
-        Label that this one comes from, and buffers placed on the way: a byte for each operand, level + 1.
+        Label that this one comes from, and buffers placed on the way: a byte for each operand, level + 1. Of two points
+        that are each other's mirror image only one is kept; `MIRRORED` says that the label was mirrored to get there.
     """
 
     point: np.ndarray
@@ -501,8 +515,13 @@ def _expand(
     if not len(rows):
         return []
     before = labels.take(rows)
-    labels = replace(before, point=there[rows].astype(np.int32), parent=rows.astype(np.int32))
-    labels.action = np.zeros(len(rows), np.int32)
+    point = there[rows]
+    mirrored = np.zeros(len(rows), bool)
+    if lattice.mirror is not None:
+        mirrored = lattice.mirror[point] < point
+        point = np.where(mirrored, lattice.mirror[point], point)
+    labels = replace(before, point=point.astype(np.int32), parent=rows.astype(np.int32))
+    labels.action = mirrored.astype(np.int32) << MIRRORED
     here = before.point
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
@@ -593,8 +612,12 @@ def _found(lattice: _Lattice, prices: _Prices, path: _Path, best: float, bound: 
     loops = [Loop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
+    mirrored = False
     for (here, _), (there, action) in pairwise(path.steps):
-        before, after = lattice.extents(here), lattice.extents(there)
+        before = lattice.extents(lattice.mirror[here] if mirrored and lattice.mirror is not None else here)
+        mirrored ^= bool(action >> MIRRORED)
+        after = lattice.extents(lattice.mirror[there] if mirrored and lattice.mirror is not None else there)
+        action &= (1 << MIRRORED) - 1
         grown = [dim for dim in DIMS if before[dim] != after[dim]]
         if not action and len(grown) == 1 and len(loops) > inside and loops[-1].dim == grown[0]:
             loops.pop()  # two steps of one dimension with nothing between them are one loop
