@@ -157,9 +157,7 @@ class Problem:
         moved like any others; they aren't stored.
         """
         stored = (C * X * Y, C * K * Fw * Fh, K * X * Y)
-        return cls(
-            name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1, stored=stored
-        )
+        return cls(name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1, stored=stored)
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:

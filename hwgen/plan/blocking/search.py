@@ -271,10 +271,6 @@ class _Prices:
                     self.home[index] = energy.access(size, hierarchy.widths[operand])
         self.last = [min(self.top, home) for home in self.home]
 
-    @property
-    def levels(self) -> int:
-        return len(self.table[0])
-
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
         """pJ an access by level and room; infinite where it doesn't fit."""
         hierarchy = self.hierarchy
@@ -296,11 +292,11 @@ class _Prices:
             result.append(np.concatenate([least, np.full((1, table.shape[1]), inf)]))
         return result
 
-    def options(self, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """Levels that a buffer may take, and which labels may take them, by the next level that each is free to use."""
         if isinstance(self.hierarchy, CoDesign):  # all levels cost the same: the next one will do
-            return [(level, levels == level) for level in range(self.levels)]
-        return [(level, levels <= level) for level in range(self.levels)]
+            return [(level, levels == level) for level in range(len(self.table[operand]))]
+        return [(level, levels <= level) for level in range(len(self.table[operand]))]
 
 
 @dataclass
@@ -537,7 +533,7 @@ def _expand(
             labels.closed[:, index] = True
         room = lattice.room[index][here].astype(float)
         parts, places = [labels], [here]
-        for level, free in prices.options(labels.level[:, index]):
+        for level, free in prices.options(index, labels.level[:, index]):
             cost = prices.table[index][level][here]
             able = useful & free & (cost < inf)
             resource = level if isinstance(prices.hierarchy, Shared) else 0
