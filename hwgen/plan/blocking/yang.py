@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from hwgen.errors import PlanError
 from hwgen.plan.blocking import energy, place
@@ -54,7 +55,7 @@ OTHERS = {
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
 """Columns of the block in the baseline: the paper doesn't say; about 8, and a divisor."""
 
-WIDTHS = dict.fromkeys(OPERANDS, 512)
+WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
 """Word length of co-designed memories: the paper uses wide ones wherever it can (section 4.2)."""
 
 
@@ -156,17 +157,23 @@ def common(
     alone = {kind: codesign(problem, limit, levels=levels, pair=True, base=core) for kind, problem in kinds.items()}
     weight = {kind: sum(replace(problem, name="") == kind for problem in problems) for kind in kinds}
 
-    def total(sizes: _Sizes) -> float:
+    # the dearest layers first: they soonest show that a hierarchy is no better than the best so far
+    order = sorted(kinds, key=lambda kind: -weight[kind] * alone[kind].bound)
+
+    def total(sizes: _Sizes, best: float = inf) -> float:
         if sum(map(sum, sizes)) > limit:
-            return float("inf")
+            return inf
         hierarchy = _private(sizes)
-        try:
-            return sum(
-                count * search(kind, hierarchy, base=core, pair=True, first=_ROUGH, width=_ROUGH).energy
-                for kind, count in weight.items()
-            )
-        except PlanError:
-            return float("inf")
+        least = sum(weight[kind] * alone[kind].bound for kind in kinds)
+        for kind in order:
+            try:
+                taken = search(kind, hierarchy, base=core, pair=True, first=_ROUGH, within=1.0).energy
+            except PlanError:
+                return inf
+            least += weight[kind] * (taken - alone[kind].bound)
+            if least >= best:
+                return inf
+        return least
 
     costs = {sizes: total(sizes) for sizes in {_sizes(found) for found in alone.values()}}
     best = min(costs, key=lambda sizes: costs[sizes])
@@ -174,11 +181,11 @@ def common(
         before = costs[best]
         for sizes in _neighbours(best):
             if sizes not in costs:
-                costs[sizes] = total(sizes)
+                costs[sizes] = total(sizes, costs[best])
                 best = min(best, sizes, key=lambda sizes: costs[sizes])
         if costs[best] == before:
             break
-    if costs[best] == float("inf"):
+    if costs[best] == inf:
         raise PlanError(f"no hierarchy of at most {limit} bytes was found that all {len(problems)} layers can use")
     hierarchy = _private(best)
     final = {kind: search(kind, hierarchy, base=core, pair=True) for kind in kinds}
@@ -190,7 +197,7 @@ def common(
     )
 
 
-_ROUGH = 6
+_ROUGH = 3
 """Labels at a point while hierarchies are compared."""
 
 _Sizes = tuple[tuple[int, ...], ...]
@@ -200,12 +207,8 @@ def _sizes(found: Found) -> _Sizes:
     """Bytes of each operand's buffers, rounded up to powers of two, small to large, all different."""
     sizes = []
     for operand in OPERANDS:
-        own = {
-            1 << (buffer.words * energy.WORD_BYTES - 1).bit_length()
-            for buffer in found.buffers
-            if buffer.operand == operand
-        }
-        sizes.append(tuple(sorted(own)))
+        words = [buffer.words for buffer in found.buffers if buffer.operand == operand]
+        sizes.append(tuple(sorted({1 << (energy.WORD_BYTES * count - 1).bit_length() for count in words})))
     return tuple(sizes)
 
 
@@ -249,7 +252,7 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
     if shared not in ("input", "weights") or cores < 1 or parts % cores:
         raise PlanError(f"{problem.name}: {cores} cores can't share {shared} and part {parts} blocks evenly")
     whole = energy.access(found.on_chip, max(WIDTHS.values()))
-    result = dict.fromkeys(("private", *OPERANDS, "shuffle", "dram"), 0.0)
+    result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "dram"), 0.0)
     for operand in OPERANDS:
         own = [buffer for buffer in found.buffers if buffer.operand == operand]
         result["private"] += sum(buffer.accesses * buffer.energy for buffer in own[:-1])
