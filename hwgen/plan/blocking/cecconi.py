@@ -140,7 +140,7 @@ def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
 
 
 def _room(tiling: Tiling) -> np.ndarray:
-    return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K")
+    return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K") * tiling.problem.weighted
 
 
 def _order(order: str) -> list[str]:
@@ -171,7 +171,7 @@ def _cost(figures: Sequence, transfer: Transfer):
 
 def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
     if operand == "biases":
-        return tiling.loads("weights", _order(order), dims={"K"})
+        return tiling.loads("weights", _order(order), dims={"K"}) * tiling.problem.weighted
     words = tiling.loads(operand, _order(order))
     return 2 * words - tiling.problem.output_words if operand == "output" else words
 
@@ -190,7 +190,9 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
         "biases": tiling.visits({"K"}, dims),
     }
     calls = groups * (
-        times["input"] * pixels * k + times["weights"] * k * z + times["output"] * pixels * z + times["biases"] * z
+        times["input"] * pixels * k
+        + times["output"] * pixels * z
+        + (times["weights"] * k * z + times["biases"] * z) * tiling.problem.weighted
     )
     if not runs:
         return words, calls, np.zeros((), np.int64)
@@ -201,9 +203,8 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
     weights = np.where(k > 1, problem.K * k, z)
     jumps = groups * (
         times["input"] * _map_runs(tiling, input_axes(problem), "C")
-        + times["weights"] * weights
         + times["output"] * _map_runs(tiling, output, "K")
-        + times["biases"] * z
+        + (times["weights"] * weights + times["biases"] * z) * problem.weighted
     )
     return words, calls, jumps
 

@@ -79,7 +79,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> Found:
         left -= size
         placed.append((operand, place, hierarchy.memories[level].name, hierarchy.memories[level].energy))
         served[operand] = entry.words
-    return evaluate(nest, placed, inside=inside, tops={operand: hierarchy.top for operand in OPERANDS})
+    return evaluate(nest, placed, inside=inside, tops=dict.fromkeys(OPERANDS, hierarchy.top))
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> Found:

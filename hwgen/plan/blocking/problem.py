@@ -19,10 +19,10 @@ from hwgen.network.shapes import LayerShape
 
 __all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
 
-DIMS = ("X", "Y", "C", "K", "Fw", "Fh")
+DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
 """Output columns and rows, input and output channels of a group, columns and rows of the window."""
 
-OPERANDS = ("input", "weights", "output")
+OPERANDS: tuple[str, ...] = ("input", "weights", "output")
 
 _INDEXES = {
     "input": frozenset(("X", "Y", "C", "Fw", "Fh")),

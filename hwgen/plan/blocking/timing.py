@@ -6,10 +6,10 @@ Peemen, section V-4). The first fetch and the last write have nothing to hide be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hwgen.errors import PlanError
 from hwgen.plan.blocking.cecconi import LOOPS, Tile, Transfer
@@ -69,7 +69,7 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     output = length["X"] * length["Y"] * length["K"]
     new = {operand: _new(place, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
     new["weights"] = _new(place, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
-    new["biases"] = _new(place, {"K"})
+    new["biases"] = _new(place, {"K"}) if problem.weighted else new["weights"]
     again = new["output"] & (place["C"] > 0)
     leaves = np.roll(new["output"], -1)  # the first tile is new: after the last one, all leave
     return Steps(
@@ -93,13 +93,13 @@ def _new(place: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
     return changed
 
 
-def double_buffered(fetch: Sequence[float], compute: Sequence[float], write: Sequence[float]) -> float:
+def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
     """First fetch; for each tile the longer of its computation and the transfers beside it; last write."""
-    coming = np.append(np.asarray(fetch, float)[1:], 0.0)
-    leaving = np.insert(np.asarray(write, float)[:-1], 0, 0.0)
-    return float(fetch[0] + np.maximum(compute, coming + leaving).sum() + write[-1])
+    fetched, written = np.asarray(fetch, float), np.asarray(write, float)
+    beside = np.append(fetched[1:], 0.0) + np.insert(written[:-1], 0, 0.0)
+    return float(fetched[0] + np.maximum(compute, beside).sum() + written[-1])
 
 
-def in_turn(fetch: Sequence[float], compute: Sequence[float], write: Sequence[float]) -> float:
+def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
     """Everything one after the other."""
     return float(np.sum(fetch) + np.sum(compute) + np.sum(write))
