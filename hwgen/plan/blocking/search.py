@@ -281,7 +281,8 @@ class _Prices:
             return np.broadcast_to(cost, (hierarchy.levels if self.strict else 1, rooms.size))
         memories = hierarchy.memories if isinstance(hierarchy, Shared) else hierarchy.memories[operand]
         fits = [rooms * energy.WORD_BYTES <= memory.size for memory in memories]
-        return np.array([np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)])
+        costs = [np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)]
+        return np.array(costs).reshape(len(memories), rooms.size)
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
