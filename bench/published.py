@@ -2,8 +2,8 @@
 
 Usage: python bench/published.py [--check] [--quick]
 
---check writes nothing, and fails if the page is not up to date; with --quick it leaves out the last section, which takes
-long.
+--check writes nothing, and fails if the page is not up to date; with --quick it leaves out the last
+section, which takes long.
 """
 
 from __future__ import annotations
