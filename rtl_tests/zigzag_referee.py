@@ -25,7 +25,10 @@ BITS = 16
 
 
 def _memory(operand: str, size: int, cost: float, served: Sequence[str], bandwidth: int) -> dict:
-    """A memory of one operand; ``size`` in bytes, ``cost`` in pJ a word."""
+    """A memory of one operand; ``size`` in bytes, ``cost`` in pJ a word.
+
+    It gives what the datapath takes in a cycle; zigzag takes that to stay at its pins until something else is needed.
+    """
     name = OPERANDS[operand][1]
     reads, writes = ("tl", "fh") if operand != "output" else ("tl th", "fl fh")
     ports = [
@@ -54,8 +57,9 @@ def _memory(operand: str, size: int, cost: float, served: Sequence[str], bandwid
 
 
 def _accelerator(memories: Mapping[str, Memory], core: int, top: float) -> dict:
+    bits = {operand: BITS * core * (core if operand == "weights" else 1) for operand in memories}
     found = {
-        operand: _memory(operand, memory.size, memory.energy, ["D1", "D2"], BITS * core * (core if operand == "weights" else 1))
+        operand: _memory(operand, memory.size, memory.energy, ["D1", "D2"], bits[operand])
         for operand, memory in memories.items()
     }
     dram_ports = [
