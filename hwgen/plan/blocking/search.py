@@ -250,11 +250,14 @@ def _primes(number: int) -> list[int]:
 class _Prices:
     """Where a buffer may lie, and what that costs, for one hierarchy."""
 
-    def __init__(self, hierarchy: Hierarchy, lattice: _Lattice, *, strict: bool) -> None:
-        """``strict``: hold co-designed memories to their number of levels and to the limit of their sizes."""
+    def __init__(self, hierarchy: Hierarchy, lattice: _Lattice, limited: frozenset[str] = frozenset()) -> None:
+        """``limited``: what co-designed memories are held to, of their number of ``levels`` and their ``room`` in all.
+
+        Each of these makes the search much longer, and often what is found without keeps them.
+        """
         self.hierarchy, self.lattice = hierarchy, lattice
         self.top = hierarchy.top
-        self.strict = strict or not isinstance(hierarchy, CoDesign)
+        self.limited = limited if isinstance(hierarchy, CoDesign) else frozenset(("levels", "room"))
         self.limits = np.zeros(0)
         if isinstance(hierarchy, CoDesign):
             self.limits = np.array([hierarchy.limit / energy.WORD_BYTES])
@@ -278,7 +281,7 @@ class _Prices:
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
             cost = energy.accesses(sizes.astype(float), hierarchy.widths[operand])
             cost = np.where(sizes > hierarchy.limit, inf, cost)
-            return np.broadcast_to(cost, (hierarchy.levels if self.strict else 1, rooms.size))
+            return np.broadcast_to(cost, (hierarchy.levels if "levels" in self.limited else 1, rooms.size))
         memories = hierarchy.memories if isinstance(hierarchy, Shared) else hierarchy.memories[operand]
         fits = [rooms * energy.WORD_BYTES <= memory.size for memory in memories]
         costs = [np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)]
@@ -376,24 +379,26 @@ def search(
         If a size is not a multiple of the datapath's.
     """
     lattice = _Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
-    free = _Prices(hierarchy, lattice, strict=False)
-    found = _refined(lattice, free, first, width, within)
-    if not free.strict and (found is None or not _allowed(hierarchy, found)):
-        # without limits it comes out beyond them; what it costs is still a bound
-        floor = 0.0 if found is None else found.bound
-        found = _refined(lattice, _Prices(hierarchy, lattice, strict=True), first, width, within)
-        if found is not None:
-            found = replace(found, bound=max(floor, found.bound))
+    floor, prices = 0.0, _Prices(hierarchy, lattice)
+    while True:
+        found = _refined(lattice, prices, first, width, within)
+        if found is None or not (exceeded := _exceeded(hierarchy, found)):
+            break
+        # what comes out beyond a limit that was left out is a bound still
+        floor = max(floor, found.bound)
+        prices = _Prices(hierarchy, lattice, prices.limited | exceeded)
     if found is None:
         raise PlanError(f"{problem.name}: no blocking of it fits the memories")
-    return found
+    return replace(found, bound=max(floor, found.bound))
 
 
-def _allowed(hierarchy: Hierarchy, found: Found) -> bool:
+def _exceeded(hierarchy: Hierarchy, found: Found) -> frozenset[str]:
+    """Limits of co-designed memories that a blocking found without them is beyond."""
     if not isinstance(hierarchy, CoDesign):
-        return True
+        return frozenset()
     counts = [sum(buffer.operand == operand for buffer in found.buffers) for operand in OPERANDS]
-    return max(counts) <= hierarchy.levels and found.on_chip <= hierarchy.limit
+    beyond = {"levels": max(counts) > hierarchy.levels, "room": found.on_chip > hierarchy.limit}
+    return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
 def _refined(lattice: _Lattice, prices: _Prices, first: int, width: int, within: float) -> Found | None:
@@ -436,7 +441,7 @@ def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[
     while len(labels) and labels.point[0] != end:
         bounds = _bounds(lattice, prices, labels)
         labels, bounds = labels.take(alive := np.flatnonzero(bounds < limit)), bounds[alive]
-        labels, dropped = _kept(labels, bounds, width, strict=prices.strict)
+        labels, dropped = _kept(labels, bounds, width, prices.limited)
         missed = min(missed, dropped)
         if len(labels):
             trail.append(labels)
@@ -450,11 +455,13 @@ def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[
     return _finish(prices, trail, labels, limit, missed)
 
 
-def _kept(labels: _Labels, bounds: np.ndarray, width: int, *, strict: bool) -> tuple[_Labels, float]:
+def _kept(labels: _Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[_Labels, float]:
     """The labels that none beats at their point, at most ``width`` a point; and the least bound of those left out."""
     figures = np.column_stack([labels.spent, labels.served, labels.closed])
-    if strict:
-        figures = np.column_stack([figures, labels.level, labels.used])
+    if "levels" in limited:
+        figures = np.column_stack([figures, labels.level])
+    if "room" in limited:
+        figures = np.column_stack([figures, labels.used])
     order = np.lexsort((*figures.T[::-1], labels.point))
     figures, point = figures[order], labels.point[order]
     new = np.ones(len(order), bool)
@@ -538,14 +545,14 @@ def _expand(
             cost = prices.table[index][level][here]
             able = useful & free & (cost < inf)
             resource = level if isinstance(prices.hierarchy, Shared) else 0
-            if len(prices.limits) and prices.strict:
+            if len(prices.limits) and "room" in prices.limited:
                 able &= labels.used[:, resource] + room <= prices.limits[resource]
             chosen = np.flatnonzero(able)
             placed = labels.take(chosen)
             placed.spent += placed.served[:, index] * cost[chosen]
             placed.served[:, index] = fill[chosen]
             placed.closed[:, index] = not spans
-            placed.level[:, index] = level + prices.strict
+            placed.level[:, index] = level + ("levels" in prices.limited)
             placed.action += (level + 1) << (8 * index)
             if len(prices.limits):
                 placed.used[:, resource] += room[chosen]
