@@ -204,7 +204,7 @@ class EnergyReport:
             if self.split:
                 row += [f"{self.split[index].per_mac:.3f}", f"{self.split[index].gap:.2%}"]
             row += [f"{self.baseline[index]:.1f}"] if self.baseline else []
-            row += [f"{found.top[operand]:,}" for operand in OPERANDS]
+            row += ["at home" if operand in found.homes else f"{found.top[operand]:,}" for operand in OPERANDS]
             rows.append([*row, str((self.split or self.found)[index].nest)])
         lines = [f"{self.name}: least memory energy", columns(titles, rows)]
         if len(self.found) == 1:
@@ -234,7 +234,10 @@ class EnergyReport:
             if self.baseline:
                 entry["pj_per_mac_baseline"] = self.baseline[index]
             entry["blocking"] = str(found.nest)
-            entry["dram_accesses"] = dict(found.top)
+            entry["dram_accesses"] = {
+                operand: 0 if operand in found.homes else words for operand, words in found.top.items()
+            }
+            entry["homes"] = list(found.homes)
             entry["buffers"] = [
                 {
                     "operand": buffer.operand,
@@ -277,7 +280,7 @@ class EnergyReport:
             for level in range(depth + 1):
                 values = []
                 for found, chain in zip(self.found, chains, strict=True):
-                    spent = found.top[operand] * energy.DRAM if level == depth else 0.0
+                    spent = 0.0 if level < depth or operand in found.homes else found.top[operand] * energy.DRAM
                     spent += sum(b.accesses * b.energy for b in chain[level : level + 1])
                     values.append(spent / found.nest.problem.macs)
                 place = "DRAM" if level == depth else f"level {level}"

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import combinations, pairwise
 from math import inf
 
 import numpy as np
@@ -74,13 +74,16 @@ class CoDesign:
     widths : mapping
         Word length of each operand's memories, in bits.
     homed : bool
-        Whether an operand's whole array may live on chip, and never be in DRAM.
+        Whether an operand's whole array may live on chip, and never be in DRAM; which, is searched.
+    homes : tuple of str
+        Operands whose arrays do.
     """
 
     limit: int
     levels: int = 4
     widths: Mapping[str, int]
     homed: bool = False
+    homes: tuple[str, ...] = ()
     top: float = energy.DRAM
 
 
@@ -131,6 +134,8 @@ class Found:
         pJ of all memory accesses.
     bound : float
         No blocking in the search's space takes less.
+    homes : tuple of str
+        Operands whose whole array lives on chip; their accesses in ``top`` go there.
     """
 
     nest: Nest
@@ -138,6 +143,7 @@ class Found:
     top: dict[str, int]
     energy: float
     bound: float
+    homes: tuple[str, ...] = ()
 
     @property
     def per_mac(self) -> float:
@@ -152,6 +158,11 @@ class Found:
     def on_chip(self) -> int:
         """Bytes of all buffers."""
         return energy.WORD_BYTES * sum(buffer.words for buffer in self.buffers)
+
+    @property
+    def at_home(self) -> int:
+        """Bytes of whole arrays that live on chip."""
+        return energy.WORD_BYTES * sum(self.nest.problem.home(operand) for operand in self.homes)
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
@@ -256,23 +267,17 @@ class _Prices:
         Each of these makes the search much longer, and often what is found without keeps them.
         """
         self.hierarchy, self.lattice = hierarchy, lattice
-        self.top = hierarchy.top
         self.limited = limited if isinstance(hierarchy, CoDesign) else frozenset(("levels", "room"))
         self.limits = np.zeros(0)
         if isinstance(hierarchy, CoDesign):
-            self.limits = np.array([hierarchy.limit / energy.WORD_BYTES])
+            at_home = sum(lattice.problem.home(operand) for operand in hierarchy.homes)
+            self.limits = np.array([hierarchy.limit / energy.WORD_BYTES - at_home])
         elif isinstance(hierarchy, Shared):
             self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
         self.arrays = [float(fill[-1]) for fill in lattice.fill]
-        self.whole = [lattice.problem.home(operand) for operand in OPERANDS]
         self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
-        self.home = [inf] * len(OPERANDS)
-        if isinstance(hierarchy, CoDesign) and hierarchy.homed:
-            for index, operand in enumerate(OPERANDS):
-                size = self.whole[index] * energy.WORD_BYTES
-                if 0 < size <= hierarchy.limit:
-                    self.home[index] = energy.access(size, hierarchy.widths[operand])
-        self.last = [min(self.top, home) for home in self.home]
+        # behind an operand's last buffer: DRAM, or its array at home on chip
+        self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
         """pJ an access by level and room; infinite where it doesn't fit."""
@@ -378,6 +383,14 @@ def search(
     ConfigError
         If a size is not a multiple of the datapath's.
     """
+    if isinstance(hierarchy, CoDesign) and hierarchy.homed:
+        each = [
+            search(
+                problem, replace(hierarchy, homed=False, homes=homes), base=base, pair=pair, width=width, first=first
+            )
+            for homes in _homes(problem, hierarchy.limit)
+        ]
+        return replace(min(each, key=lambda found: found.energy), bound=min(found.bound for found in each))
     lattice = _Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
     floor, prices = 0.0, _Prices(hierarchy, lattice)
     while True:
@@ -392,12 +405,30 @@ def search(
     return replace(found, bound=max(floor, found.bound))
 
 
+def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
+    """All sets of arrays that fit on chip together."""
+    sets = [chosen for number in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, number)]
+    return [
+        chosen
+        for chosen in sets
+        if all(problem.home(operand) for operand in chosen)
+        and sum(problem.home(operand) for operand in chosen) * energy.WORD_BYTES <= limit
+    ]
+
+
+def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
+    """pJ of an access behind an operand's last buffer."""
+    if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
+        return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
+    return hierarchy.top
+
+
 def _exceeded(hierarchy: Hierarchy, found: Found) -> frozenset[str]:
     """Limits of co-designed memories that a blocking found without them is beyond."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in found.buffers) for operand in OPERANDS]
-    beyond = {"levels": max(counts) > hierarchy.levels, "room": found.on_chip > hierarchy.limit}
+    beyond = {"levels": max(counts) > hierarchy.levels, "room": found.on_chip + found.at_home > hierarchy.limit}
     return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
@@ -413,12 +444,8 @@ def _refined(lattice: _Lattice, prices: _Prices, first: int, width: int, within:
     return None if path is None else _found(lattice, prices, path, best, min(best, bound))
 
 
-@dataclass(frozen=True)
-class _Path:
-    """Points from the first to the last, each with the action of the step there; which arrays are at home on chip."""
-
-    steps: list[tuple[int, int]]
-    homes: tuple[bool, ...]
+_Path = list[tuple[int, int]]
+"""Points from the first to the last, each with the action of the step there."""
 
 
 def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[float, float, _Path | None]:
@@ -589,27 +616,20 @@ def _bounds(lattice: _Lattice, prices: _Prices, labels: _Labels) -> np.ndarray:
 def _finish(
     prices: _Prices, trail: list[_Labels], labels: _Labels, limit: float, missed: float
 ) -> tuple[float, float, _Path | None]:
-    """The cheapest label of the whole layer, each operand's array in DRAM or at home on chip."""
-    best, chosen, homes = limit, -1, (False,) * len(OPERANDS)
-    for choice in product((False, True), repeat=len(OPERANDS)) if len(labels) else ():
-        if any(home and prices.home[index] == inf for index, home in enumerate(choice)):
-            continue
-        cost, room = labels.spent.copy(), 0.0
-        for index, home in enumerate(choice):
-            cost += labels.served[:, index] * (prices.home[index] if home else prices.top)
-            room += prices.whole[index] if home else 0
-        if any(choice):
-            cost[labels.used[:, 0] + room > prices.limits[0]] = inf
+    """The cheapest label of the whole layer."""
+    best, chosen = limit, -1
+    if len(labels):
+        cost = labels.spent + labels.served @ np.array(prices.last)
         place = int(np.argmin(cost))
         if cost[place] < best:
-            best, chosen, homes = float(cost[place]), place, choice
+            best, chosen = float(cost[place]), place
     if chosen < 0:
         return inf, missed, None
     steps, row, labels = [], chosen, labels
     for earlier in reversed([*trail, labels]):
         steps.append((int(earlier.point[row]), int(earlier.action[row])))
         row = int(earlier.parent[row])
-    return best, missed, _Path(steps[::-1], homes)
+    return best, missed, steps[::-1]
 
 
 def _found(lattice: _Lattice, prices: _Prices, path: _Path, best: float, bound: float) -> Found:
@@ -617,7 +637,7 @@ def _found(lattice: _Lattice, prices: _Prices, path: _Path, best: float, bound: 
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
     mirrored = False
-    for (here, _), (there, action) in pairwise(path.steps):
+    for (here, _), (there, action) in pairwise(path):
         before = lattice.extents(lattice.mirror[here] if mirrored and lattice.mirror is not None else here)
         mirrored ^= bool(action >> MIRRORED)
         after = lattice.extents(lattice.mirror[there] if mirrored and lattice.mirror is not None else there)
@@ -640,8 +660,10 @@ def _found(lattice: _Lattice, prices: _Prices, path: _Path, best: float, bound: 
         )
         for operand, position, level in placed
     ]
-    tops = {operand: prices.home[index] if path.homes[index] else prices.top for index, operand in enumerate(OPERANDS)}
+    tops = dict(zip(OPERANDS, prices.last, strict=True))
     found = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
+    if isinstance(prices.hierarchy, CoDesign):
+        found = replace(found, homes=prices.hierarchy.homes)
     if not np.isclose(found.energy, best, rtol=1e-9):
         raise AssertionError(f"{nest}: found {best}, counted {found.energy}")
     return found

@@ -94,7 +94,7 @@ def codesign(
     levels: int = 4,
     homed: bool = False,
     pair: bool = False,
-    width: int = 300,
+    width: int = 1000,
     base: Mapping[str, int] | None = None,
 ) -> Found:
     """The memories and the blocking that take least energy together, with at most ``limit`` bytes on chip."""
@@ -264,7 +264,7 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
                 result[operand] = last.accesses / cores * whole
             else:
                 result[operand] = last.accesses * energy.access(size / cores, WIDTHS[operand])
-        result["dram"] += found.top[operand] * energy.DRAM
+        result["dram"] += 0.0 if operand in found.homes else found.top[operand] * energy.DRAM
     if cores > 1 and shared == "input":
         result["shuffle"] = problem.output_words * whole
     return result
