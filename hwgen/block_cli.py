@@ -272,7 +272,7 @@ def _text(size: int) -> str:
 
 
 def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
-    """Refuse memories that can't hold one window, its weights and its outputs.
+    """Refuse memories that can't hold one window of the channels that the core takes at once.
 
     Raises
     ------
@@ -280,14 +280,14 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
         If even the largest is too small.
     """
     from hwgen.plan.blocking import count, energy
-    from hwgen.plan.blocking.problem import DIMS, OPERANDS
+    from hwgen.plan.blocking.problem import DIMS
 
     tile = {**dict.fromkeys(DIMS, 1), **base, "Fw": problem.Fw, "Fh": problem.Fh}
-    least = energy.WORD_BYTES * sum(count.capacity(problem, operand, tile) for operand in OPERANDS)
+    least = energy.WORD_BYTES * count.capacity(problem, "input", tile)
     if least > size:
         raise InputError(
-            f"a memory of {_text(size)} can't hold one window of {problem.name}: its inputs, weights and outputs "
-            f"take {least:,} bytes"
+            f"a memory of {_text(size)} can't hold one window of {problem.name}: {problem.Fh} x {problem.Fw} pixels of "
+            f"{tile['C']} channels take {least:,} bytes"
         )
 
 

@@ -109,7 +109,6 @@ def test_costs_of_transfers_from_a_board_file(tmp_path: Path) -> None:
     [
         ("--paper", "peemen"),
         ("--paper", "cecconi"),
-        ("--paper", "diannao"),
         ("14x14x32->32 k3", "--memory", "64KB", "--levels", "2"),
     ],
     ids=lambda arguments: arguments[1],
@@ -134,7 +133,7 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("56x56x128->256 k3", "--memory", "32"), "'32' must be a number and one of B, KB, MB"),
         (("56x56x128->256 k3", "--memory", "0KB"), "at least 1"),
         (("56x56x128->256 k3", "--memory", "8MB,32KB"), "must grow outwards"),
-        (("56x56x128->256 k3", "--memory", "512B"), "can't hold one window of 56x56x128->256 k3"),
+        (("56x56x128->256 k3", "--memory", "256B"), "can't hold one window of 56x56x128->256 k3: 3 x 3 pixels of 16"),
         (("56x56x0->256 k3", "--memory", "32KB"), "must be positive, not 0"),
         (("56x56x128 k3", "--memory", "32KB"), "must look like"),
         (("56x56x128->256 k3", "--memory", "32KB", "--levels", "6"), "--levels must be 1 to 5, not 6"),
