@@ -221,7 +221,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
         return _codesigned(arguments, name, layers, memories[0], plot)
     hierarchy = _shared(memories)
     if arguments.blocking is None:
-        found = [search.search(problem, hierarchy, base=base, width=1000) for problem, base in layers]
+        found = [search.search(problem, hierarchy, base=base) for problem, base in layers]
         return EnergyReport(name=name, found=found)
     if len(layers) != 1:
         raise InputError("--blocking is for one layer, not for a model")

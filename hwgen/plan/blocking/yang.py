@@ -94,7 +94,7 @@ def codesign(
     levels: int = 4,
     homed: bool = False,
     pair: bool = False,
-    width: int = 1000,
+    width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> Found:
     """The memories and the blocking that take least energy together, with at most ``limit`` bytes on chip."""
