@@ -9,14 +9,16 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "rtl_tests"))
 
-from resource_layers import FITTED, SHAPES, Shape, config_of  # noqa: E402
+from resource_layers import FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of  # noqa: E402
 
 from hwgen.emit import synthesis  # noqa: E402
+from hwgen.plan.tiles import RECOMPUTE  # noqa: E402
 
 PAGE = ROOT / "docs" / "resources.md"
 
@@ -45,6 +47,11 @@ every component{exact}.
 
 {table}
 
+Layers that work in tiles ([pyramids.md](pyramids.md)); the estimates of reuse buffers and tiles were fitted with those
+above the line at hand, {tiled_fitted} of them:
+
+{tiled}
+
 Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%};
 of flip-flops: median {ff_median:.1%}, worst {ff_worst:.1%}.
 """
@@ -57,24 +64,61 @@ def describe(shape: Shape) -> str:
     return (
         f"{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
         f"{', padded' if any(shape.padding) else ''}{', two MACs a DSP' if shape.macs_per_dsp == 2 else ''}"
+        f"{tiles(shape)}"
     )
+
+
+def tiles(shape: Shape) -> str:
+    if shape.tip is None:
+        return ""
+    pixels = "" if shape.pixels == 1 else f", {shape.pixels} pixels a beat"
+    return f"; tip {shape.tip[0]} x {shape.tip[1]}{', recomputed' if shape.overlap == RECOMPUTE else ''}{pixels}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args().names
-    shapes = [shape for shape in SHAPES if not names or shape.name in names]
+    if names:
+        for shape in SHAPES + TILED:
+            if shape.name in names:
+                print(synthesised(shape).table())
+        return
+    errors: dict[str, list[float]] = {"lut": [], "ff": []}
+    different: list[str] = []
+    table = table_of(SHAPES, FITTED, errors, different)
+    tiled = table_of(TILED, TILED_FITTED, errors, different)
+    page = TEXT.format(
+        fitted=FITTED,
+        tiled_fitted=TILED_FITTED,
+        exact="" if not different else f", but for {', '.join(different)}",
+        table=table,
+        tiled=tiled,
+        lut_median=statistics.median(errors["lut"]),
+        lut_worst=max(errors["lut"]),
+        ff_median=statistics.median(errors["ff"]),
+        ff_worst=max(errors["ff"]),
+    )
+    PAGE.write_text(page, encoding="utf-8")
+    print(page)
+
+
+def synthesised(shape: Shape) -> synthesis.Synthesis:
+    began = time.monotonic()
+    result = synthesis.synthesise(config_of(shape))
+    print(f"{shape.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return result
+
+
+def table_of(shapes: Sequence[Shape], fitted: int, errors: dict[str, list[float]], different: list[str]) -> str:
+    """A row for each layer, with an empty one behind the ``fitted``.
+
+    Adds to the relative ``errors``, and to the components whose DSP slices or block RAM are ``different``.
+    """
     head = ("layer", "shape", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "est.", "error", "FF", "est.", "error")
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
-    errors: dict[str, list[float]] = {"lut": [], "ff": []}
-    different = []
     for number, shape in enumerate(shapes):
-        began = time.monotonic()
-        result = synthesis.synthesise(config_of(shape))
-        print(f"{shape.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-        if names:
-            print(result.table())
+        result = synthesised(shape)
         measured, expected = result.measured, result.estimate
         different += [
             row.name
@@ -87,22 +131,10 @@ def main() -> None:
             truth, guess = measured.as_dict()[kind], expected.as_dict()[kind]
             errors[kind].append(abs(guess / truth - 1))
             cells += [f"{truth:,}", f"{guess:,}", f"{guess / truth - 1:+.1%}"]
-        if number == FITTED and not names:
+        if number == fitted:
             lines.append("|" + " |" * len(head))
         lines.append("| " + " | ".join(cells) + " |")
-    if names:
-        return
-    page = TEXT.format(
-        fitted=FITTED,
-        exact="" if not different else f", but for {', '.join(different)}",
-        table="\n".join(lines),
-        lut_median=statistics.median(errors["lut"]),
-        lut_worst=max(errors["lut"]),
-        ff_median=statistics.median(errors["ff"]),
-        ff_worst=max(errors["ff"]),
-    )
-    PAGE.write_text(page, encoding="utf-8")
-    print(page)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

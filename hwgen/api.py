@@ -124,6 +124,9 @@ class Model:
         interval: int | None = None,
         groups: str | None = None,
         macs_per_dsp: int | str = 1,
+        template: str | None = None,
+        tile: tuple[int, int] | None = None,
+        overlap: str | None = None,
         plan: str | Path | None = None,
     ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -142,6 +145,12 @@ class Model:
             Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
         macs_per_dsp : int or str
             Multiply-adds of a DSP slice in a cycle: 1, 2 or ``auto``.
+        template : str, optional
+            How groups are built: ``stream`` (row by row) or ``pyramid`` (tile by tile); whatever fits by default.
+        tile : tuple of int, optional
+            Of pyramids: rows and columns of the tip.
+        overlap : str, optional
+            Of pyramids: ``reuse``, ``reload`` or ``recompute`` of what neighbours share.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
 
@@ -167,6 +176,9 @@ class Model:
                 interval=interval,
                 groups=groups,
                 macs_per_dsp=macs_per_dsp,
+                template=template,
+                tile=tile,
+                overlap=overlap,
             )
             return Design(self, made)
         steering = {
@@ -175,6 +187,9 @@ class Model:
             "interval": interval is not None,
             "groups": groups is not None,
             "macs_per_dsp": macs_per_dsp != 1,
+            "template": template is not None,
+            "tile": tile is not None,
+            "overlap": overlap is not None,
         }
         if given := [name for name, steers in steering.items() if steers]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
@@ -218,7 +233,7 @@ class Design:
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the gateware, as the plan composes it."""
+        """Configuration of the gateware of a plan with one group, as the plan composes it."""
         return self.plan.configure()
 
     def table(self) -> str:
@@ -249,19 +264,22 @@ class Design:
             The folder written.
         """
         from hwgen import emit
-        from hwgen.network import golden
 
         folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
         frames = self._random_frames(3) if x is None else self.model.prepare(x)
-        emit.build(
-            plan_json=self.to_json(),
-            config=self.config,
-            frames=frames,
-            expected=golden.run(self.network, frames),
-            directory=folder,
-            report=self.report(),
-        )
-        return folder
+        configs, maps = self.plan.configs(), self._maps(frames)
+        if len(configs) > 1:
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
+        return emit.build(self.to_json(), configs[0], *maps, folder, self.report())
+
+    def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
+        """What goes into the first group, and what leaves each, by the golden model."""
+        from hwgen.network import golden
+
+        maps = [frames]
+        for group in self.plan.groups:
+            maps.append(golden.run(group.network, maps[-1]))
+        return maps
 
     def report(self) -> str:
         """The plan for people, in Markdown."""
@@ -291,6 +309,8 @@ class Design:
         stalls: tuple[float, float] | None = None,
         seed: int = 0,
         jobs: int = 1,
+        memory_latency: int = 0,
+        bandwidth: float | None = None,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
 
@@ -310,6 +330,10 @@ class Design:
             Seed of the stalls.
         jobs : int
             Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
+        memory_latency : int
+            Cycles from a read of off-chip memory to its first byte.
+        bandwidth : float, optional
+            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit if not given.
 
         Raises
         ------
@@ -322,10 +346,13 @@ class Design:
         from hwgen.network import golden
         from hwgen.simulate import check
 
+        rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
+        memory = simulate.Memory(latency=memory_latency, bytes_per_cycle=rate)
         frames = self.model.prepare(x)
         expected = golden.run(self.network, frames)
-        run = simulate.run(
-            self.config,
+        configs = self.plan.configs()
+        run = simulate.run_groups(
+            configs,
             frames,
             simulator=simulator,
             waves=waves,
@@ -333,9 +360,10 @@ class Design:
             stalls=stalls,
             seed=seed,
             jobs=jobs,
+            memory=memory,
         )
         prediction = self.plan.predict(len(run.frame_ends))
-        first = check.locate(self.config, self.network, frames, run.outputs, expected, simulator=simulator)
+        first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
             outputs=run.outputs,
             expected=expected,
@@ -345,7 +373,9 @@ class Design:
             interval=run.interval,
             predicted_latency=prediction.latency,
             predicted_interval=self.interval if prediction.interval is None else prediction.interval,
-            stalled=stalls is not None,
+            stalled=stalls is not None or memory.limits,
+            read_bytes=run.read_bytes,
+            written_bytes=run.written_bytes,
             wall_s=run.wall_s,
             cycles=run.cycles,
             cycles_per_s=run.cycles_per_s,
@@ -377,7 +407,10 @@ class Result:
     predicted_latency, predicted_interval : int or None
         What the plan says of so many frames back to back.
     stalled : bool
-        Whether source or sink were made to stall: cycles then mean nothing against the prediction.
+        Whether source or sink were made to stall, or the memory had limits: cycles then mean nothing against the
+        prediction.
+    read_bytes, written_bytes : int
+        Moved from and to off-chip memory, for all frames.
     wall_s, cycles_per_s : float
         Time the simulation took, and its speed.
     cycles : int
@@ -395,6 +428,8 @@ class Result:
     predicted_latency: int
     predicted_interval: int | None
     stalled: bool
+    read_bytes: int
+    written_bytes: int
     wall_s: float
     cycles: int
     cycles_per_s: float
@@ -427,6 +462,7 @@ class Result:
                 "predicted_latency": self.predicted_latency,
                 "predicted_interval": self.predicted_interval,
             },
+            "memory": {"read_bytes": self.read_bytes, "written_bytes": self.written_bytes},
             "wall_s": round(self.wall_s, 3),
             "cycles_per_s": round(self.cycles_per_s),
             "simulator": self.simulator,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
   hwgen plan vgg16:7@64x64 --board zedboard --objective dsp --interval 1000000
+  hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
@@ -156,6 +158,9 @@ def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Desig
         interval=arguments.interval,
         groups=arguments.groups,
         macs_per_dsp=arguments.macs_per_dsp,
+        template=arguments.template,
+        tile=arguments.tile,
+        overlap=arguments.overlap,
         plan=arguments.plan,
     )
 
@@ -193,7 +198,13 @@ def simulate(arguments: argparse.Namespace) -> int:
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
     result = design.simulate(
-        frames, simulator=arguments.simulator, waves=arguments.waves, progress=True, jobs=arguments.jobs
+        frames,
+        simulator=arguments.simulator,
+        waves=arguments.waves,
+        progress=True,
+        jobs=arguments.jobs,
+        memory_latency=arguments.memory_latency,
+        bandwidth=arguments.bandwidth,
     )
     outputs.add(arguments.output, _npy(result.outputs))
     if arguments.json is not None:
@@ -201,7 +212,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     outputs.write()
     print(
         f"{result.frames:,} frames, {result.cycles:,} cycles in {result.wall_s:.1f} s "
-        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator})"
+        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator}); "
+        f"{result.read_bytes:,} bytes read, {result.written_bytes:,} written"
     )
     print(result.summary())
     if result.first_mismatch is not None:
@@ -268,6 +280,30 @@ def _positive(text: str) -> int:
     return value
 
 
+def _latency(text: str) -> int:
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of GB/s above 0, not {text!r}")
+    return value
+
+
+def _pair(text: str) -> tuple[int, int]:
+    """Rows and columns, ``4x8``."""
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
 def parser() -> Parser:
     from hwgen import __version__, block_cli, explore_cli, synth_cli
 
@@ -317,7 +353,17 @@ def parser() -> Parser:
         sub.add_argument(
             "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
         )
-        sub.add_argument("--template", choices=["stream"], default="stream", help="how the layers are built")
+        sub.add_argument(
+            "--template",
+            choices=["stream", "pyramid"],
+            help="build all groups row by row, or tile by tile (default: tile by tile where rows don't fit)",
+        )
+        sub.add_argument("--tile", type=_pair, metavar="HxW", help="of pyramids: rows and columns of the tip")
+        sub.add_argument(
+            "--overlap",
+            choices=["reuse", "reload", "recompute"],
+            help="of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
+        )
         if given:
             sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
         else:
@@ -342,6 +388,16 @@ def parser() -> Parser:
         default=os.cpu_count() or 1,
         metavar="N",
         help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
+    )
+    sub.add_argument(
+        "--memory-latency",
+        type=_latency,
+        default=0,
+        metavar="N",
+        help="cycles from a read of off-chip memory to its first byte (default 0)",
+    )
+    sub.add_argument(
+        "--bandwidth", type=_rate, metavar="GB/S", help="of off-chip memory, reads and writes (default: no limit)"
     )
     sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")

@@ -22,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     synthesis.require()  # before planning, which may take a while
     design = cli._plan(arguments)
     print(design.table(), flush=True)
-    result = synthesis.synthesise(design.config, progress=_progress)
+    parts = [synthesis.synthesise(config, progress=_progress) for config in design.plan.configs()]
+    result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows))
     if arguments.json is not None:
         outputs.add(arguments.json, (json.dumps(result.to_json(), indent=2) + "\n").encode())
     outputs.write()

@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.network import golden
+from hwgen.gateware.spans import Axis
+from hwgen.network import golden, shapes
 from hwgen.network.graph import INT32, Conv, FeatureMap, IntegerType, Layer, MaxPool, Network, Requantisation, Window
 from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
+from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A layer, its unroll factors, and those of the layer behind it (``next_tn``, its own beats if 0)."""
+    """A layer, its unroll factors, and those of the layer behind it (``next_tn``, its own beats if 0).
+
+    With a ``tip`` it works in tiles: those of a group of its own, or with a layer of the window ``behind`` it. Its
+    input comes in beats of ``pixels``.
+    """
 
     name: str
     kind: str = "conv"
@@ -41,6 +47,10 @@ class Shape:
     exact: bool = False
     raw: bool = False
     macs_per_dsp: int = 1
+    tip: tuple[int, int] | None = None
+    overlap: str = REUSE
+    behind: Window | None = None
+    pixels: int = 1
 
 
 _PLAIN = Shape(name="plain", channels=1, outputs=1, size=(1, 1), kernel=(1, 1))
@@ -132,6 +142,113 @@ SHAPES = [
         bits=16, signed=True, per_channel=False,
     ),
 ]  # fmt: skip
+#: Layers in tiles.
+_TILED = replace(_SAME, tip=(4, 4))
+_HALVES = Window(kernel=(2, 2), stride=(2, 2))
+_NINTHS = Window(kernel=(3, 3), stride=(2, 2))
+_AROUND = Window(kernel=(3, 3), padding=(1, 1, 1, 1))
+TILED = [
+    replace(_TILED, name="tile3x3", channels=4, outputs=8, size=(16, 16), tn=2, tm=2, tk=3, next_tn=2),
+    replace(
+        _TILED, name="tile-pool2x2", kind="maxpool", kernel=(2, 2), stride=(2, 2), padding=(0, 0, 0, 0),
+        channels=8, outputs=8, size=(20, 20), tn=2, tm=2, tk=4, next_tn=4, tip=(3, 3),
+    ),
+    replace(
+        _TILED, name="tile-pool3x3", kind="maxpool", stride=(2, 2), padding=(0, 0, 0, 0), channels=12, outputs=12,
+        size=(27, 27), tn=3, tm=3, tk=3, next_tn=3, tip=(2, 2), behind=_AROUND,
+    ),
+    replace(
+        _TILED, name="tile3x3-whole", channels=4, outputs=4, size=(24, 24), tn=2, tm=2, tk=9, behind=_HALVES,
+        tip=(2, 2),
+    ),
+    replace(_TILED, name="tile3x3-first", channels=3, outputs=8, size=(32, 32), tn=3, tm=2, tk=9, pixels=4, tip=(4, 8)),
+    replace(
+        _TILED, name="tile5x5", kernel=(5, 5), padding=(2, 2, 2, 2), channels=6, outputs=6, size=(28, 28), tn=1, tm=2,
+        tk=5, behind=_HALVES, tip=(3, 3),
+    ),
+    replace(
+        _TILED, name="tile3x3-again", channels=8, outputs=8, size=(16, 16), tn=4, tm=2, tk=3, overlap=RECOMPUTE,
+        behind=_AROUND,
+    ),
+    replace(
+        _TILED, name="tile1x1", kernel=(1, 1), padding=(0, 0, 0, 0), channels=16, outputs=8, size=(14, 14), tn=8, tm=4,
+    ),
+    replace(
+        _TILED, name="tile7x7-strided", kernel=(7, 7), stride=(2, 2), padding=(3, 3, 2, 2), channels=3, outputs=4,
+        size=(32, 32), tn=3, tm=2, tk=7, signed=True, tip=(2, 4), pixels=2,
+    ),
+    replace(
+        _TILED, name="tile3x3-grouped", channels=8, outputs=8, size=(13, 13), groups=2, tn=2, tm=2, tk=3, tip=(3, 5),
+        next_tn=4,
+    ),
+    replace(_TILED, name="tile3x3-one", channels=20, outputs=4, size=(12, 12), tk=1, tip=(3, 4)),
+    replace(_TILED, name="tile3x3-taps", channels=4, outputs=6, size=(15, 11), tn=2, tm=3, tk=4, tip=(5, 3), bits=5),
+    replace(_TILED, name="tile3x3-deep", channels=64, outputs=16, size=(28, 28), tn=4, tm=2, tk=3, tip=(7, 7)),
+    replace(
+        _TILED, name="tile3x3-wide", channels=2, outputs=4, size=(40, 64), tn=2, tm=4, tk=9, tip=(8, 16), pixels=8,
+        signed=True, zero_point=5,
+    ),
+    replace(
+        _TILED, name="tile-pool3x3-whole", kind="maxpool", stride=(2, 2), channels=6, outputs=6, size=(20, 20),
+        tn=2, tm=2, tk=9, tip=(2, 3),
+    ),
+    replace(
+        _TILED, name="tile11x11", kernel=(11, 11), stride=(4, 4), padding=(0, 0, 0, 0), channels=3, outputs=4,
+        size=(59, 59), tn=3, tm=2, tk=11, pixels=4, tip=(1, 1), behind=_NINTHS,
+    ),
+    replace(
+        _TILED, name="tile3x5", kernel=(3, 5), padding=(1, 0, 2, 2), channels=5, outputs=7, size=(9, 20), tn=5, tm=4,
+        tk=5, tip=(3, 6),
+    ),
+    replace(
+        _TILED, name="tile5x5-again", kernel=(5, 5), padding=(2, 2, 2, 2), channels=4, outputs=4, size=(30, 30), tn=2,
+        tm=2, tk=25, overlap=RECOMPUTE, tip=(4, 5), behind=_NINTHS, pixels=2,
+    ),
+    replace(_TILED, name="tile3x3-row", channels=4, outputs=4, size=(18, 18), tn=2, tm=2, tk=3, tip=(1, 18)),
+    replace(
+        _TILED, name="tile3x3-16bits", channels=4, outputs=4, size=(17, 23), tn=2, tm=2, tk=3, bits=16, signed=True,
+        tip=(4, 6), behind=_AROUND,
+    ),
+    replace(
+        _TILED, name="tile3x3-strided", stride=(2, 2), channels=6, outputs=4, size=(31, 33), tn=3, tm=2, tk=9,
+        tip=(3, 3), behind=_AROUND,
+    ),
+    replace(
+        _TILED, name="tile1x1-strided", kernel=(1, 1), stride=(2, 2), padding=(0, 0, 0, 0), channels=8, outputs=8,
+        size=(16, 16), tn=4, tm=2, tip=(2, 2), behind=_AROUND,
+    ),
+    replace(
+        _TILED, name="tile2x2", kernel=(2, 2), padding=(0, 0, 0, 0), channels=9, outputs=4, size=(21, 25), tn=3, tm=2,
+        tk=2, tip=(5, 6),
+    ),
+    replace(
+        _TILED, name="tile4x4", kernel=(4, 4), padding=(1, 1, 2, 2), channels=3, outputs=4, size=(22, 22), tn=3, tm=2,
+        tk=8, tip=(3, 4), pixels=4,
+    ),
+    replace(_TILED, name="tile3x3-column", channels=6, outputs=4, size=(19, 26), tn=3, tm=2, tk=3, tip=(19, 5)),
+    replace(
+        _TILED, name="tile5x5-whole", kernel=(5, 5), padding=(2, 2, 2, 2), channels=2, outputs=4, size=(30, 26), tn=1,
+        tm=2, tk=25, tip=(3, 5), behind=_NINTHS,
+    ),
+    replace(
+        _TILED, name="tile3x3-two", channels=4, outputs=6, size=(24, 36), tn=4, tm=3, tk=9, tip=(4, 6), pixels=2,
+        signed=True,
+    ),
+    replace(
+        _TILED, name="tile-pool2x2-again", kind="maxpool", kernel=(2, 2), stride=(2, 2), padding=(0, 0, 0, 0),
+        channels=6, outputs=6, size=(26, 26), tn=3, tm=3, tk=2, tip=(2, 3), behind=_AROUND, overlap=RECOMPUTE,
+    ),
+    replace(
+        _TILED, name="tile3x3-packed", channels=8, outputs=8, size=(30, 30), tn=4, tm=4, tk=9, tip=(5, 7),
+        macs_per_dsp=2, next_tn=4,
+    ),
+    replace(
+        _TILED, name="tile1x5", kernel=(1, 5), padding=(0, 2, 0, 2), channels=7, outputs=4, size=(11, 40), tn=2, tm=2,
+        tk=5, tip=(3, 8), bits=6,
+    ),
+]  # fmt: skip
+#: So many of them were at hand when the estimates of tiles were fitted; the others were not.
+TILED_FITTED = 24
 #: So many of them were at hand when the estimates were fitted; the others were not.
 FITTED = 16
 
@@ -184,6 +301,18 @@ def network_of(shape: Shape) -> Network:
     return Network(name=shape.name, layers=(layer,))
 
 
+def _tiles(shape: Shape, network: Network) -> tuple[Axis, Axis]:
+    """Its tiles in a group that may have a second layer."""
+    assert shape.tip is not None
+    (layer,) = network.layers
+    group = [shapes.of_layer(layer)]
+    if shape.behind is not None:
+        height, width = shape.behind.output_size(layer.output.height, layer.output.width)
+        after = replace(layer.output, height=height, width=width)
+        group.append(shapes.of_layer(MaxPool(name="behind", input=layer.output, output=after, window=shape.behind)))
+    return axes(group, shape.tip, shape.overlap)[0]
+
+
 def config_of(shape: Shape) -> AcceleratorConfig:
     """The accelerator of this layer alone, its buffers sized by the planner."""
     network = network_of(shape)
@@ -200,9 +329,14 @@ def config_of(shape: Shape) -> AcceleratorConfig:
         fifo_depth=shape.outputs * 16,
         macs_per_dsp=shape.macs_per_dsp,
     )
-    config = compose(network, (plan,))
+    config = compose(network, (plan,), shape.pixels)
+    if shape.tip is not None:
+        config = in_tiles(config, [_tiles(shape, network)])
     rows, depths = size_buffers(config)
-    config = compose(network, with_buffers((plan,), rows, depths))
+    if shape.tip is not None:
+        config = replace(config, layers=(replace(config.layers[0], fifo_depth=depths[0]),))
+    else:
+        config = compose(network, with_buffers((plan,), rows, depths))
     if shape.next_tn:
         (one,) = config.layers
         output = replace(one.output, lanes=shape.next_tn)

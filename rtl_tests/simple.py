@@ -12,7 +12,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,18 @@ class SimpleConfig:
         return self.input
 
     @property
+    def input_order(self) -> Order:
+        return self.input.raster
+
+    output_order = input_order
+
+    @property
     def taps(self) -> tuple[BeatFormat, ...]:
         return self.input, self.output
+
+    @property
+    def tap_orders(self) -> tuple[Order, ...]:
+        return self.input_order, self.output_order
 
     @property
     def table(self) -> np.ndarray:
@@ -65,7 +75,8 @@ class SimpleConfig:
 
 
 class Simple(wiring.Component):
-    """See the module. ``taps`` adds what enters the FIFO and what leaves the component."""
+    """See the module. ``taps`` adds what enters the FIFO and what leaves the component; both are busy while the FIFO is
+    read."""
 
     def __init__(self, config: SimpleConfig, *, taps: bool = False):
         self.config = config
@@ -73,7 +84,9 @@ class Simple(wiring.Component):
         members = {"i": In(config.input.signature), "o": Out(config.output.signature)}
         if taps:
             for number, beat in enumerate(config.taps):
-                members[f"tap_{number}"] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1)}))
+                members[f"tap_{number}"] = Out(
+                    wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)})
+                )
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -132,5 +145,5 @@ class Simple(wiring.Component):
             m.d.comb += self.o.payload.last.eq(read.data[-1] ^ (left == 3))
         if self.taps:
             for tap, port in ((self.tap_0, self.i), (self.tap_1, self.o)):
-                m.d.comb += [tap.payload.eq(port.payload), tap.valid.eq(port.valid & port.ready)]
+                m.d.comb += [tap.payload.eq(port.payload), tap.valid.eq(port.valid & port.ready), tap.busy.eq(fetch)]
         return m

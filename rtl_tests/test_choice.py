@@ -223,32 +223,50 @@ def test_one_named_group_is_the_plan(lenet):
 
 
 def test_groups_in_turn(lenet):
-    """Resources, cycles and traffic of a grouping, from those of its groups."""
+    """Each has hardware of its own; cycles and traffic of a grouping, from those of its groups."""
     made = plan.make(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3")
     used = [group.resources for group in made.groups]
-    assert made.resources.dsp == max(one.dsp for one in used)
-    assert made.resources.lut == sum(one.lut for one in used)
+    assert made.resources == used[0] + used[1] + used[2]
+    assert made.resources.dsp <= ZEDBOARD.dsp
     maps = [1 * 32 * 32 + 6 * 14 * 14, 6 * 14 * 14 + 16 * 5 * 5, 16 * 5 * 5 + 10]  # bytes, by hand
     assert made.traffic_bytes == {"feature_maps": sum(maps), "weights": 0}
     assert [map_bytes(group.network) for group in made.groups] == maps
     runs = [group.frame_cycles for group in made.groups]
-    assert made.interval == sum(runs)
-    assert made.latency == sum(runs) - 1
-    with pytest.raises(PlanError, match=r"not buildable yet: it has 3 groups in turn through off-chip memory"):
+    assert made.interval == made.predict(3).interval == sum(runs)
+    assert made.latency == made.predict(1).latency == sum(runs) - 1
+    assert [config.name for config in made.configs()] == [group.network.name for group in made.groups]
+    with pytest.raises(PlanError, match="has 3 groups, not one"):
         made.configure()
 
 
+def test_groups_that_share_slices(lenet):
+    """9 slices are the least for fc1 to fc3: with 12, hardware of their own is too much for three groups."""
+    made = plan.make(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3", dsp=12)
+    used = [group.resources for group in made.groups]
+    assert sum(one.dsp for one in used) > 12
+    assert made.resources.dsp == max(one.dsp for one in used)
+    assert made.resources.lut == sum(one.lut for one in used)
+    with pytest.raises(PlanError, match=r"not buildable yet: it has 3 groups that have to share the board"):
+        made.configs()
+
+
+def most(made: plan.Plan) -> int:
+    """Slices of the dearest group."""
+    return max(group.resources.dsp for group in made.groups)
+
+
 def test_fewest_slices_in_turn(lenet):
-    """The dearest group's least, or what an interval needs; one slice less would be too few."""
+    """The least of each group, or what an interval needs; one slice less for the dearest would be too few."""
     cut = {"groups": "conv1-pool2,fc1-fc3", "objective": "dsp"}
     least = plan.make(lenet, ZEDBOARD, **cut)
-    assert least.resources.dsp <= 3 * 3  # a multiplier and two slices of a requantiser for each of fc1, fc2 and fc3
+    assert most(least) <= 3 * 3  # a multiplier and two slices of a requantiser for each of fc1, fc2 and fc3
+    assert least.resources.dsp == sum(group.resources.dsp for group in least.groups)
     soonest = plan.make(lenet, ZEDBOARD, groups=cut["groups"])
     limit = 4 * soonest.interval
     made = plan.make(lenet, ZEDBOARD, interval=limit, **cut)
     assert made.interval <= limit
-    assert least.resources.dsp < made.resources.dsp < soonest.resources.dsp
-    assert plan.make(lenet, ZEDBOARD, groups=cut["groups"], dsp=made.resources.dsp - 1).interval > limit
+    assert most(least) < most(made) < most(soonest)
+    assert plan.make(lenet, ZEDBOARD, groups=cut["groups"], dsp=most(made) - 1).interval > limit
     with pytest.raises(PlanError, match="the nearest has"):
         plan.make(lenet, ZEDBOARD, interval=soonest.interval // 2, **cut)
 

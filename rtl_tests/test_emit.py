@@ -254,6 +254,7 @@ def test_memories_of_every_kind(simulator, large):
 
     class Both:
         name, input, output = this.name, this.input, wide
+        input_order, output_order = this.input.raster, wide.raster
 
     def component(config):
         return Ports(config, large=large)
@@ -451,7 +452,7 @@ def test_rows_that_end_within_a_beat(tmp_path):
     status, said = run_make(folder, "icarus")
     assert status == 0, said
     assert "PASS" in said
-    assert "pixels past the end of a row may be anything" in (folder / "report.md").read_text()
+    assert "pixels past the ends of a row may be anything" in (folder / "report.md").read_text()
     for channel, column in ((0, 2), (4, 1), (5, 0)):
         wrong = expected.copy()
         wrong[1, channel, 1, column] += 1

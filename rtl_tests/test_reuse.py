@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import cycle
 
 import numpy as np
 import pytest
 from accelerators import integers
+from chains import conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, patterns, run, stalls
-from tiles import beats_of, new_parts, reuse_buffers, whole_parts
+from testbench import ALWAYS, Pattern, patterns, run, stalls
+from tiles import beats_of, new_parts, reuse_buffers, whole_masks, whole_parts
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
@@ -18,9 +20,7 @@ from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.plan import pyramid
-from hwgen.plan.tiles import RECOMPUTE, axes
-
-pytestmark = pytest.mark.long  # minutes in all: components that no plan uses yet
+from hwgen.plan.tiles import RECOMPUTE, RELOAD, axes
 
 SEEDS = st.integers(0, 2**32)
 
@@ -35,39 +35,68 @@ def streams(config: ReuseBufferConfig, frames: np.ndarray) -> tuple[list[int], l
     """What comes in and what must leave; ``last`` on a frame's last beat out."""
     sent, expected = [], []
     for frame in frames:
-        sent += beats_of(config.input, new_parts(config.rows, config.columns, frame))
-        whole = beats_of(config.input, whole_parts(config.rows, config.columns, frame))
+        sent += beats_of(config.input, new_parts(config.rows, config.columns, frame, config.input.pixels))
+        whole = beats_of(config.input, whole_parts(config.rows, config.columns, frame, config.input.pixels))
         whole[-1] |= 1 << config.input.data_bits
         expected += whole
-    return sent, expected
+    return sent, counting(config, expected)
 
 
-@settings(max_examples=40)
-@given(config=reuse_buffers(), seed=SEEDS, ends=stalls())
-def test_tiles(config, seed, ends):
+def counting(config: ReuseBufferConfig, words: list[int]) -> list[int]:
+    """Beats, zero in lanes outside of the tiles."""
+    masks = cycle(whole_masks(config.rows, config.columns, config.input))
+    return [word & next(masks) for word in words]
+
+
+def check_tiles(config: ReuseBufferConfig, seed: int, ends: tuple[Pattern, Pattern]) -> None:
     frames = frames_for(config.input, 2, seed)
     sent, expected = streams(config, frames)
     assert len(sent) == 2 * config.beats_in
     assert len(expected) == 2 * config.beats_out
     trace = run(ReuseBuffer(config), sent, len(expected), offer=ends[0], accept=ends[1])
-    assert trace.words == expected
+    assert counting(config, trace.words) == expected
     assert len(trace.taken) == len(sent)
 
 
-@settings(max_examples=25)
-@given(config=reuse_buffers(overlap=None), seed=SEEDS)
-def test_cycles(config, seed):
-    """Nobody stalls: a beat of a tile a cycle, from the first frame's first to the last one's."""
+def check_cycles(config: ReuseBufferConfig, seed: int) -> None:
     frames = frames_for(config.input, 3, seed)
     sent, expected = streams(config, frames)
     trace = run(ReuseBuffer(config), sent, len(expected))
-    assert trace.words == expected
+    assert counting(config, trace.words) == expected
     # Each frame's first beat in is its first cycle.
     assert np.diff(trace.taken[:: config.beats_in]).tolist() == [config.cycles] * 2
     assert trace.taken[0] == 0
     assert max(trace.times[-1] - config.latency, trace.taken[-1]) < 3 * config.cycles
 
 
+@settings(max_examples=8)
+@given(config=reuse_buffers(most_cycles=1000), seed=SEEDS, ends=stalls())
+def test_tiles(config, seed, ends):
+    check_tiles(config, seed, ends)
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(config=reuse_buffers(), seed=SEEDS, ends=stalls())
+def test_many_tiles(config, seed, ends):
+    check_tiles(config, seed, ends)
+
+
+@settings(max_examples=5)
+@given(config=reuse_buffers(overlap=None, most_cycles=1000), seed=SEEDS)
+def test_cycles(config, seed):
+    """Nobody stalls: a beat of a tile a cycle, from the first frame's first to the last one's."""
+    check_cycles(config, seed)
+
+
+@pytest.mark.long
+@settings(max_examples=40)
+@given(config=reuse_buffers(overlap=None), seed=SEEDS)
+def test_many_cycles(config, seed):
+    check_cycles(config, seed)
+
+
+@pytest.mark.long
 @settings(max_examples=25)
 @given(config=reuse_buffers(), seed=SEEDS, offer=patterns(), accept=patterns(), reset_at=st.integers(0, 400))
 def test_reset(config, seed, offer, accept, reset_at):
@@ -85,8 +114,8 @@ def test_reset(config, seed, offer, accept, reset_at):
         after=(after[0], len(after[1])),
     )
     before = trace.reset[2]
-    assert trace.words[:before] == expected[:before]
-    assert trace.words[before:] == after[1]
+    assert counting(config, trace.words[:before]) == expected[:before]
+    assert counting(config, trace.words[before:]) == after[1]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +141,38 @@ def test_words_of_alexnet(name, sides, all_words, halo_words):
     assert sum(buffer.words for buffer in buffers[1:]) == halo_words
     # One channel a beat: no lane is empty, and the memories hold just those words.
     assert sum(buffer.memory_bits for buffer in buffers) == 8 * all_words
+
+
+def input_of_alexnet(overlap: str, pixels: int) -> ReuseBufferConfig:
+    """Of the first convolution, tip 1 x 1 behind the second pool, all three channels a beat."""
+    (rows, columns), *_ = axes(shapes.load("alexnet").layers[:4], (1, 1), overlap)
+    source = BeatFormat(channels=3, height=227, width=227, lanes=3, bits=8, signed=False, pixels=pixels)
+    return ReuseBufferConfig(input=source, rows=rows, columns=columns)
+
+
+@pytest.mark.parametrize(("pixels", "tile"), [(1, 23), (2, 12), (4, 6), (8, 3)])
+def test_beats_of_alexnet(pixels, tile):
+    """By hand: a pyramid brings 16 columns, the first one 3; it keeps 7. 7 rows of the map and 16 new rows are kept."""
+    config = input_of_alexnet("reuse", pixels)
+    first, kept, new = -(-3 // pixels), -(-7 // pixels), 16 // pixels
+    row = first + 14 * new  # 227 = 3 + 14 x 16
+    assert config.beats_in == 227 * row
+    assert max(cut.size for cut in config.column_cuts) == tile
+    assert config.memory_bits == (7 * row + 16 * kept) * pixels * 3 * 8
+    assert config.words == 3 * 7 * (227 + 16)
+
+
+@pytest.mark.parametrize(("pixels", "row"), [(1, 318), (4, 83)])
+def test_reloaded_input_of_alexnet(pixels, row):
+    """By hand: 14 tiles a row, one of 19 pixels and 13 of 23, nothing kept; every beat of a tile comes in."""
+    config = input_of_alexnet(RELOAD, pixels)
+    assert 19 + 13 * 23 == 318
+    assert (config.beats_in, config.cycles) == (318 * row, 318 * row)
+    assert (config.words, config.needed) == (0, False)
+    # The same by slices of an image whose columns and rows are numbered.
+    parts = new_parts(config.rows, config.columns, np.indices((227, 227)))
+    assert sum(part[0].size for part in parts) == 318 * 318
+    assert all((np.diff(part[0], axis=0) == 1).all() and (np.diff(part[1], axis=1) == 1).all() for part in parts)
 
 
 def small(**changes) -> ReuseBufferConfig:
@@ -146,8 +207,9 @@ def test_not_needed():
     ("changes", "message"),
     [
         (
-            {"input": BeatFormat(channels=3, height=4, width=4, lanes=2, bits=8, signed=False, pixels=2)},
-            "input.pixels must be 1 in a pyramid, not 2",
+            {"input": BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False, pixels=2)}
+            | dict.fromkeys(("rows", "columns"), axes([conv("a", 3, 1, 6, kernel=4)], (1, 1))[0][0]),
+            "pixels must divide the 1 that come in from tile to tile where some are kept, not 2",
         ),
         (
             {"input": BeatFormat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False)},

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
+from chains import conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_line_buffer import frames_for, next_high
@@ -19,8 +20,8 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
-
-pytestmark = pytest.mark.long  # minutes in all: components that no plan uses yet
+from hwgen.network import shapes
+from hwgen.plan.tiles import axes
 
 SEEDS = st.integers(0, 2**32)
 
@@ -41,8 +42,9 @@ def expected_steps(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
 
 
 def tiles_of(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
-    parts = [part for frame in frames for part in whole_parts(config.rows, config.columns, frame)]
-    return beats_of(config.window.input, parts)
+    source = config.window.input
+    parts = [part for frame in frames for part in whole_parts(config.rows, config.columns, frame, source.pixels)]
+    return beats_of(source, parts)
 
 
 def simulate(config: TileBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
@@ -92,9 +94,7 @@ def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == [start + config.latency + step for start in starts for step in range(window.steps)]
 
 
-@settings(max_examples=40)
-@given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns())
-def test_windows(config, seed, offer, room):
+def check_windows(config: TileBufferConfig, seed: int, offer: Pattern, room: Pattern) -> None:
     frames = frames_for(config.window, 2, seed)
     trace = simulate(config, frames, offer, room)
     assert trace.words == expected_steps(config, frames)
@@ -102,7 +102,21 @@ def test_windows(config, seed, offer, room):
     check_times(config, trace, 2)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
+@given(config=tile_buffers(most=500), seed=SEEDS, offer=patterns(), room=patterns())
+def test_windows(config, seed, offer, room):
+    check_windows(config, seed, offer, room)
+
+
+@pytest.mark.long
+@settings(max_examples=80)
+@given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns())
+def test_many_windows(config, seed, offer, room):
+    check_windows(config, seed, offer, room)
+
+
+@pytest.mark.long
+@settings(max_examples=25)
 @given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns(), reset_at=st.integers(0, 300))
 def test_reset(config, seed, offer, room, reset_at):
     """The beat after a reset is a frame's first."""
@@ -129,9 +143,9 @@ def small(**changes) -> TileBufferConfig:
         "taps": 3,
         "output_folds": 2,
         "depthwise": False,
-        "rows": 3,
     }
     window |= {name: changes.pop(name) for name in list(changes) if name in window or name == "pixels"}
+    window["rows"] = window["kernel"][0]
     return TileBufferConfig(**{"window": LineBufferConfig(**window), "rows": axis, "columns": axis} | changes)
 
 
@@ -147,6 +161,49 @@ def test_figures():
     assert config.latency == 4
     assert small(taps=9).latency == 5
     assert small(taps=4).latency == 6
+
+
+@pytest.mark.parametrize(("pixels", "cycles"), [(1, 529), (2, 276), (4, 138), (8, 69)])
+def test_fill_of_alexnet(pixels, cycles):
+    """By hand: a pyramid's 23 x 23 pixels of the image, kept ones included, three channels a beat."""
+    (rows, columns), *_ = axes(shapes.load("alexnet").layers[:4], (1, 1))
+    source = BeatFormat(channels=3, height=227, width=227, lanes=3, bits=8, signed=False, pixels=pixels)
+    config = small(input=source, rows=rows, columns=columns, kernel=(11, 11), stride=(4, 4), taps=11)
+    assert max(config.fills) == cycles
+    assert (config.row_banks, config.column_banks) == (1, 11)
+    assert config.half_depth == 23 * 3
+
+
+def test_beats_wider_than_a_patch():
+    """A bank for each pixel of a beat: 2 x 2 windows over tiles of 4 x 4, a tap a cycle."""
+    config = small(input=BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False, pixels=4), taps=1)
+    assert (config.row_banks, config.column_banks) == (1, 4)
+    assert config.half_depth == 4 * 2
+    assert config.fills == (4 * 2,) * 4
+
+
+@pytest.mark.parametrize("pixels", [2, 4])
+@pytest.mark.parametrize("taps", [1, 5, 25])
+def test_beats_that_begin_before_the_tile(pixels, taps):
+    """5 x 5 windows with stride 2 over 12 x 12 and padding: tiles begin 4, 8 columns on, at columns 3 and 7."""
+    ((rows, columns),) = axes([conv("a", 3, 1, 12, kernel=5, stride=2, padding=1)], (1, 2))
+    source = BeatFormat(channels=3, height=12, width=12, lanes=2, bits=8, signed=False, pixels=pixels)
+    config = small(
+        input=source, rows=rows, columns=columns, kernel=(5, 5), stride=(2, 2), padding=(1,) * 4, taps=taps, pad_value=9
+    )
+    assert [cut.first for cut in config.column_cuts] == {2: [0, 2, 6], 4: [-2, 2, 6]}[pixels]
+    assert [cut.span.begin for cut in config.column_cuts] == [0, 3, 7]
+    frames = frames_for(config.window, 2, 1)
+    assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
+
+
+def test_groups():
+    """Four output folds for each of two groups of channels, two beats each."""
+    source = BeatFormat(channels=6, height=6, width=6, lanes=2, bits=8, signed=False, groups=2)
+    config = small(input=source, output_folds=8)
+    frames = frames_for(config.window, 1, 1)
+    assert config.walks == (4 * 8 * 3 * 2,) * 4
+    assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
 
 
 def test_filled_while_read():
@@ -165,7 +222,12 @@ def test_filled_while_read():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pixels": 2}, "pixels must be 1 in a pyramid, not 2 of the window and 1 of the input"),
+        ({"pixels": 2}, "window.pixels must be 1 in a pyramid, not 2"),
+        (
+            {"input": BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False, pixels=2)}
+            | dict.fromkeys(("rows", "columns"), axes([conv("a", 3, 1, 6)], (1, 1))[0][0]),
+            "pixels must divide the 1 that come in from tile to tile where some are kept, not 2",
+        ),
         (
             {"stride": (2, 1)},
             "rows must have the window's size, kernel, stride and padding (6, 3, 2, 0), not (6, 3, 1, 0)",

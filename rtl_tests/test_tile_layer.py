@@ -10,8 +10,8 @@ import pytest
 from accelerators import frames_for, networks, unrolls
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from testbench import Trace, patterns, run, stalls
-from tiles import beats_of, new_parts, output_parts, tilings
+from testbench import Pattern, Trace, patterns, run, stalls
+from tiles import beats_of, new_lanes, new_parts, output_parts, tilings, widths
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
@@ -20,11 +20,13 @@ from hwgen.network import golden, shapes
 from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
-
-pytestmark = pytest.mark.long  # minutes in all: components that no plan uses yet
+from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes, in_tiles
 
 SEEDS = st.integers(0, 2**32)
+
+#: Windows whose first ones lie in the padding: between these a pixel is skipped; two of those bring four columns.
+SKIPS = Window(kernel=(2, 2), stride=(3, 3), padding=(2, 2, 0, 0))
+KEEPS = Window(kernel=(3, 3), stride=(2, 2), padding=(4, 4, 0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ class Case:
             lines.append(
                 f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
                 f"Tn {layer.window.input.lanes} Tm {layer.compute.lanes} Tk {layer.window.taps} "
-                f"FIFO {layer.fifo_lanes} x {layer.fifo_depth}\n    {layer.tiles.rows}\n    {layer.tiles.columns}"
+                f"FIFO {layer.fifo_lanes} x {layer.fifo_depth} pixels {layer.window.input.pixels}\n"
+                f"    {layer.tiles.rows}\n    {layer.tiles.columns}"
             )
         return "\n".join(lines)
 
@@ -50,7 +53,8 @@ class Case:
         return [(layer.tiles.rows, layer.tiles.columns) for layer in self.config.layers]
 
     def beats_in(self, frames: np.ndarray) -> list[int]:
-        parts = [part for frame in frames for part in new_parts(*self.tiles[0], frame)]
+        pixels = self.config.input.pixels
+        parts = [part for frame in frames for part in new_parts(*self.tiles[0], frame, pixels)]
         return beats_of(self.config.input, parts)
 
     def beats_out(self, frames: np.ndarray) -> list[int]:
@@ -63,17 +67,18 @@ class Case:
 
 
 @st.composite
-def cases(draw, *, most_layers: int, overlap: str | None = None, depth: str | None = None) -> Case:
+def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int = 800) -> Case:
     network = draw(networks(most_layers=most_layers))
-    tiles = draw(tilings([shapes.of_layer(layer) for layer in network.layers], overlap))
+    tiles = draw(tilings([shapes.of_layer(layer) for layer in network.layers]))
     plans = [replace(plan, tp=1) for plan in draw(unrolls(network))]
-    config = compose(network, plans)
+    pixels = draw(widths(tiles[0][1]))
+    config = compose(network, plans, pixels)
     if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
         depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
         plans = [replace(plan, fifo_depth=depth) for plan, depth in zip(plans, depths, strict=True)]
-        config = compose(network, plans)
+        config = compose(network, plans, pixels)
     case = Case(network, in_tiles(config, tiles))
-    assume(max(layer.cycles for layer in case.config.layers) <= 800)
+    assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
     return case
 
 
@@ -82,9 +87,7 @@ def simulate(case: Case, frames: np.ndarray, **options) -> tuple[Trace, list[int
     return run(Accelerator(case.config), case.beats_in(frames), len(expected), **options), expected
 
 
-@settings(max_examples=30)
-@given(case=cases(most_layers=1, depth="deep"), seed=SEEDS)
-def test_cycles_of_a_layer(case, seed):
+def check_cycles(case: Case, seed: int) -> None:
     """Nobody stalls: tiles are read when `TileLayerConfig.walk_ends` says, and the last outputs follow at once."""
     (layer,) = case.config.layers
     frames = frames_for(case.network, 4, seed)
@@ -102,17 +105,42 @@ def test_cycles_of_a_layer(case, seed):
         assert lasts[0] == offered + layer.fold_beats[-1] - 1
 
 
-@settings(max_examples=30)
-@given(case=cases(most_layers=3), seed=SEEDS, ends=stalls())
-def test_groups(case, seed, ends):
-    """Random groups of layers, with reuse or recomputation, with stalls: equal to the golden model in tile order."""
+@settings(max_examples=8)
+@given(case=cases(most_layers=1, depth="deep", most_cycles=300), seed=SEEDS)
+def test_cycles_of_a_layer(case, seed):
+    check_cycles(case, seed)
+
+
+@pytest.mark.long
+@settings(max_examples=50)
+@given(case=cases(most_layers=1, depth="deep"), seed=SEEDS)
+def test_cycles_of_many_layers(case, seed):
+    check_cycles(case, seed)
+
+
+def check_group(case: Case, seed: int, ends: tuple[Pattern, Pattern]) -> None:
+    """Any overlap, with stalls: equal to the golden model in tile order."""
     frames = frames_for(case.network, 2, seed)
     trace, expected = simulate(case, frames, offer=ends[0], accept=ends[1])
     assert trace.words == expected
     assert len(trace.taken) == len(case.beats_in(frames))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
+@given(case=cases(most_layers=3, most_cycles=300), seed=SEEDS, ends=stalls())
+def test_groups(case, seed, ends):
+    check_group(case, seed, ends)
+
+
+@pytest.mark.long
+@settings(max_examples=50)
+@given(case=cases(most_layers=3), seed=SEEDS, ends=stalls())
+def test_many_groups(case, seed, ends):
+    check_group(case, seed, ends)
+
+
+@pytest.mark.long
+@settings(max_examples=20)
 @given(case=cases(most_layers=2), seed=SEEDS, offer=patterns(), reset_at=st.integers(0, 400))
 def test_reset(case, seed, offer, reset_at):
     """The beat after a reset is a frame's first."""
@@ -124,7 +152,25 @@ def test_reset(case, seed, offer, reset_at):
     assert trace.words[before:] == case.beats_out(frames[1:])
 
 
-def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1) -> Case:
+@settings(max_examples=30)
+@given(case=cases(most_layers=2))
+def test_input_order(case):
+    """The columns in every lane of every beat."""
+    source, order = case.config.input, case.config.input_order
+    lanes = [
+        [
+            column if column in range(*span) else None
+            for first in firsts
+            for column in range(first, first + source.pixels)
+        ]
+        for span, firsts in zip(order.columns, order.beat_columns(source.pixels), strict=True)
+    ]
+    assert lanes == [lanes for lanes in new_lanes(case.tiles[0][1], source.pixels) or [] if lanes]
+    frame = frames_for(case.network, 1, 0)
+    assert order.beats(source) == case.config.layers[0].reuse.beats_in == len(case.beats_in(frame))
+
+
+def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixels: int = 1) -> Case:
     """Two 3 x 3 pools, stride 1, over 1 x 10 x 10, one tap a cycle, ample buffers."""
     maps = [FeatureMap(channels=1, height=size, width=size, type=UINT8) for size in (10, 8, 6)]
     layers = tuple(
@@ -132,9 +178,25 @@ def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1) -> C
     )
     network = Network(name="pools", layers=layers)
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depth=16)
-    config = compose(network, [replace(plan, name=layer.name) for layer in layers])
+    config = compose(network, [replace(plan, name=layer.name) for layer in layers], pixels)
     tiles = axes([shapes.of_layer(layer) for layer in layers], tip, overlap)
     return Case(network, in_tiles(config, tiles))
+
+
+@pytest.mark.parametrize(
+    ("window", "tip", "overlap", "pixels"),
+    [(SKIPS, (1, 1), REUSE, 1), (SKIPS, (1, 1), REUSE, 2), (KEEPS, (1, 2), REUSE, 4), (KEEPS, (1, 2), RECOMPUTE, 2)],
+)
+def test_cycles_with_tiles_in_the_padding(window, tip, overlap, pixels):
+    """The first rows and columns of windows lie in the padding; pixels are skipped before tiles, or kept."""
+    maps = [FeatureMap(channels=1, height=size, width=size, type=UINT8) for size in (8, 3 if window is SKIPS else 5)]
+    layer = MaxPool(name="pool", input=maps[0], output=maps[1], window=window)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=8, fifo_depth=16)
+    network = Network(name="pool", layers=(layer,))
+    tiles = axes([shapes.of_layer(layer)], tip, overlap)
+    case = Case(network, in_tiles(compose(network, [plan], pixels), tiles))
+    assert case.config.layers[0].tiles.fills[0] == 0
+    check_cycles(case, 1)
 
 
 def test_figures():
@@ -153,7 +215,25 @@ def test_figures():
     assert [layer.cycles for layer in again.config.layers] == [144 * 9, 36 * 9]
 
 
-@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+def test_figures_of_wider_beats():
+    """By hand: with tips 6 wide there are two pyramids a row; they bring 4 and 6 columns, and the second keeps two.
+
+    Of rows five pyramids bring two each, and hold 2, 4, 4, 4, 4.
+    """
+    one, four = (pools(tip=(2, 6), tk=9, pixels=pixels).config.layers for pixels in (1, 4))
+    assert [layer.window.input.pixels for layer in (*one, *four)] == [1, 1, 4, 1]
+    # Beats of 4 columns: one, and three of which one was kept; 2 rows of three are kept, and 2 rows of one.
+    assert (four[0].reuse.beats_in, four[0].reuse.cycles) == (10 * 3, 18 * 4)
+    assert four[0].reuse.memory_bits == (2 * 3 + 2 * 1) * 4 * 8
+    assert four[0].tiles.walks == (2 * 2, 2 * 6) * 4
+    assert (one[0].reuse.beats_in, one[0].reuse.cycles) == (10 * 10, 18 * 12)
+    assert four[1] == one[1]
+    # One pixel a beat: all tiles' beats. Four: a row's larger tile is filled once that of the row before has been read,
+    # 12 beats, and read, 12 windows, with release_delay - 1 cycles before it.
+    assert [layers[0].cycles for layers in (one, four)] == [18 * 12, 4 * (12 + 12 + 2)]
+
+
+@pytest.mark.parametrize("overlap", [REUSE, RELOAD, RECOMPUTE])
 def test_layers_work_at_once(overlap):
     """The slowest layer walks without a pause from the second frame on, the other meanwhile."""
     case = pools(overlap=overlap)

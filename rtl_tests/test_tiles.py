@@ -8,13 +8,13 @@ import pytest
 from chains import chains, conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiles import tilings, window_pixels
+from tiles import new_lanes, tilings, used_lanes, whole_lanes, window_pixels
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.spans import Axis, Span
 from hwgen.network import shapes
 from hwgen.plan import pyramid
-from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
+from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 ALEXNET = shapes.load("alexnet-set").layers[:4]
 
@@ -87,6 +87,51 @@ def test_recomputation(data, layers):
     assert done == work.multiplications + work.extra_multiplications
 
 
+@settings(max_examples=100)
+@given(data=st.data(), layers=chains(3))
+def test_reloading(data, layers):
+    """As if the first layer were computed again and the others with reuse; its windows are what they take."""
+    last = layers[-1]
+    tip = (data.draw(st.integers(1, last.output_height)), data.draw(st.integers(1, last.output_width)))
+    try:
+        both = axes(layers, tip, RELOAD)
+    except PlanError:
+        return
+    if len(layers) == 1:
+        assert both == axes(layers, tip, RECOMPUTE)
+        return
+    assert both[1:] == axes(layers[1:], tip)
+    for place in (0, 1):
+        first, following = both[0][place], both[1][place]
+        for span, after in zip(first.spans, following.spans, strict=True):
+            assert (span.window, span.windows) == (after.fresh, after.new)
+            assert (span.begin, span.end) == (span.fresh, span.end)
+            if span.windows:
+                assert slice(span.begin, span.end) == window_pixels(first, span)
+            else:
+                assert span.size == 0
+
+
+@settings(max_examples=150)
+@given(data=st.data(), layers=chains(3), pixels=st.integers(2, 5))
+def test_beats(data, layers, pixels):
+    """Spans in beats of several columns, against columns dealt out to lanes."""
+    for _, columns in data.draw(tilings(layers)):
+        if new_lanes(columns, pixels) is None:
+            with pytest.raises(ConfigError, match=f"^pixels must divide the .* where some are kept, not {pixels}$"):
+                columns.cut(pixels)
+            continue
+        for cut, lanes, used in zip(
+            columns.cut(pixels), whole_lanes(columns, pixels), used_lanes(columns, pixels), strict=True
+        ):
+            assert [column for column in range(cut.first, cut.first + cut.size * pixels) if column in lanes] == [
+                column for column in lanes if column is not None
+            ]
+            assert cut.size == len(lanes) // pixels
+            assert cut.used == len(used) // pixels
+            assert cut.new == -(-cut.span.new // pixels)
+
+
 def test_alexnet():
     """Advances 16, 4, 2, 2; tiles of 23, 5, 6 and 3 (thesis, section 3.1, without what the pyramids share)."""
     both = axes(ALEXNET, (1, 1))
@@ -95,6 +140,10 @@ def test_alexnet():
     assert [axis.tile for axis in rows] == [23, 5, 6, 3]
     assert [axis.kept for axis in rows] == [7, 1, 4, 1]
     assert [axis.pixels for axis in rows] == [227, 55, 27, 27]
+    # As in the thesis's implementation: the image's tiles come in whole, 14 rows of them, the first one 19 high.
+    (reloaded, _), *others = axes(ALEXNET, (1, 1), RELOAD)
+    assert (reloaded.kept, reloaded.tile, reloaded.pixels) == (0, 23, 19 + 13 * 23)
+    assert [row.kept for row, _ in others] == [1, 4, 1]
     # Three rows of pyramids before the corner: the first reaches 3 rows into the map, 48 before the 51 of the corner's.
     assert [span.end for span in rows[0].spans[:4]] == [3, 19, 35, 51]
 
@@ -104,7 +153,7 @@ def test_alexnet():
     [
         ((0, 1), REUSE, "pool2: tile must be between 1x1 and its output's 13x13, not 0x1"),
         ((1, 14), REUSE, "pool2: tile must be between 1x1 and its output's 13x13, not 1x14"),
-        ((1, 1), "both", "overlap must be 'reuse' or 'recompute', not 'both'"),
+        ((1, 1), "both", "overlap must be 'reuse', 'reload' or 'recompute', not 'both'"),
     ],
 )
 def test_plan_errors(tip, overlap, message):
@@ -112,7 +161,7 @@ def test_plan_errors(tip, overlap, message):
         axes(ALEXNET, tip, overlap)
 
 
-@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+@pytest.mark.parametrize("overlap", [REUSE, RELOAD, RECOMPUTE])
 def test_windows_in_the_padding_alone(overlap):
     """A second layer of which only the padding above is needed."""
     layers = (conv("a", 1, 1, 4), conv("b", 1, 1, 2, kernel=1, stride=4, padding=1))
@@ -121,7 +170,7 @@ def test_windows_in_the_padding_alone(overlap):
         axes(layers, (1, 1), overlap)
 
 
-@pytest.mark.parametrize("overlap", [REUSE, RECOMPUTE])
+@pytest.mark.parametrize("overlap", [REUSE, RELOAD, RECOMPUTE])
 def test_windows_around_the_map(overlap):
     """Windows above and below a map that the stride skips: its pixels are in no window."""
     layers = (conv("a", 1, 1, 1, kernel=1, stride=2, padding=1),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from chains import chains
@@ -17,7 +18,7 @@ from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.tile import TileBufferConfig
 from hwgen.network.shapes import LayerShape
-from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
+from hwgen.plan.tiles import KINDS, REUSE, axes
 
 
 @st.composite
@@ -26,17 +27,67 @@ def tilings(draw, layers: Sequence[LayerShape], overlap: str | None = None) -> l
     last = layers[-1]
     tip = (
         draw(st.integers(1, min(4, last.output_height))),
-        draw(st.integers(1, min(4, last.output_width))),
+        min(draw(st.sampled_from([4, 2, 1, 3, 6])), last.output_width),
     )
     try:
-        return axes(layers, tip, overlap or draw(st.sampled_from([REUSE, RECOMPUTE])))
+        return axes(layers, tip, overlap or draw(st.sampled_from([*KINDS, REUSE])))
     except PlanError:
         assume(False)
         raise
 
 
+def new_lanes(axis: Axis, pixels: int) -> list[list[int | None]] | None:
+    """The columns in the lanes of each span's new beats, ``None`` in those outside; ``None`` if it can't be done.
+
+    Beats end where a span ends of which the next one keeps something and brings more; otherwise they begin where it
+    begins.
+    """
+    result = []
+    spans = [span for span in axis.spans if span.size]
+    ends = {id(span) for span, after in pairwise(spans) if after.kept and after.new}
+    for span in axis.spans:
+        missing: list[int | None] = [None] * (-span.new % pixels)
+        columns = list(range(span.fresh, span.end))
+        if id(span) in ends and span.kept and missing:
+            return None
+        result.append(missing + columns if id(span) in ends else columns + missing)
+    return result
+
+
+def widths(columns: Axis) -> st.SearchStrategy[int]:
+    """Pixels a beat, of 1 to 4, in which the columns can come in."""
+    return st.sampled_from([pixels for pixels in (2, 4, 3, 4, 2, 1) if new_lanes(columns, pixels) is not None])
+
+
+def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+    """The columns in the lanes of each span's beats, kept and new; those before the span too if they were kept."""
+    result, beats = [], []
+    lanes = new_lanes(axis, pixels)
+    assert lanes is not None
+    for span, new in zip(axis.spans, lanes, strict=True):
+        kept = range(span.begin, span.fresh)
+        tile = [beat for beat in beats if any(column in kept for column in beat)]
+        fresh = [new[first : first + pixels] for first in range(0, len(new), pixels)]
+        beats += fresh
+        result.append([column for beat in tile + fresh for column in beat])
+    return result
+
+
+def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+    """Of `whole_lanes` the beats that windows need, ``None`` in lanes that they don't."""
+    result = []
+    for span, lanes in zip(axis.spans, whole_lanes(axis, pixels), strict=True):
+        needs = window_pixels(axis, span)
+        inside = [column if column in range(needs.start, needs.stop) else None for column in lanes]
+        beats = [inside[first : first + pixels] for first in range(0, len(inside), pixels)]
+        result.append([column for beat in beats if any(column is not None for column in beat) for column in beat])
+    return result
+
+
 @st.composite
-def reuse_buffers(draw, most_layers: int = 3, overlap: str | None = REUSE) -> ReuseBufferConfig:
+def reuse_buffers(
+    draw, most_layers: int = 3, overlap: str | None = REUSE, most_cycles: int = 2500
+) -> ReuseBufferConfig:
     """Of any layer of a random group."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
@@ -49,10 +100,11 @@ def reuse_buffers(draw, most_layers: int = 3, overlap: str | None = REUSE) -> Re
         lanes=draw(st.integers(1, layer.channels // layer.groups)),
         bits=draw(st.integers(2, 9)),
         signed=draw(st.booleans()),
+        pixels=draw(widths(columns)),
         groups=layer.groups,
     )
     config = ReuseBufferConfig(input=source, rows=rows, columns=columns)
-    assume(config.cycles <= 2500)
+    assume(config.cycles <= most_cycles)
     return config
 
 
@@ -71,27 +123,51 @@ def window_pixels(axis: Axis, span: Span) -> slice:
 
 
 def beats_of(beat: BeatFormat, parts: Sequence[np.ndarray]) -> list[int]:
-    """Rectangles ``(C, h, w)`` of a map as payload bits, row by row, without ``last``."""
+    """Rectangles ``(C, h, w)`` of a map, in whole beats, as payload bits, row by row, without ``last``."""
     words = []
     for part in parts:
-        lanes = np.zeros((part.shape[1], part.shape[2], beat.folds * beat.lanes), np.int64)
-        lanes[:, :, channel_lanes(beat)] = part.transpose(1, 2, 0)
-        words += [pack(values, beat.bits) for values in lanes.reshape(-1, beat.lanes).tolist()]
+        height, steps = part.shape[1], part.shape[2] // beat.pixels
+        values = np.zeros((beat.folds * beat.lanes, height, steps * beat.pixels), np.int64)
+        values[channel_lanes(beat)] = part
+        values = values.reshape(beat.folds, beat.lanes, height, steps, beat.pixels).transpose(2, 3, 0, 1, 4)
+        words += [pack(lanes, beat.bits) for lanes in values.reshape(-1, beat.lanes * beat.pixels).tolist()]
     return words
 
 
-def new_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
-    """What comes in of a frame ``(C, H, W)``, pyramid by pyramid."""
-    return [frame[:, row.fresh : row.end, column.fresh : column.end] for row, column in rectangles(rows, columns)]
+def new_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+    """What comes in of a frame ``(C, H, W)``, pyramid by pyramid; noise in lanes outside."""
+    all_lanes = new_lanes(columns, pixels)
+    assert all_lanes is not None
+    return [_part(frame, slice(row.fresh, row.end), lanes) for row in rows.spans for lanes in all_lanes]
 
 
-def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
-    """The whole tile of each pyramid that has windows."""
-    return [
-        frame[:, window_pixels(rows, row), window_pixels(columns, column)]
-        for row, column in rectangles(rows, columns)
-        if row.windows and column.windows
-    ]
+def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+    """The whole tile of each pyramid that has windows; noise in lanes outside."""
+    return [_part(frame, *place) for place in _whole(rows, columns, pixels)]
+
+
+def whole_masks(rows: Axis, columns: Axis, beat: BeatFormat) -> list[int]:
+    """The payload bits that count of each beat of `whole_parts`."""
+    masks = []
+    for part, lanes in _whole(rows, columns, beat.pixels):
+        for first in range(0, len(lanes), beat.pixels):
+            inside = [-(column is not None) for column in lanes[first : first + beat.pixels]]
+            masks += [pack(inside * beat.lanes, beat.bits) | 1 << beat.data_bits] * beat.folds
+        masks += masks[len(masks) - len(lanes) // beat.pixels * beat.folds :] * (part.stop - part.start - 1)
+    return masks
+
+
+def _whole(rows: Axis, columns: Axis, pixels: int) -> list[tuple[slice, list[int | None]]]:
+    places = [(window_pixels(rows, row), lanes) for row in rows.spans for lanes in used_lanes(columns, pixels)]
+    return [(part, lanes) for part, lanes in places if part.stop > part.start and lanes]
+
+
+def _part(frame: np.ndarray, rows: slice, lanes: list[int | None]) -> np.ndarray:
+    part = np.random.default_rng(0).integers(0, 1 << 16, (len(frame), rows.stop - rows.start, len(lanes)))
+    for lane, column in enumerate(lanes):
+        if column is not None:
+            part[:, :, lane] = frame[:, rows, column]
+    return part
 
 
 def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
@@ -103,7 +179,7 @@ def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarra
 
 
 @st.composite
-def tile_buffers(draw, most_layers: int = 2) -> TileBufferConfig:
+def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> TileBufferConfig:
     """Of any layer of a random group, with any walk."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
@@ -117,6 +193,7 @@ def tile_buffers(draw, most_layers: int = 2) -> TileBufferConfig:
         lanes=draw(st.integers(1, layer.channels // layer.groups)),
         bits=bits,
         signed=signed,
+        pixels=draw(widths(columns)),
         groups=layer.groups,
     )
     depthwise = layer.groups == 1 and draw(st.booleans())
@@ -133,6 +210,6 @@ def tile_buffers(draw, most_layers: int = 2) -> TileBufferConfig:
         rows=layer.window.kernel[0],
     )
     config = TileBufferConfig(window=window, rows=rows, columns=columns)
-    assume(sum(config.walks) <= 1200)
-    assume(sum(config.fills) <= 1200)
+    assume(sum(config.walks) <= most)
+    assume(sum(config.fills) <= most)
     return config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import numpy as np
 from hwgen.emit import testbench
 from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
-__all__ = ["build", "check_folder"]
+__all__ = ["build", "build_groups", "check_folder"]
 
 
 def build(
@@ -61,10 +62,53 @@ def build(
     ToolError
         If Yosys is missing or fails.
     """
-    from hwgen.simulate import patience, stimuli
-
     directory = Path(directory)
     check_folder(directory)
+    contents = _contents(config, frames, expected, report, component)
+    contents["plan.json"] = plan_json.encode()
+    replace_folder(contents, directory, stale=f"{identifier(config.name)}.*.mem")
+    return directory
+
+
+def build_groups(
+    plan_json: str, configs: Sequence[Config], maps: Sequence[np.ndarray], directory: str | Path, report: str
+) -> Path:
+    """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
+
+    Beside these folders lie ``plan.json``, ``report.md`` and a ``Makefile`` that runs all test benches.
+
+    Parameters
+    ----------
+    maps : sequence of ndarray
+        ``(n, C, H, W)``: what goes into the first group, and what leaves each.
+
+    Raises
+    ------
+    InputError, ToolError
+        As `build`.
+    """
+    directory = Path(directory)
+    check_folder(directory)
+    tops = [identifier(config.name) for config in configs]
+    contents = {}
+    for top, config, frames, expected in zip(tops, configs, maps, maps[1:], strict=True):
+        title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
+        for name, content in _contents(config, frames, expected, title, None).items():
+            contents[f"{top}/{name}"] = content
+    contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
+    contents["plan.json"] = plan_json.encode()
+    folders = "\n".join(f"- `{top}`" for top in tops)
+    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode()
+    replace_folder(contents, directory, stale="*/*.mem")
+    return directory
+
+
+def _contents(
+    config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+) -> dict[str, bytes]:
+    """The files of one accelerator, but for its plan."""
+    from hwgen.simulate import patience, stimuli
+
     if len(frames) != len(expected):
         raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
     top = identifier(config.name)
@@ -74,18 +118,20 @@ def build(
         top,
         input=config.input,
         output=config.output,
+        input_order=config.input_order,
+        output_order=config.output_order,
         frames=len(frames),
         idle=patience(config),
         source=stalls.source,
         sink=stalls.sink,
     ).encode()
-    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input), config.input)
-    contents[testbench.EXPECTED] = stimuli.to_hex(stimuli.pack(expected, config.output), config.output)
+    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input, config.input_order), config.input)
+    contents[testbench.EXPECTED] = stimuli.to_hex(
+        stimuli.pack(expected, config.output, config.output_order), config.output
+    )
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["plan.json"] = plan_json.encode()
     contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
-    replace_folder(contents, directory, stale=f"{top}.*.mem")
-    return directory
+    return contents
 
 
 def check_folder(directory: str | Path) -> None:
@@ -133,6 +179,7 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = 
             if place.is_dir():
                 raise IsADirectoryError(21, f"{name} there is a folder")
             if fresh or not place.is_file() or place.read_bytes() != content:
+                (work / name).parent.mkdir(exist_ok=True)
                 (work / name).write_bytes(content)
                 changed.append(name)
         if fresh:
@@ -143,9 +190,10 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = 
             work = None
             return
         for name in changed:
+            (directory / name).parent.mkdir(exist_ok=True)
             os.replace(work / name, directory / name)
         for path in directory.glob(stale) if stale else ():
-            if path.name not in contents:
+            if str(path.relative_to(directory)) not in contents:
                 path.unlink(missing_ok=True)
         made.clear()
     except OSError as error:
@@ -182,8 +230,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         "| port | direction | bits | what it is |",
         "| --- | --- | --- | --- |",
         "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
-        *_ports("i", config.input),
-        *_ports("o", config.output),
+        *_ports("i", config.input, config.input_order, top),
+        *_ports("o", config.output, config.output_order, top),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
@@ -192,19 +240,26 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     return "\n".join(lines)
 
 
-def _ports(name: str, beat: BeatFormat) -> list[str]:
+def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
     forth, back = ("in", "out") if name == "i" else ("out", "in")
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"
     pixels = f" of {beat.pixels} neighbouring pixels" if beat.pixels > 1 else ""
-    order = ", a channel's pixels side by side" if beat.pixels > 1 else ""
+    side = ", a channel's pixels side by side" if beat.pixels > 1 else ""
     groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
-    rest = "; pixels past the end of a row may be anything" if beat.width % beat.pixels else ""
+    tiles = len(order.rows), len(order.columns)
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{top}_tb.v`), each row-major"
+    ragged = any(
+        end - columns.start != len(columns) * beat.pixels or columns.start != begin
+        for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    )
+    rest = "; pixels past the ends of a row may be anything" if ragged else ""
     what = (
-        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), row-major: {beat.lanes} {channels}"
-        f"{pixels} a beat, the lowest in the lowest bits{order}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), "
+        f"{'row-major' if order == beat.raster else travels}: {beat.lanes} {channels}"
+        f"{pixels} a beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
         f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
     )
     return [

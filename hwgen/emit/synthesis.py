@@ -33,6 +33,8 @@ from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.pool import MaxPool, MaxPoolConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
+from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.tile import TileBuffer, TileBufferConfig
 from hwgen.gateware.unload import Unload, UnloadConfig
 from hwgen.plan.resources import Resources, component_resources, components
 
@@ -271,7 +273,7 @@ class SideBySide(wiring.Component):
 
 
 class Credits(Layer):
-    """The credits of a layer: the logic between its line buffer and its FIFO, with both taken away.
+    """The credits of a layer: the logic between its line buffer or tiles and its FIFO, with both taken away.
 
     Parameters
     ----------
@@ -306,6 +308,8 @@ def component(part: Any) -> wiring.Component:
 
 _FACTORIES: dict[type, Callable[[Any], wiring.Component]] = {
     LineBufferConfig: LineBuffer,
+    ReuseBufferConfig: ReuseBuffer,
+    TileBufferConfig: TileBuffer,
     MultiplyConfig: Multiply,
     MaxPoolConfig: MaxPool,
     UnloadConfig: Unload,

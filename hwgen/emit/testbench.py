@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 DRAIN = 64
 """Cycles simulated after the last expected beat, in which none may follow."""
@@ -20,10 +20,14 @@ def bench(
     *,
     input: BeatFormat,
     output: BeatFormat,
+    input_order: Order,
+    output_order: Order,
     frames: int,
     idle: int,
     source: tuple[int, int],
     sink: tuple[int, int],
+    memory: tuple[int, int, int] = (0, 0, 16),
+    one_by_one: bool = False,
     reset_at: int = 0,
     taps: Sequence[BeatFormat] = (),
     check: bool = True,
@@ -35,12 +39,17 @@ def bench(
     top : str
         The module to test.
     input, output : BeatFormat
+    input_order, output_order : Order
     frames : int
         Frames in ``stimulus.hex`` (and ``expected.hex``): one payload a line.
     idle : int
         Cycles without a transfer after which the design is stuck.
     source, sink : tuple of int
         State and threshold of the stalls (``simulate.stimuli.Stalls``).
+    memory : tuple of int
+        Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
+    one_by_one : bool
+        Read a frame when the one before is written.
     reset_at : int
         Cycles of a first attempt, before a reset; 0: no such attempt.
     taps : sequence of BeatFormat
@@ -48,21 +57,15 @@ def bench(
     check : bool
         Compare with ``expected.hex``.
     """
+    layers = range(len(taps))
+    counts = ", ".join(f"busy_{n}" for n in layers)
+    says = f'$fdisplay(results, "@key@{" %0d" * len(taps)}", {counts});'
     numbers = {
+        "WALKS": _walk("i", "input", input, input_order) + "\n" + _walk("o", "output", output, output_order),
         "TOP": top,
         "IN_BITS": input.data_bits + 1,
         "OUT_BITS": output.data_bits + 1,
-        "BEATS_IN": frames * input.beats,
-        "BEATS_OUT": frames * output.beats,
-        "FRAME_BEATS": output.beats,
-        "FOLDS": output.folds,
-        "GROUP_FOLDS": output.group_folds,
-        "GROUP_CHANNELS": output.channels // output.groups,
-        "LANES": output.lanes,
-        "PIXELS": output.pixels,
-        "VALUE_BITS": output.bits,
-        "ROW_STEPS": output.row_steps,
-        "ROW_END": f"{output.data_bits + 1}'h{_row_end(output):x}",
+        "FRAMES": frames,
         "IDLE": idle,
         "DRAIN": DRAIN,
         "RESET_AT": reset_at,
@@ -70,20 +73,31 @@ def bench(
         "SOURCE_STALL": source[1],
         "SINK_SEED": f"32'h{sink[0]:08x}",
         "SINK_STALL": sink[1],
+        "LATENCY": memory[0],
+        "RATE": memory[1],
+        "QUEUE": memory[2],
+        "ONE_BY_ONE": int(one_by_one),
         "CHECK": int(check),
         "STIMULUS": STIMULUS,
         "EXPECTED": EXPECTED,
         "SIGNED": "$signed" if output.signed else "",
         "TAP_WIRES": "".join(
-            f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid;\n"
+            f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid, tap_{n}__busy;\n"
+            f"    integer busy_{n};\n"
             for n, beat in enumerate(taps)
         ),
         "TAP_PORTS": "".join(
-            f",\n        .tap_{n}__payload(tap_{n}__payload), .tap_{n}__valid(tap_{n}__valid)" for n in range(len(taps))
+            f",\n        .tap_{n}__payload(tap_{n}__payload), .tap_{n}__valid(tap_{n}__valid), "
+            f".tap_{n}__busy(tap_{n}__busy)"
+            for n in layers
         ),
+        "TAP_RESTARTS": "".join(f"            busy_{n} = 0;\n" for n in layers),
+        "TAP_COUNTS": "".join(f"            if (tap_{n}__busy) busy_{n} = busy_{n} + 1;\n" for n in layers),
+        "TAP_FRAMES": f"                        if (results != 0) {says.replace('@key@', 'busy')}\n" if taps else "",
+        "TAP_TOTALS": f"                {says.replace('@key@', 'steps')}\n" if taps else "",
         "TAP_WRITES": "".join(
             f'                if (tap_{n}__valid && results != 0) $fdisplay(results, "tap_{n} %h", tap_{n}__payload);\n'
-            for n in range(len(taps))
+            for n in layers
         ),
     }
     text = _BENCH
@@ -92,18 +106,96 @@ def bench(
     return text
 
 
-def _row_end(output: BeatFormat) -> int:
-    """The bits that count in a row's last beats: ``last``, and the pixels that the row still has."""
-    rest = output.width - (output.row_steps - 1) * output.pixels
-    channel = (1 << rest * output.bits) - 1
-    values = sum(channel << lane * output.pixels * output.bits for lane in range(output.lanes))
-    return values | 1 << output.data_bits
+def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
+    """How a map travels: what a step (a beat of every fold) holds, and how many bytes a beat moves."""
+    text = _WALK.replace("@p@", port).replace("@P@", port.upper())
+    firsts = [firsts.start for firsts in order.beat_columns(beat.pixels)]
+    numbers = {
+        "NAME": name,
+        "ROWS": _spans([(end, begin) for begin, end in order.rows]),
+        "ROW_SPANS": len(order.rows),
+        "COLUMNS": _spans([(end, begin, first) for (begin, end), first in zip(order.columns, firsts, strict=True)]),
+        "COLUMN_SPANS": len(order.columns),
+        "STEPS": order.steps(beat),
+        "FOLDS": beat.folds,
+        "GROUP_FOLDS": beat.group_folds,
+        "GROUP_CHANNELS": beat.channels // beat.groups,
+        "LANES": beat.lanes,
+        "PIXELS": beat.pixels,
+        "BITS": beat.bits,
+        "BYTES": beat.value_bytes,
+    }
+    for key, value in numbers.items():
+        text = text.replace(f"@{key}@", str(value))
+    return text
+
+
+def _spans(spans: Sequence[tuple[int, ...]]) -> str:
+    """Spans as the parts of a vector, the first in its lowest bits."""
+    words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
+    return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 
 
 def makefile(top: str) -> str:
     """Targets ``icarus``, ``verilator`` and ``clean``; each simulator's target fails when the test bench does."""
     return _MAKEFILE.replace("@TOP@", top)
 
+
+def makefile_of_groups(tops: Sequence[str]) -> str:
+    """The same targets for several accelerators, each in a folder of its name."""
+    return _MAKEFILE_OF_GROUPS.replace("@TOPS@", " ".join(tops))
+
+
+_WALK = """\
+    // The @NAME@ travels rectangle by rectangle: every span of rows (end, begin; the first span last) with every span
+    // of columns (end, begin, column in the first lane). A step is a beat of each fold.
+    localparam [64*@ROW_SPANS@-1:0] @P@_ROWS = @ROWS@;
+    localparam [96*@COLUMN_SPANS@-1:0] @P@_COLUMNS = @COLUMNS@;
+    localparam @P@_STEPS = @STEPS@;  // of a frame
+    localparam @P@_FOLDS = @FOLDS@;  // beats a step
+    localparam @P@_BEATS = @P@_STEPS * @P@_FOLDS;  // of a frame
+    localparam @P@_GROUP_FOLDS = @GROUP_FOLDS@;  // of a step's beats, those of one group of channels
+    localparam @P@_GROUP_CHANNELS = @GROUP_CHANNELS@;
+    localparam @P@_LANES = @LANES@;  // channels a beat
+    localparam @P@_PIXELS = @PIXELS@;  // neighbouring pixels a beat
+    localparam @P@_BITS = @BITS@;  // of a value
+    localparam @P@_BYTES = @BYTES@;  // of a value in memory
+
+    integer @p@_row [0:@P@_STEPS-1];
+    integer @p@_column [0:@P@_STEPS-1];  // of the first pixel that a beat has room for
+    integer @p@_first [0:@P@_STEPS-1];  // the first pixel of a beat that lies in the rectangle
+    integer @p@_behind [0:@P@_STEPS-1];  // the one behind the last
+    task @p@_walk;
+        integer rows, columns, row, column, low, high, step;
+        begin
+            step = 0;
+            for (rows = 0; rows < @ROW_SPANS@; rows = rows + 1)
+                for (columns = 0; columns < @COLUMN_SPANS@; columns = columns + 1) begin
+                    low = @P@_COLUMNS[96*columns+32 +: 32];
+                    high = @P@_COLUMNS[96*columns+64 +: 32];
+                    for (row = @P@_ROWS[64*rows +: 32]; row < @P@_ROWS[64*rows+32 +: 32]; row = row + 1)
+                        for (column = @P@_COLUMNS[96*columns +: 32]; column < high; column = column + @P@_PIXELS) begin
+                            @p@_row[step] = row;
+                            @p@_column[step] = column;
+                            @p@_first[step] = column < low ? low - column : 0;
+                            @p@_behind[step] = high - column < @P@_PIXELS ? high - column : @P@_PIXELS;
+                            step = step + 1;
+                        end
+                end
+        end
+    endtask
+
+    // Bytes of values in a beat.
+    function integer @p@_bytes(input integer beat);
+        integer step, channels;
+        begin
+            step = beat % @P@_BEATS / @P@_FOLDS;
+            channels = @P@_GROUP_CHANNELS - beat % @P@_FOLDS % @P@_GROUP_FOLDS * @P@_LANES;
+            if (channels > @P@_LANES) channels = @P@_LANES;
+            @p@_bytes = (@p@_behind[step] - @p@_first[step]) * channels * @P@_BYTES;
+        end
+    endfunction
+"""
 
 _BENCH = """\
 // Test bench of @TOP@, written by hwgen: sends @STIMULUS@, compares each output beat with @EXPECTED@.
@@ -122,19 +214,19 @@ module @TOP@_tb;
     parameter RESET_AT = @RESET_AT@;  // cycles of a first attempt, before a reset (0: none)
     parameter IDLE = @IDLE@;  // cycles without a transfer after which the design is stuck
     parameter CHECK = @CHECK@;
+    // Off-chip memory: cycles from a read's request to its first byte; 65,536ths of a byte that are read and written in
+    // a cycle (0: no limit); beats that wait to be written, and that are read ahead, at most.
+    parameter MEMORY_LATENCY = @LATENCY@;
+    parameter [63:0] MEMORY_RATE = @RATE@;
+    parameter MEMORY_QUEUE = @QUEUE@;
+    parameter ONE_BY_ONE = @ONE_BY_ONE@;  // read a frame when the one before is written
 
-    localparam BEATS_IN = @BEATS_IN@;
-    localparam BEATS_OUT = @BEATS_OUT@;
-    localparam FRAME_BEATS = @FRAME_BEATS@;
-    localparam FOLDS = @FOLDS@;  // beats a pixel
-    localparam GROUP_FOLDS = @GROUP_FOLDS@;  // of them, those of one group of channels
-    localparam GROUP_CHANNELS = @GROUP_CHANNELS@;
-    localparam LANES = @LANES@;  // channels a beat
-    localparam PIXELS = @PIXELS@;  // neighbouring pixels a beat
-    localparam VALUE_BITS = @VALUE_BITS@;
-    localparam ROW_STEPS = @ROW_STEPS@;  // beats a row and fold
-    localparam [@OUT_BITS@-1:0] ROW_END = @ROW_END@;  // what counts in the last of them
+    localparam FRAMES = @FRAMES@;
     localparam DRAIN = @DRAIN@;  // cycles after the last beat, in which none may follow
+
+@WALKS@
+    localparam BEATS_IN = FRAMES * I_BEATS;
+    localparam BEATS_OUT = FRAMES * O_BEATS;
 
     reg clk = 0;
     reg rst = 1;
@@ -158,6 +250,8 @@ module @TOP@_tb;
     reg [8*512-1:0] name;
     integer results;
     initial begin
+        i_walk;
+        o_walk;
         $readmemh("@STIMULUS@", stimulus);
         if (CHECK != 0) $readmemh("@EXPECTED@", expected);
         if ($value$plusargs("waves=%s", name)) begin
@@ -182,17 +276,81 @@ module @TOP@_tb;
     reg offered, ready, held, moved, attempt, finished, over, fresh;
     reg [@OUT_BITS@-1:0] held_payload;
 
-    // The bits that count in the beat that comes next: pixels past the end of a row may be anything.
-    wire [@OUT_BITS@-1:0] counting =
-        taken / FOLDS % ROW_STEPS == ROW_STEPS - 1 ? ROW_END : {@OUT_BITS@{1'b1}};
+    // The bits that count in the beat that comes next: pixels outside the rectangle may be anything.
+    reg [@OUT_BITS@-1:0] counting;
+    task count;
+        integer step;
+        reg [O_PIXELS*O_BITS-1:0] pixels;
+        begin
+            step = taken % O_BEATS / O_FOLDS;
+            pixels = {(O_PIXELS*O_BITS){1'b1}};
+            pixels = pixels >> (O_PIXELS - o_behind[step] + o_first[step]) * O_BITS << o_first[step] * O_BITS;
+            counting = {1'b1, {O_LANES{pixels}}};
+        end
+    endtask
+
+    // The memory: beats asked for by the end of each of the last cycles, beats that may move and that have, what is
+    // left to move of a beat that was begun, and in this cycle.
+    integer asked [0:MEMORY_LATENCY];
+    integer read_there, read_moved, write_there, write_moved, frames_written, number;
+    reg [63:0] left, budget, read_bytes, written_bytes;
+    reg writing, going;
+    task move;
+        begin
+            going = 1;
+            while (going) begin
+                if (left == 0) begin
+                    if (writing ? read_there > read_moved : write_there > write_moved) writing = !writing;
+                    else going = writing ? write_there > write_moved : read_there > read_moved;
+                    if (going) begin
+                        left = writing ? o_bytes(write_moved) : i_bytes(read_moved);
+                        left = left << 16;
+                    end
+                end
+                if (going && MEMORY_RATE != 0 && left > budget) begin
+                    left = left - budget;
+                    budget = 0;
+                    going = 0;
+                end else if (going) begin
+                    budget = budget - left;
+                    left = 0;
+                    if (!writing) begin
+                        read_bytes = read_bytes + i_bytes(read_moved);
+                        read_moved = read_moved + 1;
+                    end else begin
+                        written_bytes = written_bytes + o_bytes(write_moved);
+                        write_moved = write_moved + 1;
+                        if (write_moved % O_BEATS == 0) begin
+                            frames_written = frames_written + 1;
+                            if (!attempt && results != 0) $fdisplay(results, "frame_written %0d", cycle);
+                        end
+                    end
+                end
+            end
+        end
+    endtask
+
+    task ask;
+        begin
+            number = sent + MEMORY_LATENCY + MEMORY_QUEUE;
+            if (number > BEATS_IN) number = BEATS_IN;
+            if (ONE_BY_ONE != 0 && number > (frames_written + 1) * I_BEATS) number = (frames_written + 1) * I_BEATS;
+            asked[cycle % (MEMORY_LATENCY + 1)] = number;
+            read_there = asked[(cycle + 1) % (MEMORY_LATENCY + 1)];
+            budget = MEMORY_RATE;
+            move;
+        end
+    endtask
 
     // Choose what to do in the next cycle.
     task choose;
         begin
             source = following(source);
             sink = following(sink);
-            if (sent < BEATS_IN && (source >> 8) >= SOURCE_STALL) offered = 1;
-            ready = (sink >> 8) >= SINK_STALL;
+            ask;
+            count;
+            if (sent < read_moved && (source >> 8) >= SOURCE_STALL) offered = 1;
+            ready = write_there - write_moved < MEMORY_QUEUE && (sink >> 8) >= SINK_STALL;
             i__valid <= offered;
             i__payload <= offered ? stimulus[sent] : {@IN_BITS@{1'b1}};
             o__ready <= ready;
@@ -209,7 +367,17 @@ module @TOP@_tb;
             held = 0;
             source = SOURCE_SEED;
             sink = SINK_SEED;
-            wait_reset = 2;
+            for (number = 0; number <= MEMORY_LATENCY; number = number + 1) asked[number] = 0;
+            read_there = 0;
+            read_moved = 0;
+            write_there = 0;
+            write_moved = 0;
+            frames_written = 0;
+            left = 0;
+            read_bytes = 0;
+            written_bytes = 0;
+            writing = 1;
+@TAP_RESTARTS@            wait_reset = 2;
             rst <= 1;
             i__valid <= 0;
             i__payload <= {@IN_BITS@{1'b1}};
@@ -222,12 +390,14 @@ module @TOP@_tb;
             over = 1;
             if (results != 0) begin
                 $fdisplay(results, "sent %0d\\ntaken %0d\\nextra %0d\\nsimulated %0d", sent, taken, extra, cycle);
-                $fdisplay(results, "first_input %0d\\nlast_output %0d\\ndone 1", first_input, last_output);
+                $fdisplay(results, "read_bytes %0d\\nwritten_bytes %0d", read_bytes, written_bytes);
+@TAP_TOTALS@                $fdisplay(results, "first_input %0d\\nlast_output %0d\\ndone 1", first_input, last_output);
                 $fclose(results);
             end
             if (passed) begin
                 if (CHECK != 0)
-                    $display("PASS: %0d output beats as expected, last in cycle %0d", taken, last_output);
+                    $display("PASS: %0d output beats as expected, last in cycle %0d; %0d bytes read, %0d written",
+                        taken, last_output, read_bytes, written_bytes);
                 $finish;
             end else begin
                 $display("FAIL in cycle %0d, after %0d of %0d input and %0d of %0d output beats",
@@ -271,7 +441,7 @@ module @TOP@_tb;
             fail("unknown");
         end else begin
             moved = 0;
-            if (offered && i__ready) begin
+@TAP_COUNTS@            if (offered && i__ready) begin
                 if (sent == 0) first_input = cycle;
                 sent = sent + 1;
                 offered = 0;
@@ -290,21 +460,25 @@ module @TOP@_tb;
                     last_output = cycle;
                     if (results != 0) $fdisplay(results, "o %h", o__payload);
                     if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
-                    if (!over && (taken + 1) % FRAME_BEATS == 0) begin
+                    if (!over && (taken + 1) % O_BEATS == 0) begin
                         if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
-                        if (CHECK != 0 && taken < FRAME_BEATS)
+@TAP_FRAMES@                        if (CHECK != 0 && taken < O_BEATS)
                             $display("frame 0: latency %0d cycles", cycle - first_input);
                         else if (CHECK != 0)
-                            $display("frame %0d: %0d cycles later", taken / FRAME_BEATS, cycle - previous_end);
+                            $display("frame %0d: %0d cycles later", taken / O_BEATS, cycle - previous_end);
                         previous_end = cycle;
                     end
                 end else if (!attempt) extra = extra + 1;
-                if (!over) taken = taken + 1;
+                if (!over) begin
+                    taken = taken + 1;
+                    write_there = write_there + 1;
+                    move;
+                end
             end
             if (!attempt && !over) begin
 @TAP_WRITES@                if (moved) idle = 0; else idle = idle + 1;
             end
-            finished = taken >= BEATS_OUT && sent == BEATS_IN;
+            finished = write_moved >= BEATS_OUT && write_moved == taken && sent == BEATS_IN;
             if (!attempt && !over) begin
                 if (idle > IDLE && !finished) begin
                     $display("stuck: no transfer for %0d cycles", IDLE);
@@ -329,22 +503,23 @@ module @TOP@_tb;
 
     // The first difference, by frame, channel, row and column.
     task report;
-        integer beat, step, fold, channel;
+        integer step, fold, channel, column;
         begin
-            beat = taken % FRAME_BEATS;
-            step = beat / FOLDS;
-            fold = beat % FOLDS;
-            $display("first difference: output beat %0d, frame %0d, row %0d, column %0d: %h, expected %h",
-                taken, taken / FRAME_BEATS, step / ROW_STEPS, step % ROW_STEPS * PIXELS, o__payload, expected[taken]);
-            for (value = 0; value < LANES * PIXELS; value = value + 1)
-                if (counting[value*VALUE_BITS] && o__payload[value*VALUE_BITS +: VALUE_BITS]
-                        !== expected[taken][value*VALUE_BITS +: VALUE_BITS]) begin
-                    channel = fold / GROUP_FOLDS * GROUP_CHANNELS + fold % GROUP_FOLDS * LANES + value / PIXELS;
+            step = taken % O_BEATS / O_FOLDS;
+            fold = taken % O_FOLDS;
+            $display("first difference: output beat %0d, frame %0d, row %0d, column %0d: %h, expected %h", taken,
+                taken / O_BEATS, o_row[step], o_column[step] + o_first[step], o__payload, expected[taken]);
+            for (value = 0; value < O_LANES * O_PIXELS; value = value + 1)
+                if (counting[value*O_BITS] && o__payload[value*O_BITS +: O_BITS]
+                        !== expected[taken][value*O_BITS +: O_BITS]) begin
+                    channel = fold / O_GROUP_FOLDS * O_GROUP_CHANNELS + fold % O_GROUP_FOLDS * O_LANES;
+                    channel = channel + value / O_PIXELS;
+                    column = o_column[step] + value % O_PIXELS;
                     $write(" ");
-                    if (PIXELS > 1) $write(" column %0d,", step % ROW_STEPS * PIXELS + value % PIXELS);
+                    if (O_PIXELS > 1) $write(" column %0d,", column);
                     $display(" channel %0d: %0d, expected %0d", channel,
-                        @SIGNED@(o__payload[value*VALUE_BITS +: VALUE_BITS]),
-                        @SIGNED@(expected[taken][value*VALUE_BITS +: VALUE_BITS]));
+                        @SIGNED@(o__payload[value*O_BITS +: O_BITS]),
+                        @SIGNED@(expected[taken][value*O_BITS +: O_BITS]));
                 end
             fail("differs");
         end
@@ -385,4 +560,17 @@ obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
 
 clean:
 \trm -rf @TOP@_tb.vvp obj_dir obj_waves
+"""
+
+_MAKEFILE_OF_GROUPS = """\
+# Runs the test benches of all groups: make icarus, make verilator.
+
+GROUPS := @TOPS@
+
+.PHONY: all icarus verilator clean
+
+all: icarus
+
+icarus verilator clean:
+\t@for group in $(GROUPS); do $(MAKE) -C $$group $@ || exit 1; done
 """

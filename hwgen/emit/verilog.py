@@ -19,7 +19,7 @@ from amaranth.back import verilog
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import InputError, ToolError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 LARGE = 4096
 """Bits above which a memory becomes a module of its own."""
@@ -36,6 +36,12 @@ class Config(Protocol):
 
     @property
     def output(self) -> BeatFormat: ...
+
+    @property
+    def input_order(self) -> Order: ...
+
+    @property
+    def output_order(self) -> Order: ...
 
 
 Factory = Callable[..., wiring.Component]
@@ -101,8 +107,8 @@ def files(config: Config, *, component: Factory | None = None, taps: bool = Fals
     head = [
         f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
-        *_describe("i", config.input),
-        *_describe("o", config.output),
+        *_describe("i", config.input, config.input_order),
+        *_describe("o", config.output, config.output_order),
     ]
     return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
 
@@ -162,10 +168,11 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     return result
 
 
-def _describe(port: str, beat: BeatFormat) -> list[str]:
+def _describe(port: str, beat: BeatFormat, order: Order) -> list[str]:
     kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
+    travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"
     return [
-        f"{port}: {beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), {kind}, row-major; "
+        f"{port}: {beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), {kind}, {travels}; "
         f"{beat.lanes} {'channels' if beat.lanes > 1 else 'channel'} a beat",
         f"   (lowest in the lowest bits, zero past the last channel), {beat.folds} "
         f"{'beats' if beat.folds > 1 else 'beat'} a pixel; top bit of {port}__payload: last beat of the frame.",

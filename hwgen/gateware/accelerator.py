@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
-from hwgen.gateware.stream import BeatFormat, join
+from hwgen.gateware.stream import BeatFormat, Order, join
 from hwgen.gateware.tile_layer import TileLayer, TileLayerConfig
 
 
@@ -60,6 +60,21 @@ class AcceleratorConfig:
         return tuple(layer.output for layer in self.layers)
 
     @property
+    def input_order(self) -> Order:
+        """In which order the pixels of the input come."""
+        return self.layers[0].input_order
+
+    @property
+    def output_order(self) -> Order:
+        """In which order the pixels of the output leave."""
+        return self.tap_orders[-1]
+
+    @property
+    def tap_orders(self) -> tuple[Order, ...]:
+        """In which order the pixels of ``taps`` travel."""
+        return tuple(layer.output_order for layer in self.layers)
+
+    @property
     def multipliers(self) -> int:
         return sum(layer.multipliers for layer in self.layers)
 
@@ -86,7 +101,8 @@ class Accelerator(wiring.Component):
     o : Out(stream)
         Their results in the same order.
     tap_N : Out
-        With ``taps``: ``payload`` and ``valid`` of layer ``N``'s output, valid in the cycle of a transfer.
+        With ``taps``: ``payload`` and ``valid`` of layer ``N``'s output, valid in the cycle of a transfer; ``busy`` in
+        each cycle in which its arithmetic takes a step.
 
     Reset
         Drops what is in flight; the next beat is the first of a frame.
@@ -97,7 +113,7 @@ class Accelerator(wiring.Component):
         members = {"i": In(config.input.signature), "o": Out(config.output.signature)}
         self._taps = [f"tap_{number}" for number in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
-            members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1)}))
+            members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)}))
         super().__init__(members)
 
     @property
@@ -106,8 +122,10 @@ class Accelerator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        watched = bool(self._taps)
         layers = [
-            TileLayer(layer) if isinstance(layer, TileLayerConfig) else Layer(layer) for layer in self.config.layers
+            TileLayer(layer, busy=watched) if isinstance(layer, TileLayerConfig) else Layer(layer, busy=watched)
+            for layer in self.config.layers
         ]
         names = [identifier(layer.name) for layer in self.config.layers]
         for number, (name, layer) in enumerate(zip(names, layers, strict=True)):
@@ -119,5 +137,9 @@ class Accelerator(wiring.Component):
         connect(m, layer=layers[-1].o, accelerator=wiring.flipped(self.o))
         for name, layer in zip(self._taps, layers, strict=False):
             tap = getattr(self, name)
-            m.d.comb += [tap.payload.eq(layer.o.payload), tap.valid.eq(layer.o.valid & layer.o.ready)]
+            m.d.comb += [
+                tap.payload.eq(layer.o.payload),
+                tap.valid.eq(layer.o.valid & layer.o.ready),
+                tap.busy.eq(layer.busy),
+            ]
         return m

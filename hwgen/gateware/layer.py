@@ -18,7 +18,7 @@ from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.pool import MaxPool, MaxPoolConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
-from hwgen.gateware.stream import BeatFormat, join
+from hwgen.gateware.stream import BeatFormat, Order, join
 from hwgen.gateware.unload import Unload, UnloadConfig
 
 
@@ -74,6 +74,16 @@ class LayerConfig:
     @property
     def window(self) -> LineBufferConfig:
         return self.compute.window
+
+    @property
+    def input_order(self) -> Order:
+        """In which order the pixels of the input come."""
+        return self.window.input.raster
+
+    @property
+    def output_order(self) -> Order:
+        """In which order the pixels of the output leave."""
+        return self.output.raster
 
     @property
     def pixels(self) -> int:
@@ -153,6 +163,8 @@ class Layer(wiring.Component):
     Parameters
     ----------
     config : LayerConfig
+    busy : bool
+        Let the steps be watched.
 
     Members
     -------
@@ -160,11 +172,15 @@ class Layer(wiring.Component):
         The input map, ``Tn`` channels a beat.
     o : Out(stream)
         The output map.
+    busy : Out(1)
+        With ``busy``: the arithmetic takes a step.
     """
 
-    def __init__(self, config: LayerConfig):
+    def __init__(self, config: LayerConfig, *, busy: bool = False):
         self._config = config
-        super().__init__({"i": In(config.window.input.signature), "o": Out(config.output.signature)})
+        self._busy = busy
+        members = {"i": In(config.window.input.signature), "o": Out(config.output.signature)}
+        super().__init__(members | {"busy": Out(1)} if busy else members)
 
     @property
     def config(self) -> LayerConfig:
@@ -184,6 +200,8 @@ class Layer(wiring.Component):
         m.submodules.fifo = fifo = Fifo(config.fifo)
         connect(m, layer=wiring.flipped(self.i), window=window.i)
         connect(m, window=window.o, compute=compute.i)
+        if self._busy:
+            m.d.comb += self.busy.eq(compute.i.valid)
         connect(m, compute=compute.o, unload=unload.i)
         if config.finish is None:
             connect(m, unload=unload.o, fifo=fifo.i)

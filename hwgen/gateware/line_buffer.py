@@ -277,6 +277,17 @@ class LineBufferConfig:
         return data.StructLayout({"taps": data.ArrayLayout(pixel, self.pixels * self.taps), "first": 1, "last": 1})
 
 
+def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
+    """The ports of what takes a feature map and walks its windows; `LineBuffer` describes them."""
+    return {
+        "i": In(config.input.signature),
+        "room": In(1),
+        "fold": Out(range(config.output_folds)),
+        "start": Out(1),
+        "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+    }
+
+
 @dataclass(frozen=True)
 class _Bank:
     """A memory, and its place among the banks."""
@@ -302,6 +313,11 @@ _Pixels = dict[tuple[int, int], Value]
 def _divides(columns: int, taps: int, width: int, height: int) -> bool:
     """Whether patches of ``taps`` taps, ``columns`` wide, tile a ``height x width`` kernel."""
     return taps % columns == 0 and width % columns == 0 and height % (taps // columns) == 0
+
+
+def _wraps(phase: Value, turn: int, banks: int) -> Value:
+    """Whether ``phase + turn`` is ``banks`` or more; looked up, as what depends on it has a carry chain already."""
+    return sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
 
 
 class _Walk:
@@ -417,7 +433,7 @@ class _Walk:
 
         def ahead(word: Value, phase: Value, columns: int) -> tuple[Value, Value]:
             words, turn = divmod(columns, banks)
-            wraps = phase + turn >= banks
+            wraps = _wraps(phase, turn, banks)
             return (
                 word + Mux(wraps, (words + 1) * folds, words * folds),
                 Mux(wraps, phase + turn - banks, phase + turn),
@@ -471,15 +487,21 @@ class _Walk:
                 m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """A bit for each row and column read: it lies in the map, not in the padding. ``None`` without padding."""
-        config = self._config
+        """A bit for each row and column read, a cycle later: it lies in the map, not in the padding. ``None`` without
+        padding."""
+        m, config = self._m, self._config
         if not any(config.padding):
             return None
-        rows = [self.top + patch_row + row for row in range(config.patch[0])]
-        columns = [self.left + patch_column + column for column in range(config.read_columns)]
-        row_inside = [(row >= 0) & (row < config.input.height) for row in rows]
-        column_inside = [(column >= 0) & (column < config.input.width) for column in columns]
-        return Cat(row & column for row in row_inside for column in column_inside)
+
+        def inside(name: str, first: Value, size: int, count: int) -> list[Value]:
+            # The sum and its comparisons, a carry chain each, are parted by a register.
+            first_1 = Signal(first.shape(), name=f"{name}_1", reset_less=True)
+            m.d.sync += first_1.eq(first)
+            return [(first_1 >= -number) & (first_1 < size - number) for number in range(count)]
+
+        rows = inside("patch_top", self.top + patch_row, config.input.height, config.patch[0])
+        columns = inside("patch_left", self.left + patch_column, config.input.width, config.read_columns)
+        return Cat(row & column for row in rows for column in columns)
 
 
 class LineBuffer(wiring.Component):
@@ -514,15 +536,7 @@ class LineBuffer(wiring.Component):
 
     def __init__(self, config: LineBufferConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(config.input.signature),
-                "room": In(1),
-                "fold": Out(range(config.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config))
 
     @property
     def config(self) -> LineBufferConfig:
@@ -575,7 +589,7 @@ class LineBuffer(wiring.Component):
             m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
         with m.If(step_ends):
             words, turn = divmod(pixels, config.column_banks)
-            wraps = phase + turn >= config.column_banks
+            wraps = _wraps(phase, turn, config.column_banks)
             m.d.sync += [
                 step.eq(Mux(row_last, 0, step + 1)),
                 phase.eq(Mux(wraps, phase + turn - config.column_banks, phase + turn)),
@@ -693,7 +707,7 @@ class LineBuffer(wiring.Component):
         stage = 3 + (config.row_banks > 1)
         banks = config.column_banks
         phase = delayed(m, "phase", walk.phase, stage)
-        inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage)
+        inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage - 1)
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
         pixels: _Pixels = {}
         for row in range(config.patch[0]):

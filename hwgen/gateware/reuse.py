@@ -14,12 +14,15 @@ in a new row          right band            comes in
 On its way through, a pixel is stored for later: in the right band while the next pyramid needs its column, then in the
 bottom band if the next row of pyramids needs its row. What it overwrites there has been read in the same tile or is
 not needed any more, so the bands are as large as what must be kept and no larger.
+
+A beat of several pixels passes as a whole: it counts as kept if one of its pixels is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
@@ -27,7 +30,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.lookup import ram_attributes, sparse_table
-from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -38,14 +41,15 @@ class ReuseBufferConfig:
     Parameters
     ----------
     input : BeatFormat
-        A beat of the map; one pixel a beat.
+        A beat of the map.
     rows, columns : Axis
         The tiles.
 
     Raises
     ------
     ConfigError
-        If a beat has several pixels, the axes are not the map's, or rows are kept whose columns come in twice.
+        If the axes are not the map's, rows are kept whose columns come in twice, or columns don't come in whole beats
+        where some are kept.
     """
 
     input: BeatFormat
@@ -53,8 +57,6 @@ class ReuseBufferConfig:
     columns: Axis
 
     def __post_init__(self) -> None:
-        if self.input.pixels != 1:
-            raise ConfigError(f"input.pixels must be 1 in a pyramid, not {self.input.pixels!r}")
         if (self.rows.size, self.columns.size) != (self.input.height, self.input.width):
             raise ConfigError(
                 f"rows and columns must be those of the {self.input.height} x {self.input.width} map, "
@@ -62,15 +64,22 @@ class ReuseBufferConfig:
             )
         if self.rows.kept and self.columns.overlaps:
             raise ConfigError("columns must not come in twice where rows are kept: what is kept of them would be lost")
+        self.columns.cut(self.input.pixels)
+
+    @cached_property
+    def row_cuts(self) -> tuple[Cut, ...]:
+        """The rows of the tiles that have any."""
+        return tuple(cut for cut in self.rows.cut(1) if cut.size)
+
+    @cached_property
+    def column_cuts(self) -> tuple[Cut, ...]:
+        """The beats of a row of each tile that has any."""
+        return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
     def needed(self) -> bool:
-        """Whether it does anything: keeps pixels, or holds back some that no window needs. If not, a wire does."""
-        return any(span.kept or len(axis.used(span)) < span.size for axis in self._axes for span in axis.loads)
-
-    @property
-    def _axes(self) -> tuple[Axis, Axis]:
-        return self.rows, self.columns
+        """Whether it does anything: keeps beats, or holds back some that no window needs. If not, a wire does."""
+        return any(cut.kept or cut.unused for cut in self.row_cuts + self.column_cuts)
 
     @property
     def bottom_words(self) -> int:
@@ -84,7 +93,10 @@ class ReuseBufferConfig:
 
     @property
     def words(self) -> int:
-        """Values kept, by the accounting of the thesis's exploration tool (Fig. 4.1)."""
+        """Values kept, by the accounting of the thesis's exploration tool (Fig. 4.1).
+
+        Beats of several pixels are kept whole; the others of their pixels don't count here.
+        """
         return self.bottom_words + self.right_words
 
     @property
@@ -94,8 +106,10 @@ class ReuseBufferConfig:
 
     @property
     def bottom_pitch(self) -> int:
-        """Beats of a row of the map."""
-        return self.input.width * self.input.folds
+        """Beats of a row of the map, those behind the last tile included."""
+        behind = self.input.width - self.column_cuts[-1].span.end
+        steps = sum(cut.new for cut in self.column_cuts) - (-behind // self.input.pixels)
+        return steps * self.input.folds
 
     @property
     def right_depth(self) -> int:
@@ -105,28 +119,28 @@ class ReuseBufferConfig:
     @property
     def right_pitch(self) -> int:
         """Beats of a row of the band at the right."""
-        return self.columns.kept * self.input.folds
+        return max(cut.kept for cut in self.column_cuts) * self.input.folds
 
     @property
     def memory_bits(self) -> int:
-        """Bits of both bands, lanes past the last channel included."""
+        """Bits of both bands, all lanes of their beats included."""
         return (self.bottom_depth + self.right_depth) * self.input.data_bits
 
     @property
     def beats_in(self) -> int:
         """Beats that come in, a frame."""
-        return self.rows.pixels * self.columns.pixels * self.input.folds
+        return self.rows.pixels * sum(cut.new for cut in self.column_cuts) * self.input.folds
 
     @cached_property
     def beats_out(self) -> int:
         """Beats that leave, a frame."""
-        rows, columns = (sum(len(axis.used(span)) for span in axis.loads) for axis in self._axes)
+        rows, columns = (sum(cut.used for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def cycles(self) -> int:
         """Cycles a frame takes when neither end stalls: one for each beat of each tile, kept or new."""
-        rows, columns = (sum(span.size for span in axis.loads) for axis in self._axes)
+        rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     #: Cycles from a beat being taken to its being offered.
@@ -134,44 +148,42 @@ class ReuseBufferConfig:
 
 
 class _Position:
-    """Where in the tiles of one axis a pixel lies: the number of its span, and its own in the span.
+    """Where in the tiles of one axis a beat lies: the number of its span, and its own in the span.
 
     The tables have few entries that differ: spans inside the map are alike.
     """
 
-    def __init__(self, axis: Axis, name: str):
-        self._loads = axis.loads
-        self.span = Signal(range(len(self._loads)), name=f"{name}_span")
-        self.pixel = Signal(range(max(span.size for span in self._loads)), name=name)
-        self.ends = self.pixel == self._table([span.size - 1 for span in self._loads])
-        self.spans_end = self.span == len(self._loads) - 1
-        self.old = self._below([span.kept for span in self._loads])
+    def __init__(self, cuts: tuple[Cut, ...], name: str):
+        self._cuts = cuts
+        self.span = Signal(range(len(cuts)), name=f"{name}_span")
+        self.beat = Signal(range(max(cut.size for cut in cuts)), name=name)
+        self.ends = self.beat == self._table([cut.size - 1 for cut in cuts])
+        self.spans_end = self.span == len(cuts) - 1
+        self.old = self._below([cut.kept for cut in cuts])
         self.passes = self._below(self._keeps())
-        self.unused = self._below([axis.used(span).start - span.begin for span in self._loads])
-        last_use = max(number for number, span in enumerate(self._loads) if axis.used(span))
-        self.last_used = self.span == last_use
+        self.unused = self._below([cut.unused for cut in cuts])
+        self.last_used = self.span == max(number for number, cut in enumerate(cuts) if cut.used)
         self.advance = self._table(self._keeps())
 
     def _keeps(self) -> list[int]:
-        """By span: its first pixel that the next one needs too."""
-        keeps = []
-        for number, span in enumerate(self._loads):
-            after: Span | None = self._loads[number + 1] if number + 1 < len(self._loads) else None
-            keeps.append(after.begin - span.begin if after and after.kept else span.size)
-        return keeps
+        """By span: its first beat that the next one needs too."""
+        keeps = [
+            (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
+        ]
+        return [*keeps, self._cuts[-1].size]
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def _below(self, limits: list[int]) -> Value:
-        """Whether the pixel comes before its span's limit."""
+        """Whether the beat comes before its span's limit."""
         if not any(limits):
             return Const(0, 1)
-        return self.pixel < self._table(limits)
+        return self.beat < self._table(limits)
 
     def step(self, m: Module) -> None:
-        """To the next pixel; at the end of the span back to the first."""
-        m.d.sync += self.pixel.eq(Mux(self.ends, 0, self.pixel + 1))
+        """To the next beat; at the end of the span back to the first."""
+        m.d.sync += self.beat.eq(Mux(self.ends, 0, self.beat + 1))
 
     def step_span(self, m: Module) -> None:
         m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
@@ -228,7 +240,7 @@ class ReuseBuffer(wiring.Component):
     i : In(stream)
         What is new in each pyramid, row by row; nothing where that is nothing. ``last`` is counted, not read.
     o : Out(stream)
-        The pixels of each pyramid's tile that windows need, row by row; ``last`` on the last beat of a frame. No beat
+        The beats of each pyramid's tile that windows need, row by row; ``last`` on the last beat of a frame. No beat
         for a pyramid without a window.
 
     Latency and throughput
@@ -247,7 +259,7 @@ class ReuseBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        row, column = _Position(config.rows, "row"), _Position(config.columns, "column")
+        row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
         fold = Signal(range(config.input.folds))
 
         comes_in = Signal()
@@ -315,7 +327,7 @@ class ReuseBuffer(wiring.Component):
         """Kept columns of new rows, by row of the pyramid; the first kept column first."""
         config = self.config
         base = Signal(range(config.right_depth + 1), name="right_row")
-        read = Signal(range(max(span.size for span in config.columns.loads) * config.input.folds), name="right_read")
+        read = Signal(range(max(cut.size for cut in config.column_cuts) * config.input.folds), name="right_read")
         write = Signal(read.shape(), name="right_write")
         with m.If(step):
             m.d.sync += read.eq(Mux(row_ends, 0, read + 1))

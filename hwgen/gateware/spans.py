@@ -48,6 +48,41 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cut:
+    """A span in beats of several pixels side by side. Lanes outside of the span hold anything.
+
+    Parameters
+    ----------
+    span : Span
+    pixels : int
+        Of a beat.
+    first : int
+        Pixel in the first beat's lowest lane: ``begin``, or less than a beat before it (also before the map).
+    kept, size : int
+        Beats of the tile that were kept, and in all.
+    unused : int
+        Beats before the first that windows need.
+    """
+
+    span: Span
+    pixels: int
+    first: int
+    kept: int
+    size: int
+    unused: int
+
+    @property
+    def new(self) -> int:
+        """Beats that come in."""
+        return self.size - self.kept
+
+    @property
+    def used(self) -> int:
+        """Beats that windows need."""
+        return self.size - self.unused
+
+
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """An axis of a layer: its window, and the spans of all pyramids in order.
 
@@ -113,6 +148,48 @@ class Axis:
         """The pixels of a span that its windows need: not those that strides skip before the first, none without a
         window."""
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
+
+    def cut(self, pixels: int) -> tuple[Cut, ...]:
+        """The spans in beats of ``pixels``, each: what comes in begins with a beat, whatever was kept before it.
+
+        So where pixels are kept, beats go on from span to span, and the kept ones may begin within a beat. A span that
+        keeps nothing begins with a beat if the next ones don't keep any of it.
+
+        Raises
+        ------
+        ConfigError
+            If spans that keep pixels of each other don't come in whole beats.
+        """
+        cuts = [Cut(span=span, pixels=pixels, first=span.begin, kept=0, size=0, unused=0) for span in self.spans]
+        grid = 0
+        for number, span in enumerate(self.spans):
+            if span.size:
+                grid = grid if span.kept else self._grid(number, pixels)
+                cuts[number] = self._cut(span, pixels, grid)
+        return tuple(cuts)
+
+    def _grid(self, number: int, pixels: int) -> int:
+        """A pixel at which a beat begins, for a span that keeps nothing and for those that go on from it."""
+        joints = []
+        for span in self.spans[number + 1 :]:
+            if span.size and not span.kept:
+                break
+            joints += [span.fresh] if span.new else []
+        for before, after in pairwise(joints):
+            if (after - before) % pixels:
+                raise ConfigError(
+                    f"pixels must divide the {after - before} that come in from tile to tile where some are kept, "
+                    f"not {pixels!r}"
+                )
+        return joints[0] if joints else self.spans[number].begin
+
+    def _cut(self, span: Span, pixels: int, grid: int) -> Cut:
+        first = span.begin - (span.begin - grid) % pixels
+        kept = -(-(span.fresh - first) // pixels) if span.kept else 0
+        size = -(-(span.end - first) // pixels)
+        used = self.used(span)
+        unused = (used.start - first) // pixels if used else size
+        return Cut(span=span, pixels=pixels, first=first, kept=kept, size=size, unused=unused)
 
     @property
     def kept(self) -> int:

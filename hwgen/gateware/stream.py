@@ -15,10 +15,10 @@ from hwgen.errors import ConfigError
 class BeatFormat:
     """How one feature map travels as a stream.
 
-    Pixels go in row-major order, the ``folds`` beats of a pixel innermost. A beat carries ``lanes`` channels of
-    ``pixels`` neighbouring pixels of a row, the lowest channel in the lowest bits, the pixels of a channel side by
-    side; lanes past the last channel of a group are zero, pixels past the end of a row may be anything. ``last``,
-    the top bit of the payload, marks the last beat of a frame.
+    Pixels go in row-major order (or that of an `Order`), the ``folds`` beats of a pixel innermost. A beat carries
+    ``lanes`` channels of ``pixels`` neighbouring pixels of a row, the lowest channel in the lowest bits, the pixels of
+    a channel side by side; lanes past the last channel of a group are zero, pixels past the end of a row may be
+    anything. ``last``, the top bit of the payload, marks the last beat of a frame.
 
     Parameters
     ----------
@@ -93,9 +93,19 @@ class BeatFormat:
         return self.height * self.row_steps * self.folds
 
     @property
+    def raster(self) -> Order:
+        """The row-major order: one rectangle."""
+        return Order(rows=((0, self.height),), columns=((0, self.width),))
+
+    @property
     def shape(self) -> Shape:
         """Shape of one value."""
         return Shape(self.bits, self.signed)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value in memory: 1, 2, 4, 8, ..., the least that hold it."""
+        return 1 << max(0, (self.bits - 1).bit_length() - 3)
 
     @property
     def data_bits(self) -> int:
@@ -110,6 +120,63 @@ class BeatFormat:
     @property
     def signature(self) -> stream.Signature:
         return stream.Signature(self.layout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """In which order the pixels of a map travel: rectangle by rectangle, the rows of each one after the other.
+
+    Every span of rows meets every span of columns, in row-major order. Spans may overlap or leave gaps: a pixel may
+    travel several times, or never.
+
+    Parameters
+    ----------
+    rows, columns : tuple of (int, int)
+        Begin and end of each span; none is empty.
+    grids : tuple of int
+        For each span of columns one at which a beat begins: the row of a rectangle is cut into beats before the columns
+        ``c`` with ``(c - grid) % pixels == 0``. All 0 if not given. The first and the last beat of the row may have
+        lanes outside the rectangle, which may hold anything.
+
+    Raises
+    ------
+    ConfigError
+        If there is no span, or one is empty or begins before the map, or there are not as many grids as columns' spans.
+    """
+
+    rows: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[int, int], ...]
+    grids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "columns"):
+            spans = getattr(self, name)
+            if not spans or not all(0 <= begin < end for begin, end in spans):
+                raise ConfigError(f"{name} must be spans of at least one pixel of the map, not {spans!r}")
+        if self.grids and len(self.grids) != len(self.columns):
+            raise ConfigError(f"grids must be as many as the {len(self.columns)} spans of columns, not {self.grids!r}")
+
+    @property
+    def frame_pixels(self) -> int:
+        """Pixels that travel in a frame."""
+        return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
+
+    def beat_columns(self, pixels: int) -> tuple[range, ...]:
+        """For each span of columns, the column in the first lane of each beat."""
+        grids = self.grids or (0,) * len(self.columns)
+        return tuple(
+            range(begin - (begin - grid) % pixels, end, pixels)
+            for (begin, end), grid in zip(self.columns, grids, strict=True)
+        )
+
+    def steps(self, beat: BeatFormat) -> int:
+        """Beats a frame and fold."""
+        columns = sum(map(len, self.beat_columns(beat.pixels)))
+        return sum(end - begin for begin, end in self.rows) * columns
+
+    def beats(self, beat: BeatFormat) -> int:
+        """Beats a frame."""
+        return self.steps(beat) * beat.folds
 
 
 def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface) -> None:

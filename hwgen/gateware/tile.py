@@ -6,7 +6,7 @@ A pixel's place is counted from where the tile's first window begins, so that wi
 smaller; they are walked only as far as they have windows.
 
 Rows and columns are dealt out to as many banks as a patch has rows and columns, so that any patch is read in one
-cycle.
+cycle; columns to more of them if a beat brings more pixels.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed, ram_attributes, sparse_table
-from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
+from hwgen.gateware.lookup import bits_for_range, delayed, ram_attributes, sparse_table
+from hwgen.gateware.spans import Axis, Cut, Span
 
 #: Tiles held: one that is filled and one that is read.
 HALVES = 2
@@ -41,7 +40,8 @@ class TileBufferConfig:
     Raises
     ------
     ConfigError
-        If the axes are not the window's, or windows are walked side by side.
+        If the axes are not the window's, windows are walked side by side, or columns don't come in whole beats where
+        some are kept.
     """
 
     window: LineBufferConfig
@@ -55,11 +55,8 @@ class TileBufferConfig:
 
     def __post_init__(self) -> None:
         window = self.window
-        if window.pixels != 1 or window.input.pixels != 1:
-            raise ConfigError(
-                f"pixels must be 1 in a pyramid, not {window.pixels!r} of the window and {window.input.pixels!r} of "
-                "the input"
-            )
+        if window.pixels != 1:
+            raise ConfigError(f"window.pixels must be 1 in a pyramid, not {window.pixels!r}")
         for name, axis, size, place in (
             ("rows", self.rows, window.input.height, 0),
             ("columns", self.columns, window.input.width, 1),
@@ -70,6 +67,17 @@ class TileBufferConfig:
                 raise ConfigError(
                     f"{name} must have the window's size, kernel, stride and padding {wanted}, not {there}"
                 )
+        self.columns.cut(window.input.pixels)
+
+    @cached_property
+    def row_cuts(self) -> tuple[Cut, ...]:
+        """The rows of the tiles that have windows."""
+        return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
+
+    @cached_property
+    def column_cuts(self) -> tuple[Cut, ...]:
+        """The beats of a row of each tile that has windows."""
+        return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
     def row_banks(self) -> int:
@@ -77,7 +85,7 @@ class TileBufferConfig:
 
     @property
     def column_banks(self) -> int:
-        return self.window.patch[1]
+        return max(self.window.patch[1], self.window.input.pixels)
 
     @property
     def row_words(self) -> int:
@@ -86,7 +94,7 @@ class TileBufferConfig:
 
     @property
     def half_depth(self) -> int:
-        """Words of one tile in one bank; a word is one beat."""
+        """Words of one tile in one bank; a word is one pixel of a beat."""
         return -(-self.rows.tile // self.row_banks) * self.row_words
 
     @property
@@ -115,10 +123,8 @@ class TileBufferConfig:
     @cached_property
     def fills(self) -> tuple[int, ...]:
         """Beats of each of them; 0 where all windows lie in the padding."""
-        rows, columns = self.rows, self.columns
-        return tuple(
-            len(rows.used(row)) * len(columns.used(column)) * self.window.input.folds for row, column in self.tiles
-        )
+        folds = self.window.input.folds
+        return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walks(self) -> tuple[int, ...]:
@@ -127,107 +133,168 @@ class TileBufferConfig:
 
 
 class _Fill:
-    """One axis of the writer: its place in the tile, by bank and word."""
+    """One axis of the writer: the place of a beat in the tile, by bank and word.
 
-    def __init__(self, axis: Axis, name: str, banks: int, pitch: int):
-        """``pitch``: words from a pixel to the next one in the same bank."""
-        spans = axis.walks
-        begins = [max(0, -axis.origin(span)) for span in spans]  # padding before the map has places, but no pixels
-        self._counts = [len(axis.used(span)) for span in spans]
-        self._begins = [begin if count else 0 for begin, count in zip(begins, self._counts, strict=True)]
-        self._banks, self._pitch, self._count = banks, pitch, len(spans)
-        self.empty = min(self._counts) == 0
-        words = (axis.tile // banks + 1) * pitch
-        self.span = Signal(range(len(spans)), name=f"write_{name}_span")
-        self.following = Signal(range(len(spans)), name=f"write_{name}_following")
-        self.pixel = Signal(range(max(self._counts) + 1), name=f"write_{name}")
+    Places are of the beat's lowest lane. It may lie before the tile; such lanes, and those behind it, are not written.
+    """
+
+    def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
+        """``pitch``: words from a pixel to the next one in the same bank; ``base``: most words before the tile."""
+        self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
+        self._counts = [cut.used for cut in cuts]
+        # Of each span's first beat; padding before the map has places, but no pixels.
+        self._begins = [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
+        words = [begin // banks * pitch for begin in self._begins]
+        most = base + ((axis.tile + self._pixels) // banks + 1) * pitch
+        self.span = Signal(range(len(cuts)), name=f"write_{name}_span")
+        self.following = Signal(range(len(cuts)), name=f"write_{name}_following")
+        self.beat = Signal(range(max(self._counts)), name=f"write_{name}")
         self.phase = Signal(range(banks), name=f"write_{name}_phase", init=self._begins[0] % banks)
-        self.word = Signal(range(words + 1), name=f"write_{name}_word", init=self._begins[0] // banks * pitch)
-        count = sparse_table(self.span, dict(enumerate(self._counts)))
-        self.ends = self.pixel + 1 == count
-        self.none = (count == 0) if self.empty else Const(0, 1)
-        self.spans_end = self.span == len(spans) - 1
+        self.word = Signal(bits_for_range(min(words), most), name=f"write_{name}_word", init=words[0])
+        # A pitch further on, without a sum on the way to the memory; not needed where a beat lies in one word.
+        self.following_word: Value = self.word
+        if self._pixels > 1:
+            self.following_word = Signal(
+                bits_for_range(0, most + pitch), name=f"write_{name}_following_word", init=words[0] + pitch
+            )
+        self.ends = self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts])
+        self.none = self._table(self.span, [int(not count) for count in self._counts])
+        self.spans_end = self.span == len(cuts) - 1
 
-    def elaborate(self, m: Module, *, step: Value, restart: Value, step_span: Value) -> None:
-        """``step``: to the next pixel; ``restart``: to the first of the span, which is the next one's if
-        ``step_span``."""
+    @staticmethod
+    def _table(span: Value, values: list[int]) -> Value:
+        return sparse_table(span, dict(enumerate(values)))
+
+    def elaborate(self, m: Module, *, step: Value, restart: Value, step_span: Value, base: Value | None = None) -> None:
+        """``step``: to the next beat; ``restart``: to the first of the span, which is the next one's if
+        ``step_span``, with its words counted from ``base``."""
         m.d.comb += self.following.eq(self.span)
         with m.If(step_span):
             m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
         m.d.sync += self.span.eq(self.following)
+        word = Signal(self.word.shape(), name=f"{self.word.name}_next")
+        m.d.comb += word.eq(self.word)
         with m.If(restart):
-            begins = dict(enumerate(self._begins))
+            first = self._table(self.following, [begin // self._banks * self._pitch for begin in self._begins])
+            m.d.comb += word.eq(first if base is None else first + base)
             m.d.sync += [
-                self.pixel.eq(0),
-                self.phase.eq(sparse_table(self.following, {n: begin % self._banks for n, begin in begins.items()})),
-                self.word.eq(
-                    sparse_table(self.following, {n: begin // self._banks * self._pitch for n, begin in begins.items()})
-                ),
+                self.beat.eq(0),
+                self.phase.eq(self._table(self.following, [begin % self._banks for begin in self._begins])),
             ]
         with m.Elif(step):
-            wraps = self.phase == self._banks - 1
-            m.d.sync += [
-                self.pixel.eq(self.pixel + 1),
-                self.phase.eq(Mux(wraps, 0, self.phase + 1)),
-                self.word.eq(self.word + Mux(wraps, self._pitch, 0)),
-            ]
+            phase, words = _ahead(self.phase, self._pixels, self._banks, self._pitch)
+            m.d.comb += word.eq(self.word + words)
+            m.d.sync += [self.beat.eq(self.beat + 1), self.phase.eq(phase)]
+        m.d.sync += self.word.eq(word)
+        if self.following_word is not self.word:
+            m.d.sync += self.following_word.eq(word + self._pitch)
+
+    def writes(self, lane: int) -> Value:
+        """Whether a lane lies in the tile."""
+        before = [begin + lane < 0 for begin in self._begins]
+        behind = [
+            begin + (count - 1) * self._pixels + lane >= self._tile
+            for begin, count in zip(self._begins, self._counts, strict=True)
+        ]
+        result: Value = Const(1, 1)
+        if any(before):
+            result = ~((self.beat == 0) & self._table(self.span, [int(outside) for outside in before]))
+        if any(behind):
+            result = result & ~(self.ends & self._table(self.span, [int(outside) for outside in behind]))
+        return result
+
+
+def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
+    """The phase so many pixels further on, and the words from here to there."""
+    words, turn = divmod(pixels, banks)
+    if not turn:
+        return phase, Const(words * pitch)
+    wraps = sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
+    return Mux(wraps, phase + turn - banks, phase + turn), Mux(wraps, (words + 1) * pitch, words * pitch)
 
 
 class _Place:
     """One axis of the reader: the window in its tile, the patch in its window, by bank and word."""
 
-    def __init__(self, m: Module, axis: Axis, name: str, banks: int, pitch: int):
-        self._m, self._axis, self._banks, self._pitch = m, axis, banks, pitch
-        words = (axis.tile // banks + 1) * pitch
+    def __init__(self, m: Module, axis: Axis, name: str, *, patch: int, banks: int, pitch: int):
+        """``patch``: pixels of a patch; ``pitch``: words from a pixel to the next one in the same bank."""
+        self._m, self._axis, self._name = m, axis, name
+        self._size, self._banks, self._pitch = patch, banks, pitch
+        words = range((axis.tile // banks + 1) * pitch + 1)
         self.span = Signal(range(len(axis.walks)), name=f"{name}_span")
         self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window")
         self.first = Signal(range(axis.tile), name=f"{name}_first")  # pixel at which the window begins
-        self.phase = Signal(range(banks), name=f"{name}_phase")  # the same modulo the banks
-        self.word = Signal(range(words + 1), name=f"{name}_word")
         self.patch = Signal(range(axis.kernel), name=f"{name}_patch")  # pixels of the window before the patch
-        self.patch_word = Signal(range(-(-axis.kernel // banks) * pitch), name=f"{name}_patch_word")
+        self._window_phase = Signal(range(banks), name=f"{name}_window_phase")  # where the window begins
+        self._window_word = Signal(words, name=f"{name}_window_word")
+        self.phase, self.word = self._window_phase, self._window_word  # where the patch begins
+        if patch < axis.kernel:
+            self.phase = Signal(range(banks), name=f"{name}_phase")
+            self.word = Signal(words, name=f"{name}_word")
         self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
         self.spans_end = self.span == len(axis.walks) - 1
-        self.patch_ends = self.patch == axis.kernel - banks
+        self.patch_ends = self.patch == axis.kernel - patch
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
-        """To the next patch, the next window, the first window of the tile, the next tile."""
-        m = self._m
-        with m.If(patch):
-            m.d.sync += [
-                self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._banks)),
-                self.patch_word.eq(Mux(self.patch_ends, 0, self.patch_word + self._pitch)),
-            ]
+        """To the next patch, the next window, the first window of the tile, the next tile.
+
+        A window ends with a patch, a tile with a window.
+        """
+        m, axis = self._m, self._axis
+        phase = Signal(self.phase.shape(), name=f"{self._name}_next_phase")
+        word = Signal(self.word.shape(), name=f"{self._name}_next_word")
+        m.d.comb += [phase.eq(self._window_phase), word.eq(self._window_word)]
         with m.If(restart):
-            m.d.sync += [self.window.eq(0), self.first.eq(0), self.phase.eq(0), self.word.eq(0)]
+            m.d.comb += [phase.eq(0), word.eq(0)]
+            m.d.sync += [self.window.eq(0), self.first.eq(0)]
         with m.Elif(window):
-            words, turn = divmod(self._axis.stride, self._banks)
-            wraps = self.phase + turn >= self._banks
-            m.d.sync += [
-                self.window.eq(self.window + 1),
-                self.first.eq(self.first + self._axis.stride),
-                self.phase.eq(Mux(wraps, self.phase + turn - self._banks, self.phase + turn)),
-                self.word.eq(self.word + Mux(wraps, (words + 1) * self._pitch, words * self._pitch)),
-            ]
+            turned, words = _ahead(self._window_phase, axis.stride, self._banks, self._pitch)
+            m.d.comb += [phase.eq(turned), word.eq(self._window_word + words)]
+            m.d.sync += [self.window.eq(self.window + 1), self.first.eq(self.first + axis.stride)]
+        m.d.sync += [self._window_phase.eq(phase), self._window_word.eq(word)]
+        if self._size < axis.kernel:
+            turned, words = _ahead(self.phase, self._size, self._banks, self._pitch)
+            with m.If(patch):
+                m.d.sync += [
+                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._size)),
+                    self.phase.eq(Mux(self.patch_ends, phase, turned)),
+                    self.word.eq(Mux(self.patch_ends, word, self.word + words)),
+                ]
         with m.If(span):
             m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
 
-    def inside(self, count: int) -> list[Value] | None:
-        """For each of ``count`` pixels of the patch: it lies in the map. ``None`` if all of them always do."""
+    #: Cycles from a step to what `inside` returns for it.
+    inside_delay = 3
+
+    def inside(self, count: int) -> Value | None:
+        """A bit for each of ``count`` pixels of the patch: it lies in the map. ``None`` if all of them always do."""
         axis = self._axis
         begins = [max(0, -axis.origin(span)) for span in axis.walks]
         ends = [span.end - axis.origin(span) for span in axis.walks]
         needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
         if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
             return None
-        ends = [max(end, 0) for end in ends]
         # Beyond what a tile holds nothing is ever read: ends of tiles inside the map may all be alike.
-        ends = [axis.tile if need <= end else end for need, end in zip(needs, ends, strict=True)]
-        pixels = [self.first + self.patch + number for number in range(count)]
-        return [(pixel >= self._table(begins)) & (pixel < self._table(ends)) for pixel in pixels]
+        begins = [min(begin, axis.tile) for begin in begins]
+        ends = [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)]
+        # One sum a cycle; then the patch's pixels differ by constants only.
+        place, begin, end, since, until = (
+            Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
+            for name, signed in (("place", 0), ("begin", 0), ("end", 0), ("since", 1), ("until", 1))
+        )
+        result = Signal(count, name=f"{self._name}_inside", reset_less=True)
+        self._m.d.sync += [
+            place.eq(self.first + self.patch),
+            begin.eq(self._table(begins)),
+            end.eq(self._table(ends)),
+            since.eq(place - begin),
+            until.eq(end - place),
+            result.eq(Cat((since >= -number) & (until > number) for number in range(count))),
+        ]
+        return result
 
 
 class _InputFold:
@@ -262,7 +329,7 @@ class TileBuffer(wiring.Component):
     Members
     -------
     i : In(stream)
-        The tiles: of each pyramid that has a window, the pixels they need, row by row. ``last`` is not read.
+        The tiles: of each pyramid that has a window, the beats they need, row by row. ``last`` is not read.
     room : In(1)
         The next output fold may start.
     fold : Out
@@ -283,16 +350,7 @@ class TileBuffer(wiring.Component):
 
     def __init__(self, config: TileBufferConfig):
         self._config = config
-        window = config.window
-        super().__init__(
-            {
-                "i": In(window.input.signature),
-                "room": In(1),
-                "fold": Out(range(window.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(window.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config.window))
 
     @property
     def config(self) -> TileBufferConfig:
@@ -333,11 +391,18 @@ class TileBuffer(wiring.Component):
         folds = config.window.input.folds
         fold = Signal(range(folds), name="write_fold")
         half = Signal(name="write_half")
-        row = _Fill(config.rows, "row", config.row_banks, config.row_words)
-        column = _Fill(config.columns, "column", config.column_banks, folds)
+        row = _Fill(
+            config.rows,
+            config.row_cuts,
+            "row",
+            banks=config.row_banks,
+            pitch=config.row_words,
+            base=config.half_depth,
+        )
+        column = _Fill(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
         none = Signal(name="write_none")
         taken = Signal(name="write")
-        pixel_ends = Signal(name="write_pixel_ends")
+        step_ends = Signal(name="write_step_ends")
         row_ends = Signal(name="write_row_ends")
         tile_ends = Signal(name="write_tile_ends")
         skips = Signal(name="write_skips")
@@ -348,36 +413,59 @@ class TileBuffer(wiring.Component):
             skips.eq(free & none & (begun | self.i.valid)),
             self.i.ready.eq(free & ~none),
             taken.eq(self.i.valid & self.i.ready),
-            pixel_ends.eq(taken & (fold == folds - 1)),
-            row_ends.eq(pixel_ends & column.ends),
+            step_ends.eq(taken & (fold == folds - 1)),
+            row_ends.eq(step_ends & column.ends),
             tile_ends.eq((row_ends & row.ends) | skips),
         ]
         with m.If(taken):
-            m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
+            m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
         with m.If(tile_ends):
             m.d.sync += half.eq(~half)
         with m.If(tile_ends & row.spans_end & column.spans_end):
             m.d.sync += begun.eq(0)
         with m.Elif(taken):
             m.d.sync += begun.eq(1)
-        column.elaborate(m, step=pixel_ends, restart=row_ends | tile_ends, step_span=tile_ends)
-        row.elaborate(m, step=row_ends, restart=tile_ends, step_span=tile_ends & column.spans_end)
-        address = Signal(range(config.bank_depth), name="write_address")
-        m.d.comb += address.eq(row.word + column.word + fold + Mux(half, config.half_depth, 0))
-        for (bank_row, bank_column), port in ports.items():
-            m.d.comb += [
-                port.addr.eq(address),
-                port.data.eq(self.i.payload.data),
-                port.en.eq(taken & (row.phase == bank_row) & (column.phase == bank_column)),
-            ]
+        column.elaborate(m, step=step_ends, restart=row_ends | tile_ends, step_span=tile_ends)
+        row.elaborate(
+            m,
+            step=row_ends,
+            restart=tile_ends,
+            step_span=tile_ends & column.spans_end,
+            base=Mux(half, 0, config.half_depth),  # the other half comes next
+        )
+        self._elaborate_writes(m, ports, row, column, fold, taken)
         return tile_ends
+
+    def _elaborate_writes(self, m: Module, ports: dict, row: _Fill, column: _Fill, fold: Value, taken: Value) -> None:
+        """Each bank's write port: the pixels of a beat go to as many column banks, from the phase on."""
+        source = self.config.window.input
+        values, lanes, pixels = self.i.payload.data, range(source.lanes), range(source.pixels)
+        words = [Cat(values[lane * source.pixels + pixel] for lane in lanes) for pixel in pixels]
+        writes = [taken & column.writes(pixel) for pixel in pixels]
+        here = Signal(range(self.config.bank_depth), name="write_address")
+        behind = Signal(here.shape(), name="write_address_behind")  # of the banks before the phase
+        m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
+        for port in ports.values():
+            m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
+        with m.Switch(column.phase):
+            for first in range(self.config.column_banks):
+                with m.Case(first):
+                    for (bank_row, bank_column), port in ports.items():
+                        pixel = (bank_column - first) % self.config.column_banks
+                        if pixel >= source.pixels:
+                            continue
+                        m.d.comb += port.en.eq(writes[pixel] & (row.phase == bank_row))
+                        if pixel:
+                            m.d.comb += port.data.eq(words[pixel])
+                        if bank_column < first:
+                            m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, there: Value) -> Value:
         """The walk and the reading pipeline. Returns whether this cycle's step is a tile's last."""
         config, window = self.config, self.config.window
         folds = window.input.folds
-        row = _Place(m, config.rows, "row", config.row_banks, config.row_words)
-        column = _Place(m, config.columns, "column", config.column_banks, folds)
+        row = _Place(m, config.rows, "row", patch=window.patch[0], banks=config.row_banks, pitch=config.row_words)
+        column = _Place(m, config.columns, "column", patch=window.patch[1], banks=config.column_banks, pitch=folds)
         turn = Signal(range(window.tap_folds))
         half = Signal(name="read_half")
         idle = Signal(init=1)  # between two output folds
@@ -404,10 +492,9 @@ class TileBuffer(wiring.Component):
             m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
         with m.If(tile_ends):
             m.d.sync += half.eq(~half)
-        next_patch = Const(0) if window.chooses else taps_end
-        column.elaborate(patch=next_patch, window=window_ends, restart=row_ends, span=tile_ends)
+        column.elaborate(patch=taps_end, window=window_ends, restart=row_ends, span=tile_ends)
         row.elaborate(
-            patch=next_patch & column.patch_ends,
+            patch=taps_end & column.patch_ends,
             window=row_ends,
             restart=tile_ends,
             span=tile_ends & column.spans_end,
@@ -434,7 +521,7 @@ class TileBuffer(wiring.Component):
             result = []
             for bank in range(banks):
                 word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
-                m.d.sync += word.eq(place.word + place.patch_word + Mux(bank < place.phase, pitch, 0))
+                m.d.sync += word.eq(place.word + Mux(bank < place.phase, pitch, 0))
                 result.append(word)
             return result
 
@@ -456,14 +543,14 @@ class TileBuffer(wiring.Component):
                 place: self._turned(m, f"row_{place[0]}_{place[1]}", phase, place[0], banks)
                 for place in values
                 for banks in [[values[bank, place[1]] for bank in range(config.row_banks)]]
-            }
+            }  # by row of the patch and column bank
             values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
             stage += 1
         phase = delayed(m, "column_phase", column.phase, stage)
         inside = self._inside(m, row, column, stage)
         pad = self._pad()
         pixels = {}
-        for place in values:
+        for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
             banks = [values[place[0], bank] for bank in range(config.column_banks)]
             value = self._turned(m, f"column_{place[0]}_{place[1]}", phase, place[1], banks)
             if inside is not None:
@@ -495,11 +582,12 @@ class TileBuffer(wiring.Component):
         rows, columns = row.inside(height), column.inside(width)
         if rows is None and columns is None:
             return None
-        rows, columns = rows or [Const(1, 1)] * height, columns or [Const(1, 1)] * width
         # By axis through the pipeline: as many bits as rows and columns, not as pixels.
-        ahead_rows = delayed(m, "inside_rows", Cat(rows), stage)
-        ahead_columns = delayed(m, "inside_columns", Cat(columns), stage)
-        return Cat(ahead_rows[i] & ahead_columns[j] for i in range(height) for j in range(width))
+        rows, columns = (
+            Const(-1, size) if inside is None else delayed(m, f"inside_{name}", inside, stage - _Place.inside_delay)
+            for name, inside, size in (("rows", rows, height), ("columns", columns, width))
+        )
+        return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
     def _elaborate_taps(self, m: Module, pixels: dict, turn: Value) -> None:
         """The taps of the step; one more stage where a patch has more than are used."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.stream import Order
 from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
 
 
@@ -41,6 +43,24 @@ class TileLayerConfig(LayerConfig):
     def reuse(self) -> ReuseBufferConfig:
         """What is kept of the input."""
         return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+
+    @property
+    def input_order(self) -> Order:
+        rows, columns = (
+            tuple((span.fresh, span.end) for span in axis.spans if span.new)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        pixels = self.window.input.pixels
+        grids = tuple(cut.first % pixels for cut in self.tiles.columns.cut(pixels) if cut.span.new)
+        return Order(rows=rows, columns=columns, grids=grids if any(grids) else ())
+
+    @property
+    def output_order(self) -> Order:
+        rows, columns = (
+            tuple((span.window, span.window + span.windows) for span in axis.walks)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        return Order(rows=rows, columns=columns)
 
     @property
     def beats(self) -> int:
@@ -93,17 +113,21 @@ class TileLayerConfig(LayerConfig):
     def _pyramids(self) -> list[tuple[int, int, int, int]]:
         """Of each pyramid: beats of the tile, how many of them come before the first that is used, whether any is,
         and windows."""
-        rows, columns, folds = self.tiles.rows, self.tiles.columns, self.window.input.folds
+        source = self.window.input
         result = []
-        for row in rows.spans:
-            for column in columns.spans:
-                used_rows, used_columns = rows.used(row), columns.used(column)
-                fill = bool(used_rows and used_columns)
-                skipped = (used_rows.start - row.begin) * column.size + used_columns.start - column.begin
-                result.append(
-                    (row.size * column.size * folds, skipped * folds * fill, fill, row.windows * column.windows)
-                )
+        for row in self.tiles.rows.cut(1):
+            for column in self.tiles.columns.cut(source.pixels):
+                beats = row.size * column.size * source.folds
+                unused = (row.unused * column.size + column.unused) * source.folds
+                fill = bool(row.used and column.used)
+                result.append((beats, unused * fill, fill, row.span.windows * column.span.windows))
         return result
+
+    @property
+    def pyramid_cycles(self) -> int:
+        """Cycles that the largest pyramid takes, when others follow it: its tile to pass, or its windows to walk."""
+        window = self.window.window_cycles
+        return max(max(beats, windows * window) for beats, _, _, windows in self._pyramids)
 
     @cached_property
     def cycles(self) -> int:
@@ -130,16 +154,7 @@ class TileWindow(wiring.Component):
 
     def __init__(self, config: TileLayerConfig):
         self._config = config
-        window = config.window
-        super().__init__(
-            {
-                "i": In(window.input.signature),
-                "room": In(1),
-                "fold": Out(range(window.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(window.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config.window))
 
     @property
     def config(self) -> TileLayerConfig:
@@ -165,6 +180,8 @@ class TileLayer(Layer):
     Parameters
     ----------
     config : TileLayerConfig
+    busy : bool
+        Let the steps be watched.
 
     Members
     -------
@@ -172,10 +189,12 @@ class TileLayer(Layer):
         What is new of the input map in each pyramid, row by row.
     o : Out(stream)
         What is new of the output map in each pyramid, row by row.
+    busy : Out(1)
+        With ``busy``: the arithmetic takes a step.
     """
 
-    def __init__(self, config: TileLayerConfig):
-        super().__init__(config)
+    def __init__(self, config: TileLayerConfig, *, busy: bool = False):
+        super().__init__(config, busy=busy)
         self._tile_config = config
 
     def make_window(self) -> TileWindow:

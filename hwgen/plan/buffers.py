@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.graph import Window
 from hwgen.plan.schedule import Schedule, Times, enough_frames
 
@@ -40,7 +41,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     Parameters
     ----------
     config : AcceleratorConfig
-        Holds ample rows; its depths don't matter.
+        Holds ample rows, which stay as they are where layers work in tiles; its depths don't matter.
     frames : int, optional
         Frames that follow each other at most; any number by default.
     """
@@ -82,7 +83,9 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def least_rows(layer: LayerConfig) -> int:
-    """Rows that hold one window."""
+    """Rows that hold one window; in tiles, where nothing has rows, those that there are."""
+    if isinstance(layer, TileLayerConfig):
+        return layer.window.rows
     return min(layer.window.kernel[0], layer.window.input.height)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -12,17 +12,32 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hwgen.boards import Board
-from hwgen.errors import PlanError
+from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.spans import Axis
 from hwgen.network.graph import Conv, Layer, Network, Window
+from hwgen.network.shapes import of_layer
 from hwgen.plan.buffers import ample_rows, size_buffers
-from hwgen.plan.compose import compose, input_format, layer_config, weight_bits
+from hwgen.plan.compose import input_format, layer_config, weight_bits
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
-from hwgen.plan.plan import Group, LayerPlan, OverBudgetError, Plan, check_budget, map_bytes, part, with_buffers
-from hwgen.plan.resources import estimate
+from hwgen.plan.plan import (
+    PYRAMID,
+    STREAM,
+    Group,
+    LayerPlan,
+    OverBudgetError,
+    Plan,
+    Tiling,
+    check_budget,
+    map_bytes,
+    part,
+    with_buffers,
+)
 from hwgen.plan.schedule import Schedule
+from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
+from hwgen.plan.tips import INPUT_PIXELS, most, tiled_work, tips
 from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
@@ -33,6 +48,9 @@ BRAM_PRICES = (0.25, 1, 4, 16)
 
 #: Ways whose buffers are sized in vain before another price is tried.
 MOST_SIZED = 3
+
+#: Overlaps of pyramids, the one that is wanted most first.
+OVERLAPS = (REUSE, RECOMPUTE)
 
 #: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
 LATENCY_WAYS, EXACT_WAYS = 8, 3
@@ -55,12 +73,21 @@ class Goal:
         With ``dsp``: cycles between frames at most.
     macs_per_dsp : int
         Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
+    template : str, optional
+        ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
+    tile : tuple of int, optional
+        Rows and columns of a pyramid's tip.
+    overlap : str, optional
+        Of neighbouring pyramids, as in `hwgen.plan.tiles`.
     """
 
     objective: str
     dsp: int
     interval: int | None = None
     macs_per_dsp: int = 1
+    template: str | None = None
+    tile: tuple[int, int] | None = None
+    overlap: str | None = None
 
 
 class Chooser:
@@ -103,6 +130,10 @@ class Chooser:
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
         return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
 
+    def requantiser_slices(self, work: LayerWork) -> int:
+        """DSP slices of a layer's requantiser for each channel that it finishes a cycle."""
+        return self._slices[work.name]
+
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
         layer = self._layers[work.name]
@@ -113,11 +144,15 @@ class Chooser:
         )
 
     @cached_property
-    def _priced(self) -> list[Search]:
+    def priced(self) -> list[Search]:
         """By DSP slices and block RAM together."""
+        return self.price(self.works)
+
+    def price(self, works: Sequence[LayerWork]) -> list[Search]:
+        """Searches by DSP slices and block RAM together, at several prices."""
 
         def search(price: float) -> Search:
-            return Search(self.works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
+            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
 
         return [search(price) for price in BRAM_PRICES]
 
@@ -135,18 +170,34 @@ class Chooser:
             If nothing fits, naming what runs out.
         """
         self._check_weights(begin, end)
-        choice = _Choice(self, begin, end, in_turn)
-        group, refusal = choice.first()
-        if group is not None:
-            return group
-        assert refusal is not None
-        # The price of block RAM changes nothing where it is logic that runs out.
-        prices = (self.search, *(self._priced if refusal.resource == "BRAM36" else ()))
-        tried = (choice.within(search) for search in prices)
-        found = [group for group in tried if group is not None]
-        if not found:
-            raise choice.least_refusal(refusal)
-        return min(found, key=lambda group: (group.slowest, group.resources.dsp))
+        if self.goal.template == PYRAMID:
+            return self._in_pyramids(begin, end, in_turn)
+        try:
+            return _Choice(self, begin, end, in_turn).best()
+        except OverBudgetError as error:
+            if self.goal.template == STREAM or error.resource == "DSP slices":
+                raise
+            try:
+                return self._in_pyramids(begin, end, in_turn)
+            except PlanError:
+                raise error from None
+
+    def _in_pyramids(self, begin: int, end: int, in_turn: bool) -> Group:
+        """The best group that is computed pyramid by pyramid: with reuse, if that fits.
+
+        Raises
+        ------
+        PlanError
+            If none fits, or the tile is none of the group's output.
+        """
+        overlaps = (self.goal.overlap,) if self.goal.overlap else OVERLAPS
+        for overlap in overlaps:
+            try:
+                return _tiled_best(self, begin, end, in_turn, overlap)
+            except OverBudgetError:
+                if overlap == overlaps[-1]:
+                    raise
+        raise AssertionError("the last overlap returns or raises")
 
     def promise(self) -> float:
         """What one group would come to if DSP slices were all it took: the least interval, or the fewest slices."""
@@ -189,7 +240,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The choice for one group."""
+    """The choice for one group that is computed row by row."""
 
     chooser: Chooser
     begin: int
@@ -204,13 +255,46 @@ class _Choice:
     def goal(self) -> Goal:
         return self.chooser.goal
 
+    @property
+    def search(self) -> Search:
+        """By DSP slices."""
+        return self.chooser.search.part(self.begin, self.end)
+
+    @property
+    def priced(self) -> list[Search]:
+        """By DSP slices and block RAM together."""
+        return [search.part(self.begin, self.end) for search in self.chooser.priced]
+
+    def make(self, layers: tuple[LayerPlan, ...]) -> Group:
+        """The group with these choices."""
+        return Group(network=self.network, layers=layers)
+
+    def best(self) -> Group:
+        """The best group that fits.
+
+        Raises
+        ------
+        OverBudgetError
+            If none does.
+        """
+        group, refusal = self.first()
+        if group is not None:
+            return group
+        assert refusal is not None
+        # The price of block RAM changes nothing where it is logic that runs out.
+        prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
+        tried = (self.within(search) for search in prices)
+        found = [group for group in tried if group is not None]
+        if not found:
+            raise self.least_refusal(refusal)
+        return min(found, key=lambda group: (group.slowest, group.resources.dsp))
+
     def first(self) -> tuple[Group | None, OverBudgetError | None]:
         """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
-        search = self.chooser.search.part(self.begin, self.end)
         way = self.quick()
         soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
         if soon and self._lack(way) is None:
-            way = self._soonest(search, way)
+            way = self._soonest(way)
         if (refusal := self._lack(way)) is not None:
             return None, refusal
         group = self._sized(way)
@@ -222,8 +306,7 @@ class _Choice:
 
     def quick(self) -> Way:
         """The best way by DSP slices alone: of the least interval, or of the fewest slices."""
-        search = self.chooser.search.part(self.begin, self.end)
-        return self._fewest(search) if self.goal.objective == "dsp" else self._fastest(search)
+        return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
         """The first group that fits all of the board, with each interval's cheapest way in ``search``.
@@ -231,10 +314,9 @@ class _Choice:
         Block RAM need not fall as the interval grows, so intervals are tried one after the other, some per cent apart:
         from the least upward, or for the fewest slices from the longest downward.
         """
-        search = search.part(self.begin, self.end)
         sized, before = 0, None
-        for most in self._steps(search):
-            way = search.cheapest(most)
+        for cycles in self._steps(search):
+            way = search.cheapest(cycles)
             if way is None or way.unrolls == before or not self._fits(way):
                 continue
             before = way.unrolls
@@ -263,7 +345,7 @@ class _Choice:
         return steps[::-1] if fewest else steps
 
     def _slices(self, way: Way) -> int:
-        return sum(int(self.chooser.slices(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
+        return sum(int(self.chooser.slices(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
 
     @property
     def _floor(self) -> int:
@@ -273,9 +355,9 @@ class _Choice:
     def _fewest(self, search: Search) -> Way:
         limit = None if self.in_turn else self.goal.interval
         way = search.least if limit is None else search.cheapest(limit)
-        if way is not None and way.cost <= self.goal.dsp:
+        if way is not None and self._slices(way) <= self.goal.dsp:
             return way
-        nearest = search.fastest(lambda way: way.cost <= self.goal.dsp)
+        nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
         if nearest is None:
             self._refuse_slices(search)
         raise PlanError(
@@ -284,7 +366,7 @@ class _Choice:
         )
 
     def _fastest(self, search: Search) -> Way:
-        found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
+        found = search.fastest(lambda way: self._slices(way) <= self.goal.dsp, self._floor)
         if found is None:
             self._refuse_slices(search)
         return found[1]
@@ -296,18 +378,19 @@ class _Choice:
 
     def least_refusal(self, refusal: OverBudgetError) -> OverBudgetError:
         """``refusal``, or that of the fewest slices if it needs less of the same."""
-        least = self._lack(self.chooser.search.part(self.begin, self.end).least)
+        least = self._lack(self.search.least)
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
         return refusal
 
-    def _soonest(self, search: Search, fastest: Way) -> Way:
+    def _soonest(self, fastest: Way) -> Way:
         """The least latency found: slices that the interval leaves over make fills and drains shorter.
 
         From several intervals on, one layer after the other is made faster where the estimate says that it helps
         most; the best few are scheduled exactly, and so is the plain choice of the least interval. (A group in turn is
         one of many, and its frames come alone: the estimate decides.)
         """
+        search = self.search
         windows = [layer.window for layer in self.network.layers]
         if self.in_turn:
             return _climb(search, windows, fastest, self.goal.dsp, self._floor)[1]
@@ -330,29 +413,29 @@ class _Choice:
                 yield way
 
     def _exact_latency(self, way: Way) -> int:
-        config = compose(self.network, self._layers(way))
+        config = self.make(self._layers(way)).config
         return Schedule(config, 1, depths=[None] * len(config.layers)).cycles.latency
 
     def _lack(self, way: Way) -> OverBudgetError | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
         rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
-        used = estimate(compose(self.network, with_buffers(layers, rows, [layer.tm for layer in layers])))
+        group = self.make(with_buffers(layers, rows, [layer.tm for layer in layers]))
         try:
-            check_budget(used, self.chooser.board, self.goal.dsp)
+            check_budget(group.resources, self.chooser.board, self.goal.dsp)
         except OverBudgetError as error:
             return error
         return None
 
     def _fits(self, way: Way) -> bool:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
-        weights = sum(float(self.chooser.bram36(*choice)) for choice in zip(self._works, way.unrolls, strict=True))
+        weights = sum(float(self.chooser.bram36(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
         if self._slices(way) > self.goal.dsp or weights > self.chooser.board.bram36:
             return False
         return self._lack(way) is None
 
     @property
-    def _works(self) -> list[LayerWork]:
+    def works(self) -> list[LayerWork]:
         return self.chooser.works[self.begin : self.end]
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
@@ -366,8 +449,123 @@ class _Choice:
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""
         layers = self._layers(way)
-        rows, depths = size_buffers(compose(self.network, layers), 1 if self.in_turn else None)
-        return Group(network=self.network, layers=with_buffers(layers, rows, depths))
+        rows, depths = size_buffers(self.make(layers).config, 1 if self.in_turn else None)
+        return self.make(with_buffers(layers, rows, depths))
+
+
+@dataclass(frozen=True)
+class _TiledChoice(_Choice):
+    """The choice for one group that is computed pyramid by pyramid."""
+
+    tiling: Tiling
+
+    @cached_property
+    def search(self) -> Search:
+        return Search(self.works, self.chooser.slices)
+
+    @cached_property
+    def priced(self) -> list[Search]:
+        return self.chooser.price(self.works)
+
+    def make(self, layers: tuple[LayerPlan, ...]) -> Group:
+        return Group(network=self.network, layers=layers, tiling=self.tiling)
+
+    @cached_property
+    def works(self) -> list[LayerWork]:
+        plain = self.chooser.works[self.begin : self.end]
+        pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
+        works = [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
+        return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
+
+    def check_pixels(self) -> None:
+        """Refuse tiles that don't begin at beats of so many pixels.
+
+        Raises
+        ------
+        ConfigError
+        """
+        self._tiles[0][1].cut(self.tiling.pixels)
+
+    @property
+    def _pyramids(self) -> int:
+        """Tips of a frame."""
+        last = self.network.output
+        return ceil_div(last.height, self.tiling.tile[0]) * ceil_div(last.width, self.tiling.tile[1])
+
+    @cached_property
+    def _tiles(self) -> list[tuple[Axis, Axis]]:
+        return axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
+
+    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+        """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
+        return tuple(
+            replace(plan, line_rows=min(layer.window.kernel[0], layer.input.height), fifo_lanes=lanes)
+            for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
+        )
+
+    def _slices(self, way: Way) -> int:
+        """With those of requantisers for wider FIFOs."""
+        more = 0
+        for work, unroll, lanes in zip(self.works, way.unrolls, self._lanes(way), strict=True):
+            if lanes is not None:
+                more += self.chooser.requantiser_slices(work) * (lanes - int(lanes_out(work, unroll)))
+        return super()._slices(way) + more
+
+    def _lanes(self, way: Way) -> list[int | None]:
+        """Channels of a FIFO's beat, where a pixel must leave faster than its layer makes it.
+
+        While pixels that were kept come into a tile, new ones wait; they have to come in faster afterwards.
+        """
+        works, unrolls = self.works, way.unrolls
+        cycles = interval(works, unrolls) // self._pyramids
+        result: list[int | None] = []
+        for number, (rows, columns) in enumerate(self._tiles[1:]):
+            work, unroll = works[number], unrolls[number]
+            folds, new = int(works[number + 1].beats(unrolls[number + 1])), most(rows, "new") * most(columns, "new")
+            left = cycles - (most(rows, "size") * most(columns, "size") - new) * folds
+            beats = max(left // new, folds) // int(work.output_folds(unroll))  # of an output fold
+            wanted = ceil_div(unroll.tm, max(beats, 1))
+            result.append(wanted if wanted > int(lanes_out(work, unroll)) else None)
+        return [*result, None]
+
+    def _soonest(self, fastest: Way) -> Way:
+        """Latency is all but the interval where one frame is many pyramids."""
+        return fastest
+
+
+def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: str) -> Group:
+    """The best group of pyramids with this overlap: of the tips that fit, the one that promises the least interval.
+
+    Raises
+    ------
+    PlanError
+        If none fits, or the tile that is asked for is none.
+    """
+    goal = chooser.goal
+    shapes = [of_layer(layer) for layer in chooser.network.layers[begin:end]]
+    worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.dsp * goal.macs_per_dsp)
+    for tip in worth_trying:
+        try:
+            return _with_tip(chooser, begin, end, in_turn, Tiling(tile=tip, overlap=overlap))
+        except OverBudgetError as error:
+            if tip == worth_trying[-1] or error.resource == "DSP slices":
+                raise
+    raise AssertionError("the last tip returns or raises")
+
+
+def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> Group:
+    """With as many pixels a beat of the input as make it faster, by DSP slices alone."""
+    found: list[tuple[int, _TiledChoice]] = []
+    for pixels in INPUT_PIXELS:
+        choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels))
+        try:
+            choice.check_pixels()
+        except ConfigError:
+            break
+        found.append((interval(choice.works, choice.quick().unrolls), choice))
+    _, choice = min(found, key=lambda entry: (entry[0], entry[1].tiling.pixels))
+    return choice.best()
 
 
 def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
@@ -413,8 +611,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    folds = 1 if work.depthwise else ceil_div(work.group_channels, unroll.tn)
-    return ceil_div(unroll.tm, folds * ceil_div(work.taps, unroll.tk))
+    return ceil_div(unroll.tm, work.steps(unroll))
 
 
 def can_pack(layer: Layer) -> bool:

@@ -63,8 +63,13 @@ def weight_bits(layer: Conv) -> int:
     return max(signed_bits(int(layer.weights.min()), int(layer.weights.max())), 2)
 
 
-def compose(network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-    """The accelerator of one fusion group.
+def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
+    """The accelerator of one fusion group, row by row.
+
+    Parameters
+    ----------
+    pixels : int, optional
+        Neighbouring pixels of a beat of the group's input; those that its first layer computes at once by default.
 
     Raises
     ------
@@ -74,7 +79,7 @@ def compose(network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         If the choices contradict each other; names the layer.
     """
     inputs = [
-        input_format(layer, plan, layers[max(n - 1, 0)].tp)
+        input_format(layer, plan, layers[n - 1].tp if n else pixels or layers[0].tp)
         for n, (layer, plan) in enumerate(zip(network.layers, layers, strict=True))
     ]
     outputs = [*inputs[1:], None]
@@ -142,7 +147,7 @@ def _layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatF
         rows=plan.line_rows,
         pixels=plan.tp,
     )
-    fifo_lanes = -(-plan.tm // window.steps)
+    fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
     beats = UnloadConfig(
         channels=layer.output.channels,
         lanes_in=plan.tm,

@@ -9,7 +9,9 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Layer, Network
-from hwgen.plan.plan import Group, LayerPlan, Plan, part
+from hwgen.plan.choice import lanes_out, work_of
+from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling, part
+from hwgen.plan.unroll import Unroll
 
 #: No number of a plan is larger: far beyond every board, and small enough to reckon with.
 MOST = 1_000_000_000
@@ -50,12 +52,26 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
         )
     names = [plan.name for plan in group.layers]
     fifos = [
-        {"from": source, "to": sink, "depth": plan.fifo_depth, "width": layer.fifo.width}
+        {
+            "from": source,
+            "to": sink,
+            "depth": plan.fifo_depth,
+            "lanes": layer.fifo_lanes,
+            "width": layer.fifo.width,
+        }
         for source, sink, plan, layer in zip(
             names, [*names[1:], "output"], group.layers, group.config.layers, strict=True
         )
     ]
-    return {"template": "stream", "layers": layers, "tile": None, "overlap": None, "fifos": fifos}
+    tiling = group.tiling
+    return {
+        "template": group.template,
+        "layers": layers,
+        "tile": None if tiling is None else list(tiling.tile),
+        "overlap": None if tiling is None else tiling.overlap,
+        "input_pixels": group.config.input.pixels,
+        "fifos": fifos,
+    }
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
@@ -109,19 +125,31 @@ def _check_names(names: list[str], network: Network) -> None:
 
 def _read_group(group: dict[str, Any], network: Network) -> Group:
     template = _field(group, "template", str, "plan group")
-    if template != "stream":
-        raise PlanError(f"plan group's template must be 'stream', not {template!r}")
+    if template not in TEMPLATES:
+        raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {_shown(template)}")
     fifos = _field(group, "fifos", list, "plan group")
-    depths: dict[str, int] = {}
+    found: dict[str, dict[str, Any]] = {}
     for fifo in fifos:
         source = _field(fifo, "from", str, "plan FIFO")
-        if source in depths:
+        if source in found:
             raise PlanError(f"plan has two FIFOs from {source}")
-        depths[source] = _field(fifo, "depth", int, f"plan FIFO from {source}")
+        found[source] = fifo
     layers = tuple(
-        _read_layer(entry, layer, depths) for entry, layer in zip(group["layers"], network.layers, strict=True)
+        _read_layer(entry, layer, found) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    return _with_weights(Group(network=network, layers=layers), [entry.get("weights") for entry in group["layers"]])
+    tiling = _read_tiling(group) if template == PYRAMID else None
+    read = Group(network=network, layers=layers, tiling=tiling)
+    return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
+
+
+def _read_tiling(group: dict[str, Any]) -> Tiling:
+    tile = _field(group, "tile", list, "plan group")
+    if len(tile) != 2 or not all(type(size) is int and 1 <= size <= MOST for size in tile):
+        raise PlanError(
+            f"plan group: tile must be two positive integers, rows and columns, not {json.dumps(tile)[:40]}"
+        )
+    pixels = _field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
+    return Tiling(tile=(tile[0], tile[1]), overlap=_field(group, "overlap", str, "plan group"), pixels=pixels)
 
 
 def _with_weights(group: Group, places: list[Any]) -> Group:
@@ -132,10 +160,10 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
             raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {place!r}")
         if place in ("lut", "block") and layer.weights is not None:
             layers[number] = replace(layers[number], weights_in=None if place == layer.weights else place)
-    return group if layers == list(group.layers) else Group(network=group.network, layers=tuple(layers))
+    return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, Any]]) -> LayerPlan:
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -143,18 +171,24 @@ def _read_layer(entry: dict[str, Any], layer: Layer, depths: dict[str, int]) -> 
             f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
         )
     unroll = _field(entry, "unroll", dict, where)
-    if layer.name not in depths:
+    if layer.name not in fifos:
         raise PlanError(f"plan lacks the FIFO from {layer.name}")
+    fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
+    tn, tm, tk = (_field(unroll, name, int, where) for name in ("in", "out", "taps"))
+    lanes = _field(fifo, "lanes", int, place) if "lanes" in fifo else None
+    if min(tn, tk) > 0 and lanes == lanes_out(work_of(layer), Unroll(tn, tm, tk)):
+        lanes = None  # as many as anyhow
     return LayerPlan(
         name=layer.name,
         kind=layer.kind,
-        tn=_field(unroll, "in", int, where),
-        tm=_field(unroll, "out", int, where),
-        tk=_field(unroll, "taps", int, where),
+        tn=tn,
+        tm=tm,
+        tk=tk,
         tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=_field(entry, "chain", int, where),
         line_rows=_field(entry, "line_rows", int, where),
-        fifo_depth=depths[layer.name],
+        fifo_depth=_field(fifo, "depth", int, place),
+        fifo_lanes=lanes,
         macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
 

@@ -130,7 +130,8 @@ class _Cutting:
         else:
             slices, cycles = self.estimates[span]
         board, network = self.chooser.board, part(self.chooser.network, *span)
-        maps, weights = map_bytes(network), weight_bytes(network) if self.loads else 0
+        maps = self.exact[span].map_bytes if span in self.exact else map_bytes(network)
+        weights = weight_bytes(network) if self.loads else 0
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
         return [(slices if self.chooser.goal.objective == "dsp" else maps + weights, cycles)]
 

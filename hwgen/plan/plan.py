@@ -9,10 +9,17 @@ from functools import cached_property
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.spans import Axis
+from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.graph import Conv, Network
+from hwgen.network.shapes import of_layer
 from hwgen.plan.compose import compose, weight_bits
 from hwgen.plan.resources import Resources, component_resources, estimate
 from hwgen.plan.schedule import Cycles, Schedule, steady_cycles
+from hwgen.plan.tiles import axes, in_tiles
+
+#: How a group is built: row by row through line buffers, or tile by tile.
+TEMPLATES = STREAM, PYRAMID = "stream", "pyramid"
 
 
 class OverBudgetError(PlanError):
@@ -43,6 +50,8 @@ class LayerPlan:
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    fifo_lanes : int, optional
+        Channels of a beat in that FIFO; as few as the layer finishes in a cycle if not given.
     """
 
     name: str
@@ -56,6 +65,26 @@ class LayerPlan:
     tp: int = 1
     macs_per_dsp: int = 1
     weights_in: str | None = None
+    fifo_lanes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
+    """How a group is computed pyramid by pyramid.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows and columns of a pyramid's tip, its part of the group's output.
+    overlap : str
+        What becomes of what neighbouring pyramids share; see `hwgen.plan.tiles`.
+    pixels : int
+        Neighbouring pixels of a beat of the group's input.
+    """
+
+    tile: tuple[int, int]
+    overlap: str
+    pixels: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +97,8 @@ class Group:
         The group's layers.
     layers : tuple of LayerPlan
         One for each of them, in order.
+    tiling : Tiling, optional
+        Of a group that is computed pyramid by pyramid; row by row if not given.
 
     Raises
     ------
@@ -79,14 +110,38 @@ class Group:
 
     network: Network
     layers: tuple[LayerPlan, ...]
+    tiling: Tiling | None = None
 
     def __post_init__(self) -> None:
         self.config  # noqa: B018 (choices that can't work are refused here)
 
+    @property
+    def template(self) -> str:
+        return STREAM if self.tiling is None else PYRAMID
+
+    @cached_property
+    def tiles(self) -> list[tuple[Axis, Axis]]:
+        """Rows and columns of each layer's tiles; none of a group that is computed row by row."""
+        if self.tiling is None:
+            return []
+        return axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
+
     @cached_property
     def config(self) -> AcceleratorConfig:
         """The hardware."""
-        return compose(self.network, self.layers)
+        if self.tiling is None:
+            return compose(self.network, self.layers)
+        return in_tiles(compose(self.network, self.layers, self.tiling.pixels), self.tiles)
+
+    @cached_property
+    def map_bytes(self) -> int:
+        """Feature maps over the boundary in a frame: input read, halos as often as they are, and output written."""
+        source, result = self.network.input, self.network.output
+        pixels = source.height * source.width
+        if self.tiles:
+            rows, columns = self.tiles[0]
+            pixels = rows.pixels * columns.pixels
+        return source.channels * pixels * source.type.dtype.itemsize + result.values * result.type.dtype.itemsize
 
     @cached_property
     def resources(self) -> Resources:
@@ -108,6 +163,14 @@ class Group:
         return max(layer.cycles for layer in self.config.layers)
 
     @property
+    def pyramid_cycles(self) -> int | None:
+        """Cycles that a pyramid inside the map takes in the layer that is slowest at it; of pyramids only."""
+        if self.tiling is None:
+            return None
+        layers = [layer for layer in self.config.layers if isinstance(layer, TileLayerConfig)]
+        return max(layer.pyramid_cycles for layer in layers)
+
+    @property
     def weight_bram36(self) -> float:
         """The part of its block RAM that holds weights."""
         return sum(component_resources(layer.compute).bram36 for layer in self.config.layers)
@@ -117,9 +180,10 @@ class Group:
 class Plan:
     """A fusion plan: one group, or several that run one after the other, their maps in off-chip memory.
 
-    Groups take turns on the same DSP slices and block RAM: of these the largest group's count, and block RAM for the
-    weights of all. LUTs and flip-flops are every group's own. Weights that don't all fit on the chip at once are loaded
-    before each run of their group; then the block RAM for them is shared too.
+    Groups that all fit on the chip have hardware of their own each, and are buildable. Others have to take turns on the
+    same DSP slices and block RAM: of these the largest group's count, and block RAM for the weights of all; LUTs and
+    flip-flops are every group's own. Weights that don't all fit on the chip at once are loaded before each run of their
+    group; then the block RAM for them is shared too.
 
     Parameters
     ----------
@@ -158,12 +222,25 @@ class Plan:
     @property
     def obstacle(self) -> str | None:
         """Why the plan can't be built yet; ``None`` if it can."""
-        if len(self.groups) > 1:
-            return f"{len(self.groups)} groups in turn through off-chip memory"
-        return None
+        if len(self.groups) == 1 or self._apart is not None:
+            return None
+        return f"{len(self.groups)} groups that have to share the board, which all together don't fit"
 
     def configure(self) -> AcceleratorConfig:
-        """The hardware that the plan describes.
+        """The hardware of a plan with one group.
+
+        Raises
+        ------
+        PlanError
+            If there are several, or it is not buildable yet.
+        """
+        configs = self.configs()
+        if len(configs) > 1:
+            raise PlanError(f"plan of {self.network.name} for {self.board.name} has {len(configs)} groups, not one")
+        return configs[0]
+
+    def configs(self) -> tuple[AcceleratorConfig, ...]:
+        """The hardware that the plan describes, group by group.
 
         Raises
         ------
@@ -173,14 +250,24 @@ class Plan:
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
-                "one group is"
+                "fewer layers, fewer groups or a larger board might do"
             )
-        return self.groups[0].config
+        return tuple(group.config for group in self.groups)
+
+    @cached_property
+    def _apart(self) -> Resources | None:
+        """What the groups take if each has hardware of its own; ``None`` if the board hasn't got it."""
+        used = sum((group.resources for group in self.groups), Resources())
+        try:
+            check_budget(used, self.board, self.dsp)
+        except OverBudgetError:
+            return None
+        return used
 
     @cached_property
     def loads_weights(self) -> bool:
         """Whether weights are loaded every frame, because those of all groups don't fit on the chip together."""
-        return len(self.groups) > 1 and self._resident_bram36 > self.board.bram36
+        return len(self.groups) > 1 and self._apart is None and self._resident_bram36 > self.board.bram36
 
     @cached_property
     def _resident_bram36(self) -> float:
@@ -192,6 +279,8 @@ class Plan:
 
     @cached_property
     def resources(self) -> Resources:
+        if self._apart is not None:
+            return self._apart
         each = [group.resources for group in self.groups]
         largest = max(used.bram36 for used in each)
         return Resources(
@@ -206,7 +295,7 @@ class Plan:
         """What the exact schedule says; of groups in turn, with transfers at the memory's peak rate."""
         if len(self.groups) == 1:
             return self.groups[0].steady
-        runs = [max(group.frame_cycles, self.board.transfer_cycles(map_bytes(group.network))) for group in self.groups]
+        runs = [max(group.frame_cycles, self.board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [self.board.transfer_cycles(weight_bytes(group.network)) * self.loads_weights for group in self.groups]
         return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
@@ -221,14 +310,18 @@ class Plan:
         return self.cycles.interval
 
     def predict(self, frames: int) -> Cycles:
-        """Cycles of a run of so many frames, back to back; the interval of a short one may not be the steady one."""
-        return steady_cycles(self.configure(), frames)
+        """Cycles of a run of so many frames, back to back, with a memory that never stalls; the interval of a short one
+        may not be the steady one."""
+        if len(self.groups) == 1:
+            return steady_cycles(self.groups[0].config, frames)
+        cycles = sum(group.frame_cycles for group in self.groups)
+        return Cycles(latency=cycles - 1, interval=cycles if frames >= 3 else None, steady=True)
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
         """Off-chip traffic of one frame: every group's input and output once, and weights that don't stay on chip."""
         return {
-            "feature_maps": sum(map_bytes(group.network) for group in self.groups),
+            "feature_maps": sum(group.map_bytes for group in self.groups),
             "weights": sum(weight_bytes(group.network) for group in self.groups) if self.loads_weights else 0,
         }
 

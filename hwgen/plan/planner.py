@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from math import sqrt
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
@@ -12,7 +13,8 @@ from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal
 from hwgen.plan.fusion import Span
-from hwgen.plan.plan import OverBudgetError, Plan
+from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan
+from hwgen.plan.tiles import KINDS
 
 #: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
 MOST_TRIES = 4
@@ -29,6 +31,9 @@ def make(
     interval: int | None = None,
     groups: str | None = None,
     macs_per_dsp: int | str = 1,
+    template: str | None = None,
+    tile: tuple[int, int] | None = None,
+    overlap: str | None = None,
 ) -> Plan:
     """Plan ``network`` for ``board``.
 
@@ -49,6 +54,14 @@ def make(
     macs_per_dsp : int or str
         Multiply-adds of a DSP slice in a cycle: 1, 2 (where weights and activations allow it), or ``auto``: 2 if that
         makes more of the slices.
+    template : str, optional
+        ``stream`` or ``pyramid`` for all groups. By default a group is computed row by row, or pyramid by pyramid if it
+        does not fit so.
+    tile : tuple of int, optional
+        Rows and columns of the tip of pyramids; chosen by default.
+    overlap : str, optional
+        What becomes of what neighbouring pyramids share: ``reuse``, ``reload`` or ``recompute``, see
+        `hwgen.plan.tiles`. By default ``reuse``, and ``recompute`` if that does not fit.
 
     Raises
     ------
@@ -68,12 +81,26 @@ def make(
         raise PlanError(f"interval must be a positive number of cycles, not {interval!r}")
     if macs_per_dsp not in (1, 2, "auto"):
         raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {macs_per_dsp!r}")
-    goal = Goal(objective=objective, dsp=budget, interval=interval)
+    _check_tiling(template, tile, overlap)
+    if tile is not None or overlap is not None:
+        template = PYRAMID
+    goal = Goal(objective=objective, dsp=budget, interval=interval, template=template, tile=tile, overlap=overlap)
     chooser = _chooser(network, board, goal, macs_per_dsp)
     plan = _planned(chooser, groups, _packing_notes(chooser))
     if interval is not None and plan.interval is not None and plan.interval > interval:
         raise PlanError(f"no plan has an interval of at most {interval:,} cycles: the nearest has {plan.interval:,}")
     return plan
+
+
+def _check_tiling(template: str | None, tile: tuple[int, int] | None, overlap: str | None) -> None:
+    if template not in (None, *TEMPLATES):
+        raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {template!r}")
+    if template == STREAM and (tile is not None or overlap is not None):
+        raise PlanError("tile and overlap go with pyramids, not with the template stream")
+    if tile is not None and (len(tile) != 2 or not all(isinstance(size, int) and size >= 1 for size in tile)):
+        raise PlanError(f"tile must be two positive integers, rows and columns, not {tile!r}")
+    if overlap is not None and overlap not in KINDS:
+        raise PlanError(f"overlap must be one of {', '.join(KINDS)}, not {overlap!r}")
 
 
 def _chooser(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Chooser:
@@ -109,22 +136,46 @@ def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Pl
         return _cut(chooser, (*notes, f"no single group was found that fits: {error}"))
 
 
+def _apart(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | None:
+    """Given groups with hardware of their own each; ``None`` if they don't fit together.
+
+    A group's time falls with its slices, and the times add up: the sum is least if slices go by the roots of the work.
+    """
+    layers = chooser.network.layers
+    work = [sum(layer.macs for layer in layers[slice(*span)] if isinstance(layer, Conv)) for span in spans]
+    roots = [max(sqrt(macs), 1) for macs in work]
+    shares = [int(chooser.goal.dsp * root / sum(roots)) for root in roots]
+    try:
+        groups = [chooser.aiming(dsp=dsp).group(*span, in_turn=True) for span, dsp in zip(spans, shares, strict=True)]
+        plan = chooser.plan(tuple(groups), notes)
+    except OverBudgetError:
+        return None
+    return plan if plan.obstacle is None else None
+
+
 def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan:
-    """Given groups in turn. They share the slices, so the fewest are found by bisection: each group then is as fast as
-    it can be with them."""
+    """Given groups in turn; with hardware of their own each, if that fits, or sharing the slices.
+
+    The fewest slices are found by bisection over those that a group may have: each is as fast as it can be with them.
+    """
     goal = chooser.goal
+    if goal.objective != "dsp" and (apart := _apart(chooser, spans, notes)) is not None:
+        return apart
 
     def made(dsp: int) -> Plan:
         aimed = chooser if goal.objective != "dsp" else chooser.aiming(objective="interval", interval=None, dsp=dsp)
-        return aimed.plan(tuple(aimed.group(*span, in_turn=True) for span in spans), notes)
+        return chooser.plan(tuple(aimed.group(*span, in_turn=True) for span in spans), notes)
 
     def late(plan: Plan) -> bool:
         return goal.interval is not None and plan.interval is not None and plan.interval > goal.interval
 
+    def most(plan: Plan) -> int:
+        return max(group.resources.dsp for group in plan.groups)
+
     best = made(goal.dsp)
     if goal.objective != "dsp" or late(best):
         return best
-    low, high = 1, best.resources.dsp
+    low, high = 1, most(best)
     while low < high:
         middle = (low + high) // 2
         try:
@@ -134,8 +185,8 @@ def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) ->
         if trial is None or late(trial):
             low = middle + 1
         else:
-            best, high = trial, trial.resources.dsp
-    return replace(best, dsp=goal.dsp)
+            best, high = trial, most(trial)
+    return best
 
 
 def _cut(chooser: Chooser, notes: tuple[str, ...]) -> Plan:

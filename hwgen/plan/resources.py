@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import gcd
 from typing import Any
 
@@ -29,6 +30,10 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.requantise import PIECE, AddBiasConfig, RequantiseConfig, signed_bits
+from hwgen.gateware.reuse import ReuseBufferConfig
+from hwgen.gateware.spans import Axis, Cut
+from hwgen.gateware.tile import HALVES, TileBufferConfig
+from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.plan.memory import block_rams, memory_luts
 
@@ -66,8 +71,11 @@ def layer_resources(layer: LayerConfig) -> Resources:
 
 def components(layer: LayerConfig) -> dict[str, Any]:
     """The configurations of a layer's components, by name; the layer's own stands for its credits."""
+    tiled = isinstance(layer, TileLayerConfig)
     parts: dict[str, Any] = {
-        "window": layer.window,
+        "window": None if tiled else layer.window,
+        "reuse": layer.reuse if tiled and layer.reuse.needed else None,
+        "tiles": layer.tiles if tiled else None,
         "compute": layer.compute,
         "unload": layer.unload,
         "finish": layer.finish,
@@ -551,8 +559,13 @@ def window_tables(config: LineBufferConfig) -> tuple[list[list[int]], list[list[
 
 def _entries(config: LineBufferConfig) -> int:
     """Entries of these tables that are not the commonest value."""
-    tables = [table for tables in window_tables(config) for table in tables]
-    return sum(len(table) - max(Counter(table).values(), default=0) for table in tables)
+    return sum(_uncommon(table) for tables in window_tables(config) for table in tables)
+
+
+def _uncommon(table: Iterable[int]) -> int:
+    """Entries of a table that are not its commonest value."""
+    counts = Counter(table)
+    return sum(counts.values()) - max(counts.values(), default=0)
 
 
 def _turns(config: LineBufferConfig) -> bool:
@@ -615,7 +628,160 @@ def _control_ff(config: LineBufferConfig) -> int:
     return total
 
 
+def _reuse(config: ReuseBufferConfig) -> Resources:
+    cost = _Cost()
+    width = config.input.data_bits
+    depths = [depth for depth in (config.right_depth, config.bottom_depth) if depth]
+    for depth in depths:
+        cost.ram(width, depth)
+    # The beat that came in, and what the one before has just written; the choice between these and what was read.
+    cost.ff += width * (2 if depths else 1)
+    cost.lut += width * len(depths)
+    control = _reuse_control_ff(config)
+    cost.ff += control
+    cost.lut += 1.54 * control + 0.23 * _reuse_entries(config) + 2.8
+    return cost.resources
+
+
+def _reuse_entries(config: ReuseBufferConfig) -> int:
+    """Entries of the tables by span that are not the commonest value."""
+    total = 0
+    for cuts in (config.row_cuts, config.column_cuts):
+        total += sum(_uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
+        total += _uncommon(after.kept and after.first - cut.first for cut, after in pairwise(cuts))
+    return total
+
+
+def _reuse_control_ff(config: ReuseBufferConfig) -> int:
+    folds = config.input.folds
+    total = _bits(folds) + 3
+    for cuts in (config.row_cuts, config.column_cuts):
+        total += _bits(len(cuts)) + _bits(max(cut.size for cut in cuts))
+    if config.right_depth:
+        along = _bits(max(cut.size for cut in config.column_cuts) * folds)
+        total += 1 + _bits(config.right_depth + 1) - _even(config.right_pitch) + 2 * along
+        total += 2 + _bits(config.right_depth)
+    if config.bottom_depth:
+        across, along = _bits(config.bottom_depth + 1) - _even(config.bottom_pitch), _bits(config.bottom_pitch + 1)
+        total += 1 + 2 * across + 2 * along - _even(folds)
+        total += 2 + _bits(config.bottom_depth)
+    return total
+
+
+def _tile_buffer(config: TileBufferConfig) -> Resources:
+    cost = _Cost()
+    window, source = config.window, config.window.input
+    word, banks = window.word_bits, config.row_banks * config.column_banks
+    turned = config.column_banks if _phase_bits(window, config.column_banks, 1) else 1
+    address = _bits(config.bank_depth)
+    row_phase, column_phase = (_phase_bits(window, banks, place) for place, banks in enumerate(_banks(config)))
+    for _ in range(banks):
+        cost.ram(word, config.bank_depth)
+
+    # Data path behind the memories. Padding is a register's reset.
+    stage = 3
+    if config.row_banks > 1:
+        cost.ff += banks * word
+        cost.lut += banks * word * _mux(config.row_banks) * bool(row_phase)
+        cost.delay(row_phase, stage)
+        stage += 1
+    cost.delay(column_phase, stage)
+    pixels = window.patch[0] * window.patch[1]
+    cost.ff += pixels * word
+    cost.lut += pixels * word * (1.5 if turned == 4 else _rotation(turned, False))
+    if window.chooses:
+        cost.ff += window.taps * word
+        cost.lut += word * sum(_mux(sum(tap < len(taps) for taps in window.step_taps)) for tap in range(window.taps))
+        cost.delay(_bits(window.tap_folds), config.latency - 1)
+    cost.ff += config.latency
+    cost.delay(2, config.latency)
+
+    # Control. Banks that are never turned are all read at the same address.
+    ports = (config.row_banks if row_phase else 1) * turned
+    control = _tile_control_ff(config)
+    cost.ff += control + ports * address
+    cost.lut += 1.15 * control + 1.3 * ports * address
+    # In front of the memories: which pixel of a beat a bank gets.
+    cost.lut += config.column_banks * word * _mux(min(_fill_phases(config), source.pixels))
+    return cost.resources
+
+
+def _fill_phases(config: TileBufferConfig) -> int:
+    """Banks in which the first pixel of a beat may lie."""
+    banks, pixels, axis = config.column_banks, config.window.input.pixels, config.columns
+    begins = {cut.first + cut.unused * pixels - axis.origin(cut.span) for cut in config.column_cuts if cut.used}
+    return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
+
+
+def _banks(config: TileBufferConfig) -> tuple[int, int]:
+    return config.row_banks, config.column_banks
+
+
+def _tile_control_ff(config: TileBufferConfig) -> int:
+    """Registers of the counters, but for the addresses that are read at."""
+    window = config.window
+    folds = window.input.folds
+    total = 2 * HALVES + 5 + 2 * _bits(folds) + _bits(window.tap_folds) + _bits(window.output_folds)
+    if window.groups > 1:
+        total += _bits(folds) - _even(window.group_folds) + _bits(window.fold_folds)
+    total += not all(config.fills)
+    total += _bits(folds) + 1
+    for place, (axis, cuts, pitch, base) in enumerate(
+        (
+            (config.rows, config.row_cuts, config.row_words, config.half_depth),
+            (config.columns, config.column_cuts, folds, 0),
+        )
+    ):
+        banks, patch = _banks(config)[place], window.patch[place]
+        # Writer.
+        words = _bits(base + ((axis.tile + cuts[0].pixels) // banks + 1) * pitch + 1) - _even(pitch)
+        total += _bits(len(cuts)) + _bits(max(cut.used for cut in cuts)) + _fill_phase_bits(axis, cuts, banks)
+        total += words * (2 if cuts[0].pixels > 1 else 1)
+        # Walk.
+        words = _bits((axis.tile // banks + 1) * pitch + 1) - _even(pitch)
+        phase = _phase_bits(window, banks, place)
+        total += _bits(len(axis.walks)) + _bits(max(span.windows for span in axis.walks)) + words + phase
+        if patch < axis.kernel:
+            total += words + phase + _bits(axis.kernel) - _even(patch)
+        total += (banks if phase else 1) * min(words + 1, _bits(config.bank_depth) - _even(pitch))
+        if _inside(axis):
+            total += _bits(axis.tile) - _even(axis.stride) + 3 * _bits(axis.tile + 1) + 2
+            total += patch * (2 if config.row_banks > 1 else 1)
+            total += sum(_table_bits(limits) for limits in _limits(axis))
+    return total
+
+
+def _limits(axis: Axis) -> tuple[list[int], list[int]]:
+    """Where tiles begin and end in the map, from their first window on."""
+    needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
+    ends = [span.end - axis.origin(span) for span in axis.walks]
+    return (
+        [min(max(0, -axis.origin(span)), axis.tile) for span in axis.walks],
+        [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)],
+    )
+
+
+def _inside(axis: Axis) -> bool:
+    """Whether windows reach into padding."""
+    begins, ends = _limits(axis)
+    return any(begins) or any(end < axis.tile for end in ends)
+
+
+def _fill_phase_bits(axis: Axis, cuts: tuple[Cut, ...], banks: int) -> int:
+    begins = [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
+    return _bits(banks) if cuts[0].pixels % banks or any(begin % banks for begin in begins) else 0
+
+
+def _phase_bits(window: LineBufferConfig, banks: int, place: int) -> int:
+    """Of the bank in which a window begins: none if all begin in the first."""
+    patch = window.patch[place]
+    moves = window.stride[place] % banks or (patch < window.kernel[place] and patch % banks)
+    return _bits(banks) if moves else 0
+
+
 _COSTS: dict[type, Any] = {
+    ReuseBufferConfig: _reuse,
+    TileBufferConfig: _tile_buffer,
     LineBufferConfig: _line_buffer,
     MultiplyConfig: _multiply,
     MaxPoolConfig: _pool,

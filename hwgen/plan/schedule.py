@@ -1,26 +1,28 @@
-"""The exact schedule of a streaming accelerator, without simulating it.
+"""The exact schedule of an accelerator, without simulating it.
 
 Every event (a beat taken, an output fold started, a beat leaving a FIFO) happens as soon as all it waits for has
 happened: its time is a maximum of earlier times plus constants that the components state. The times are the least
 solution of that system; it is found by starting from below and repeating whole-array passes until nothing moves.
 They are the hardware's own to the cycle, when neither the source nor the sink stalls.
+
+Layers that work in tiles wait for each other pyramid by pyramid, and a pass carries such waiting on by a pyramid or
+two. Their runs are cut at pyramids; as events wait for earlier ones only, each part is settled before the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.regroup import RegroupConfig
-
-#: Earlier than any event.
-NEVER = -(1 << 50)
+from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.plan.events import NEVER, LayerEvents, LayerTimes, LineEvents, Part, Times, before, take_at_once
+from hwgen.plan.tile_events import TileEvents
 
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
 MOST_FRAMES = 64
@@ -28,7 +30,11 @@ MOST_FRAMES = 64
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
 
-Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
+#: Events of a layer (beats that come in or leave) in frames that are settled together, at least; and of pyramids.
+RUN_EVENTS, PART_EVENTS = 40_000, 8_000
+
+#: Sweeps over frames before they are settled part by part. They cost more each, but tell soon what comes far too late.
+SWEEPS = 4
 
 
 @dataclass(frozen=True)
@@ -44,105 +50,8 @@ class Cycles:
     steady: bool
 
 
-def _spaced(earliest: Times, distance: int) -> Times:
-    """Earliest times of events that follow each other at least ``distance`` cycles apart."""
-    ramp = _ramp(len(earliest), distance)
-    spaced = earliest - ramp
-    np.maximum.accumulate(spaced, out=spaced)
-    spaced += ramp
-    return spaced
-
-
-@lru_cache(maxsize=8)
-def _ramp(count: int, distance: int) -> Times:
-    return np.arange(count, dtype=np.int64) * distance
-
-
-class _LayerEvents:
-    """What the events of one layer wait for, as index arrays over ``frames`` frames."""
-
-    def __init__(self, config: LayerConfig, frames: int):
-        window = config.window
-        source = window.input
-        self.config, self.frames = config, frames
-        places = [(row, step) for row in range(window.output_height) for step in range(window.row_steps)]
-        needed = np.array([window.needed(*place) for place in places], dtype=np.int64)
-        released = np.array([window.released(*place) for place in places], dtype=np.int64)
-        frame = np.arange(frames, dtype=np.int64)[:, None]
-        row, column = np.divmod(needed - 1, source.width)
-        beats = (row * source.row_steps + column // source.pixels + 1) * source.folds
-        #: For each window, the last input beat it needs.
-        self.needed_beat = (frame * source.beats + beats - 1).ravel()
-        #: For each step of input pixels, the number of its last pixel.
-        ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
-        self.step_pixel = (np.arange(frames * source.height)[:, None] * source.width + ends).ravel()
-        #: For each input pixel, the window whose end releases it.
-        first = np.searchsorted(released, np.arange(source.frame_pixels), side="right")
-        self.releasing_window = (frame * len(places) + first).ravel()
-        #: For each FIFO beat, its output fold, and the cycles from the fold's start until it is offered.
-        offsets = [np.arange(beats) for beats in config.fold_beats]
-        self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
-        self._offered_after = np.concatenate(offsets) + config.pipeline_latency + config.fifo.latency
-        #: FIFO beats claimed up to and including each output fold.
-        self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * len(places)))
-
-    def starts(self, taken: Times, left: Times | None, depth: int | None) -> Times:
-        """When output folds start: after their window's pixels, after each other, with room in the FIFO."""
-        window = self.config.window
-        earliest = np.full((len(self.needed_beat), window.output_folds), NEVER, dtype=np.int64)
-        earliest[:, 0] = taken[self.needed_beat] + window.write_delay
-        earliest = earliest.ravel()
-        if depth is not None and left is not None:
-            waits_for = self.claimed - depth - 1
-            bound = waits_for >= 0
-            earliest[bound] = np.maximum(earliest[bound], left[waits_for[bound]] + self.config.credit_delay)
-        return _spaced(earliest, window.steps)
-
-    def stored(self, starts: Times) -> Times:
-        """When beats are offered by an otherwise empty FIFO."""
-        times = starts.reshape(-1, len(self.config.fold_beats))[:, self._fold]
-        times += self._offered_after
-        return times.ravel()
-
-    @cached_property
-    def regroup(self) -> _RegroupEvents:
-        return _RegroupEvents(self.config.regroup, self.config.beats * self.frames)
-
-    def space(self, starts: Times, rows: int) -> Times:
-        """When each input beat may at the earliest be taken: once what it overwrites is released."""
-        window = self.config.window
-        ends = starts.reshape(-1, window.output_folds)[:, -1] + window.steps - 1 + window.release_delay
-        overwritten = self.step_pixel - rows * window.input.width
-        times = np.full(len(overwritten), NEVER, dtype=np.int64)
-        bound = overwritten >= 0
-        times[bound] = ends[self.releasing_window[overwritten[bound]]]
-        return np.repeat(times, window.input.folds)
-
-
-class _RegroupEvents:
-    """What beats that pass a Regroup wait for, over ``count`` beats that enter it."""
-
-    def __init__(self, config: RegroupConfig, count: int):
-        self._counts, self._latency, self._after = len(config.counts), config.latency, np.array(config.after)
-        beats = np.arange(count)
-        waits_for = beats // self._counts * len(config.sizes) - 1 - np.array(config.waiting)[beats % self._counts]
-        #: For each beat that enters, one more than the number of the one that must have left; 0 if none.
-        self._waits_for = np.maximum(waits_for, -1) + 1
-
-    def pass_through(self, offered: Times, space: Times | None, start: Times) -> tuple[Times, Times]:
-        """Times at which beats enter and leave; ``start`` is a lower bound of the latter."""
-        leave = start
-        while True:
-            enter = np.concatenate([[NEVER], leave])[self._waits_for]
-            np.maximum(enter, offered, out=enter)
-            enter = _spaced(enter, 1)
-            earliest = (enter.reshape(-1, self._counts)[:, self._after] + self._latency).ravel()
-            if space is not None:
-                np.maximum(earliest, space, out=earliest)
-            following = _spaced(earliest, 1)
-            if np.array_equal(following, leave):
-                return enter, following
-            leave = following
+def _events(layer: LayerConfig, frames: int) -> LayerEvents:
+    return TileEvents(layer, frames) if isinstance(layer, TileLayerConfig) else LineEvents(layer, frames)
 
 
 class Schedule:
@@ -176,21 +85,25 @@ class Schedule:
         self.config, self.frames = config, frames
         self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
-        self._layers = [_LayerEvents(layer, frames) for layer in config.layers]
+        self._layers = [_events(layer, frames) for layer in config.layers]
         count = len(self._layers)
-        self.taken: list[Times] = [np.full(layer.window.input.beats * frames, NEVER) for layer in config.layers]
-        self.taken.append(np.full(config.output.beats * frames, NEVER))
-        self.starts: list[Times | None] = [None] * count
-        self.left: list[Times | None] = [None] * count
+        self.taken = [_never(layer.beats_in) for layer in self._layers] + [_never(self._layers[-1].beats_out)]
+        self.complete = [_never(layer.tiles) for layer in self._layers]
+        self.starts = [_never(layer.folds) for layer in self._layers]
+        self.left = [_never(layer.beats_stored) for layer in self._layers]
+        self._runs = _runs(self._layers)
         self._dirty = set(range(2 * count + 1))
+        self._own: set[tuple[str, int]] = set()
 
     def copy(self) -> Schedule:
         """A schedule that can be changed without changing this one; shares the unchanging parts."""
         other = object.__new__(Schedule)
         other.__dict__.update(self.__dict__)
-        for name in ("depths", "rows", "taken", "starts", "left"):
+        for name in ("depths", "rows", "taken", "complete", "starts", "left"):
             setattr(other, name, list(getattr(self, name)))
         other._dirty = set(self._dirty)
+        # From now on neither may write into arrays that the other has too.
+        self._own, other._own = set(), set()
         return other
 
     def shrink(self, layer: int, *, depth: int | None = None, rows: int | None = None) -> None:
@@ -204,24 +117,58 @@ class Schedule:
 
     def solve(self, deadline: Times | None = None) -> bool:
         """Find the times. ``False`` if a frame's last output comes later than its ``deadline`` (then unfinished)."""
-        last = 2 * len(self._layers)
-        while self._dirty:
-            for node in range(last + 1):
-                if node not in self._dirty:
+        moved: set[int] = set()
+        for run, parts in self._runs:
+            dirty = self._dirty | self._waiting(moved)
+            if not self._settle(run, dirty, moved, deadline, SWEEPS if len(parts) > 1 else None):
+                return False
+            moved_here: set[int] = set()
+            for part in parts if dirty else ():
+                if not self._settle(part, dirty | self._waiting(moved_here), moved_here, deadline):
+                    return False
+            moved |= moved_here
+        self._dirty = set()
+        return True
+
+    def _waiting(self, moved: set[int]) -> set[int]:
+        """The nodes that wait for what ``moved`` in earlier parts."""
+        return {node for node in self._nodes if not moved.isdisjoint((node - 1, node, node + 1))}
+
+    @property
+    def _nodes(self) -> range:
+        """Transfers (even) and starts (odd), from the source to the sink."""
+        return range(2 * len(self._layers) + 1)
+
+    def _settle(
+        self,
+        part: Sequence[Part],
+        dirty: set[int],
+        moved: set[int],
+        deadline: Times | None,
+        sweeps: int | None = None,
+    ) -> bool:
+        """Find the times of a part, beginning with the ``dirty`` nodes; adds to those that ``moved``.
+
+        After so many ``sweeps`` at most; then there may be ``dirty`` nodes left.
+        """
+        while dirty and sweeps != 0:
+            if sweeps is not None:
+                sweeps -= 1
+            for node in self._nodes:
+                if node not in dirty:
                     continue
-                self._dirty.discard(node)
-                changed = self._transfer(node // 2) if node % 2 == 0 else self._start(node // 2)
+                dirty.discard(node)
+                changed = self._transfer(node // 2, part) if node % 2 == 0 else self._start(node // 2, part)
                 if changed:
-                    self._dirty.update(n for n in (node - 1, node + 1) if 0 <= n <= last)
-                if node == last and deadline is not None and (self.frame_ends > deadline).any():
+                    moved.add(node)
+                    dirty.update(n for n in (node - 1, node + 1) if n in self._nodes)
+                if node == self._nodes[-1] and deadline is not None and (self.frame_ends > deadline).any():
                     return False
         return True
 
     def credits_used(self, layer: int) -> int:
         """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
         starts, left = self.starts[layer], self.left[layer]
-        assert starts is not None
-        assert left is not None
         events = self._layers[layer]
         back = np.searchsorted(left, starts - events.config.credit_delay, side="right")
         return int((events.claimed - back).max())
@@ -229,8 +176,10 @@ class Schedule:
     @property
     def frame_ends(self) -> Times:
         """Cycle of each frame's last output transfer."""
-        beats = self.config.output.beats
-        return self.taken[-1][beats - 1 :: beats]
+        return self._frame_ends(self.taken[-1])
+
+    def _frame_ends(self, times: Times) -> Times:
+        return times.reshape(self.frames, -1)[:, -1]
 
     @property
     def cycles(self) -> Cycles:
@@ -245,43 +194,90 @@ class Schedule:
 
     def drains(self, interval: int) -> bool:
         """Whether a layer took longer than ``interval`` for the last frame: the output will be late in time."""
-        frames = (times.reshape(self.frames, -1)[:, -1] for times in self.taken)
+        frames = (self._frame_ends(times) for times in self.taken)
         return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
 
-    def _start(self, number: int) -> bool:
-        starts = self._layers[number].starts(self.taken[number], self.left[number], self.depths[number])
-        before = self.starts[number]
-        changed = before is None or not np.array_equal(starts, before)
-        self.starts[number] = starts
-        return changed
+    def _times(self, number: int) -> LayerTimes:
+        return LayerTimes(self.taken[number], self.complete[number], self.starts[number], self.left[number])
 
-    def _transfer(self, number: int) -> bool:
+    def _start(self, number: int, parts: Sequence[Part]) -> bool:
+        starts = self._layers[number].starts(parts[number], self._times(number), self.depths[number])
+        return self._update("starts", number, parts[number].starts, starts)
+
+    def _transfer(self, number: int, parts: Sequence[Part]) -> bool:
         """Beats from layer ``number - 1`` (or the source) into layer ``number`` (or the sink)."""
-        space = None
+        place = parts[number].taken
+        take = take_at_once(before(self.taken[number], place))
         if number < len(self._layers):
-            starts = self.starts[number]
-            if starts is not None:
-                space = self._layers[number].space(starts, self.rows[number])
+            take = self._layers[number].take(parts[number], self._times(number), self.rows[number])
+        moved = False
         if number == 0:
-            earliest = np.zeros(len(self.taken[0]), dtype=np.int64)
-            taken = _spaced(earliest if space is None else np.maximum(earliest, space), 1)
-            return self._update(self.taken, 0, taken)
-        producer = self._layers[number - 1]
-        starts = self.starts[number - 1]
-        assert starts is not None
-        offered = producer.stored(starts)
-        if producer.config.regroup.needed:
-            left, taken = producer.regroup.pass_through(offered, space, self.taken[number])
+            taken, complete = take(np.zeros(place.stop - place.start, dtype=np.int64))
         else:
-            left = taken = _spaced(offered if space is None else np.maximum(offered, space), 1)
-        moved = self._update(self.left, number - 1, left)
-        return self._update(self.taken, number, taken) or moved
+            producer, part = self._layers[number - 1], parts[number - 1]
+            offered = producer.stored(part, self.starts[number - 1])
+            if producer.config.regroup.needed:
+                times = self.left[number - 1], self.taken[number]
+                left, taken, complete = producer.regroup.pass_through(part.stored, place, offered, take, times)
+            else:
+                taken, complete = take(offered)
+                left = taken
+            moved = self._update("left", number - 1, part.stored, left)
+        if len(complete):
+            moved |= self._update("complete", number, parts[number].tiles, complete)
+        return self._update("taken", number, place, taken) or moved
 
-    @staticmethod
-    def _update(times: list, number: int, new: Times) -> bool:
-        changed = times[number] is None or not np.array_equal(times[number], new)
-        times[number] = new
-        return changed
+    def _update(self, name: str, number: int, place: slice, new: Times) -> bool:
+        times: list[Times] = getattr(self, name)
+        if np.array_equal(times[number][place], new):
+            return False
+        if len(new) == len(times[number]):
+            times[number] = new
+            self._own.discard((name, number))
+            return True
+        if (name, number) not in self._own:
+            times[number] = times[number].copy()
+            self._own.add((name, number))
+        times[number][place] = new
+        return True
+
+
+def _never(count: int) -> Times:
+    return np.full(count, NEVER, dtype=np.int64)
+
+
+def _runs(layers: Sequence[LayerEvents]) -> list[tuple[list[Part], list[list[Part]]]]:
+    """Frames that are settled together, and the parts they have."""
+    events = np.cumsum(np.maximum.reduce([layer.pyramids for layer in layers]))
+    may_begin = np.logical_and.reduce([layer.begins for layer in layers])
+    frames = -(-RUN_EVENTS * layers[0].frames // int(events[-1]))
+    pyramids = frames * max(1, len(events) // layers[0].frames)
+    runs = pairwise([*range(0, len(events), pyramids), len(events)])
+    return [(_part(layers, *run), [_part(layers, *part) for part in _cut(events, may_begin, run)]) for run in runs]
+
+
+def _cut(events: Times, may_begin: np.ndarray, run: tuple[int, int]) -> Iterable[tuple[int, int]]:
+    """Pyramids of about `PART_EVENTS` together."""
+    begin, end = run
+    pieces = events[begin:end] // PART_EVENTS
+    cuts = np.flatnonzero((pieces[1:] > pieces[:-1]) & may_begin[begin + 1 : end]) + begin + 1
+    return pairwise([begin, *cuts.tolist(), end])
+
+
+def _part(layers: Sequence[LayerEvents], begin: int, end: int) -> list[Part]:
+    """Some pyramids: the part of every layer and of the sink."""
+    layer = layers[-1]
+    parts = [layer.part(begin, end) for layer in layers]
+    starts = parts[-1].starts
+    sent = slice(*(fold * layer.beats_out // layer.folds for fold in (starts.start, starts.stop)))
+    return [*parts, Part(sent, slice(0, 0), slice(0, 0), slice(0, 0))]
+
+
+def _most_beats(layer: LayerConfig) -> int:
+    """Beats of a frame that come in or leave, whichever are more."""
+    if isinstance(layer, TileLayerConfig):
+        return max(layer.reuse.beats_in, layer.tiles.windows * layer.output.folds)
+    return max(layer.window.input.beats, layer.output.beats)
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
@@ -290,7 +286,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
     A loop of credits that loses a part of a cycle each time round shows it then. More frames where they cost nothing.
     """
     in_flight = cycles.latency // (cycles.interval or cycles.latency)
-    beats = max(config.output.beats, *(layer.window.input.beats for layer in config.layers))
+    beats = max(_most_beats(layer) for layer in config.layers)
     return max(3 + 2 * in_flight, min(LEAST_BEATS // beats, MOST_FRAMES))
 
 

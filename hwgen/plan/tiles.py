@@ -2,7 +2,8 @@
 
 A pyramid's last output is its tip; its part of every layer's input follows from the tip back. With reuse, a pyramid
 holds what is new since the one before, and ``K - S`` pixels that were kept; with recomputation, all that the tip
-depends on.
+depends on. In between, what is in the maps inside the group is kept, and the group's own input comes in with its halo
+each time (as in the thesis's implementation).
 
 The thesis begins with a pyramid at the map's corner, whose part of the first layers is much larger than that of any
 other (of AlexNet's first two layers 51 rows, later 16). Here the pyramids begin as far before the corner as the group
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -22,8 +24,8 @@ from hwgen.gateware.tile import TileBufferConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.shapes import LayerShape
 
-#: Overlap of neighbouring pyramids: kept, or brought in and computed again.
-REUSE, RECOMPUTE = "reuse", "recompute"
+#: Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again.
+KINDS = REUSE, RELOAD, RECOMPUTE = "reuse", "reload", "recompute"
 
 
 def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
@@ -40,10 +42,12 @@ def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUS
             f"{last.name}: tile must be between 1x1 and its output's {last.output_height}x{last.output_width}, "
             f"not {tip[0]}x{tip[1]}"
         )
-    if overlap not in (REUSE, RECOMPUTE):
-        raise PlanError(f"overlap must be {REUSE!r} or {RECOMPUTE!r}, not {overlap!r}")
-    cut = _kept if overlap == REUSE else _again
-    rows, columns = cut(layers, 0, tip[0]), cut(layers, 1, tip[1])
+    if overlap not in KINDS:
+        raise PlanError(f"overlap must be {', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}, not {overlap!r}")
+    rows, columns = (
+        _again(layers, place, tip[place]) if overlap == RECOMPUTE else _kept(layers, place, tip[place], overlap)
+        for place in (0, 1)
+    )
     return list(zip(rows, columns, strict=True))
 
 
@@ -55,7 +59,8 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> A
     Raises
     ------
     ConfigError
-        If the tiles are not those of the layers, or a layer computes several pixels at once.
+        If the tiles are not those of the layers, a layer computes several pixels at once, or tiles that keep something
+        don't come in whole beats.
     """
     layers = []
     for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
@@ -65,8 +70,8 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> A
     return replace(config, layers=tuple(layers))
 
 
-def _kept(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
-    """Tiles of one axis (0: rows) with reuse."""
+def _kept(layers: Sequence[LayerShape], place: int, tip: int, overlap: str) -> list[Axis]:
+    """Tiles of one axis (0: rows) with reuse; in `RELOAD` the first layer's whole."""
     ends = _ends(layers, place)
     # Of each map, first to last: pixels delivered after pyramid v are (v + 1) * advance + phase, clipped to the map.
     lines = [(tip, 0)]
@@ -75,7 +80,7 @@ def _kept(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
         advance, phase = lines[0]
         lines.insert(0, (advance * stride, (phase - 1) * stride - padding + kernel))
     first = 0  # the first pyramid that delivers anything; before it there is nothing at all
-    while any(first * advance + phase > 0 for advance, phase in lines):
+    while any(first * advance + phase > 0 for advance, phase in lines[overlap == RELOAD :]):
         first -= 1
     count = -(-ends[-1] // tip) - first
     delivered = [
@@ -86,6 +91,9 @@ def _kept(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
     for number, layer in enumerate(layers):
         kernel, stride, padding = _window(layer, place)
         before, after = delivered[number], delivered[number + 1]
+        if number == 0 and overlap == RELOAD:
+            result.append(_whole(layer, place, list(pairwise(after))))
+            continue
         spans = []
         for v in range(count):
             needed = min(max(after[v] * stride - padding, 0), before[v])
@@ -104,16 +112,21 @@ def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
     intervals = [(begin, min(begin + tip, size)) for begin in range(0, size, tip)]
     result: list[Axis] = []
     for layer in reversed(layers):
-        kernel, stride, padding = _window(layer, place)
-        limit = (layer.height, layer.width)[place]
-        spans = []
-        for begin, end in intervals:
-            first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
-            last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
-            spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
-        result.insert(0, _axis(layer, place, spans))
-        intervals = [(span.begin, span.end) for span in spans]
+        result.insert(0, _whole(layer, place, intervals))
+        intervals = [(span.begin, span.end) for span in result[0].spans]
     return result
+
+
+def _whole(layer: LayerShape, place: int, intervals: Sequence[tuple[int, int]]) -> Axis:
+    """Tiles that come in whole, each for an interval of windows."""
+    kernel, stride, padding = _window(layer, place)
+    limit = (layer.height, layer.width)[place]
+    spans = []
+    for begin, end in intervals:
+        first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
+        last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
+        spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
+    return _axis(layer, place, spans)
 
 
 def _ends(layers: Sequence[LayerShape], place: int) -> list[int]:

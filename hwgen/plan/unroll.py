@@ -45,6 +45,8 @@ class LayerWork:
         Each output channel depends on one input channel alone (pools): ``Tm`` is ``Tn``.
     chain : int
         Multipliers in a chain at most.
+    least_steps : int
+        Cycles that an output fold takes at least, if any factors allow that many.
     """
 
     name: str
@@ -58,6 +60,7 @@ class LayerWork:
     taps: int
     depthwise: bool
     chain: int = 16
+    least_steps: int = 1
 
     @property
     def group_channels(self) -> int:
@@ -72,6 +75,15 @@ class LayerWork:
         """Cycles for each step of output pixels."""
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
         return folds if self.depthwise else folds * self.beats(unroll)
+
+    def output_folds(self, unroll: Unroll) -> Any:
+        """Of a pixel, over all groups."""
+        return (1 if self.depthwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
+
+    def steps(self, unroll: Unroll) -> Any:
+        """Cycles of an output fold."""
+        folds = 1 if self.depthwise else ceil_div(self.group_channels, unroll.tn)
+        return folds * ceil_div(self.taps, unroll.tk)
 
     def beats(self, unroll: Unroll) -> Any:
         """Input beats for each step of input pixels."""
@@ -185,6 +197,9 @@ def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: S
         tm = tn
     else:
         tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(_least_factors(work.group_outputs)), tk))
+    slow = work.steps(Unroll(tn, tm, tk)) >= work.least_steps  # type: ignore[arg-type]
+    if slow.any():
+        tn, tm, tk = tn[slow], tm[slow], tk[slow]
     wanted = np.lexsort((tm, tn, fabric(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
     unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]

@@ -15,10 +15,12 @@ from tqdm import tqdm
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
 from hwgen.simulate import stimuli
+from hwgen.simulate.groups import run_groups
+from hwgen.simulate.memory import Memory
 from hwgen.simulate.result import Job, Run, conclude, join
 from hwgen.simulate.stimuli import Stalls
 
-__all__ = ["SIMULATORS", "Run", "Simulator", "run"]
+__all__ = ["SIMULATORS", "Memory", "Run", "Simulator", "run", "run_groups"]
 
 Simulator = Literal["verilator", "icarus", "amaranth"]
 SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
@@ -43,6 +45,8 @@ def run(
     reset_at: int | None = None,
     component: Factory | None = None,
     jobs: int = 1,
+    memory: Memory | None = None,
+    one_by_one: bool = False,
 ) -> Run:
     """Send frames through an accelerator, back to back, and gather what comes out.
 
@@ -62,7 +66,8 @@ def run(
     seed : int
         Of the stalls: the same stalls in all simulators.
     taps : bool
-        Also gather what leaves each layer (``config.taps`` says what these streams are).
+        Also gather what leaves each layer (``config.taps`` and ``config.tap_orders`` say what these streams are), and
+        count its steps.
     idle : int, optional
         Cycles without a transfer after which the design is called stuck.
     reset_at : int, optional
@@ -72,6 +77,10 @@ def run(
     jobs : int
         Simulations side by side, each from reset with its share of the frames; of Verilator only, without waves,
         stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share.
+    memory : Memory, optional
+        Where the maps come from and go to; one that never stalls if not given.
+    one_by_one : bool
+        Read a frame only when the one before is written.
 
     Raises
     ------
@@ -92,18 +101,21 @@ def run(
             raise InputError(f"waves can't be written: there is no folder {waves.parent}")
     stall = Stalls.make(stalls, seed)
     stimuli.dtype(config.output)
-    bar = _Bar(len(frames) * config.output.beats, config.name) if progress else None
+    memory = memory or Memory()
+    bar = _Bar(len(frames) * config.output_order.beats(config.output), config.name) if progress else None
     plain = simulator == "verilator" and not (waves or stalls or taps or reset_at)
     shares = np.array_split(frames, max(1, min(jobs, len(frames) // LEAST_SHARE)) if plain else 1)
     parts = [
         Job(
             config=config,
-            payloads=stimuli.pack(share, config.input),
+            payloads=stimuli.pack(share, config.input, config.input_order),
             frames=len(share),
             stalls=stall,
-            idle=patience(config, stalls) if idle is None else idle,
+            idle=patience(config, stalls, memory) if idle is None else idle,
             reset_at=reset_at,
-            taps=tuple(config.taps) if taps else (),  # type: ignore[attr-defined]
+            memory=memory,
+            one_by_one=one_by_one,
+            taps=tuple(zip(config.taps, config.tap_orders, strict=True)) if taps else (),  # type: ignore[attr-defined]
             waves=waves,
             tick=partial(bar.update, number) if bar else lambda beats: None,
             say=bar.say if bar else lambda step: None,
@@ -135,10 +147,15 @@ def run(
     return join([conclude(job, raw, simulator) for job, raw in zip(parts, raws, strict=True)])
 
 
-def patience(config: Config, stalls: tuple[float, float] | None = None) -> int:
-    """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other."""
+def patience(config: Config, stalls: tuple[float, float] | None = None, memory: Memory | None = None) -> int:
+    """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other, and
+    those in which the memory reads the next beat and empties its queue."""
     layers = getattr(config, "layers", ())
-    cycles = sum(layer.cycles for layer in layers) or 2 * (config.input.beats + config.output.beats)
+    ends = ((config.input, config.input_order), (config.output, config.output_order))
+    cycles = sum(layer.cycles for layer in layers) or 2 * sum(order.beats(beat) for beat, order in ends)
+    if memory is not None and memory.limits:
+        largest = max(int(stimuli.beat_bytes(*end).max()) for end in ends)
+        cycles += memory.latency + (memory.queue + 1) * memory.beat_cycles(largest)
     slow = 1.0
     for probability in stalls or ():
         slow /= 1 - probability

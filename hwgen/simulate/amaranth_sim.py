@@ -12,6 +12,7 @@ from amaranth.sim import Simulator
 
 from hwgen.emit.testbench import DRAIN
 from hwgen.simulate import stimuli
+from hwgen.simulate.memory import Traffic
 from hwgen.simulate.result import Job, Raw
 
 __all__ = ["run"]
@@ -24,7 +25,7 @@ def _plain(value) -> Value:
 def run(job: Job, component: wiring.Component) -> Raw:
     """Simulate the component; see ``Job`` for what happens in a cycle."""
     beats = stimuli.integers(job.payloads)
-    frame_beats, beats_out = job.config.output.beats, job.beats_out
+    frame_beats, beats_out = len(job.writes), job.beats_out
     m = Module()
     domain: Any = ClockDomain("sync")
     dut: Any = component
@@ -35,7 +36,7 @@ def run(job: Job, component: wiring.Component) -> Raw:
     watched = [getattr(dut, f"tap_{number}") for number in range(len(job.taps))]
     signals = [dut.i.ready, dut.o.valid, o_payload]
     for tap in watched:
-        signals += [tap.valid, _plain(tap.payload)]
+        signals += [tap.valid, _plain(tap.payload), tap.busy]
     outputs: list[int] = []
     taps: list[list[int]] = [[] for _ in watched]
     raw: Raw | None = None
@@ -52,22 +53,27 @@ def run(job: Job, component: wiring.Component) -> Raw:
     async def attempt(ctx, cycles: int | None) -> Raw | None:
         sent = taken = extra = idle = drained = cycle = first_input = last_output = 0
         ends: list[int] = []
+        busy: list[int] = []
+        steps = [0] * len(watched)
+        traffic = Traffic(job.memory, job.reads, job.writes, job.frames, one_by_one=job.one_by_one)
         error = held = None
         offered = False
         source, sink = stimuli.draws(job.stalls.source), stimuli.draws(job.stalls.sink)
         while cycles is None or cycle < cycles:
-            finished = taken >= beats_out and sent == len(beats)
+            finished = traffic.written >= beats_out and traffic.written == taken and sent == len(beats)
             drained += finished
             if drained > DRAIN:
                 break
-            stall, ready = next(source), not next(sink)
-            offered = offered or (sent < len(beats) and not stall)
+            traffic.begin(cycle, sent)
+            stall, ready = next(source), not next(sink) and traffic.room
+            offered = offered or (sent < traffic.arrived and not stall)
             ctx.set(dut.i.valid, offered)
             ctx.set(i_payload, beats[sent] if offered else noise)
             ctx.set(dut.o.ready, ready)
             _, in_reset, i_ready, valid, payload, *tapped = await ctx.tick().sample(*signals)
             assert not in_reset
             moved = False
+            steps = [count + step for count, step in zip(steps, tapped[2::3], strict=True)]
             if offered and i_ready:
                 if sent == 0:
                     first_input = cycle
@@ -84,11 +90,13 @@ def run(job: Job, component: wiring.Component) -> Raw:
                     last_output = cycle
                     if (taken + 1) % frame_beats == 0:
                         ends.append(cycle)
+                        busy += steps
                 else:
                     extra += 1
                 taken += 1
+                traffic.post(cycle)
             if cycles is None:
-                for values, tap_valid, tap_payload in zip(taps, tapped[::2], tapped[1::2], strict=True):
+                for values, tap_valid, tap_payload in zip(taps, tapped[::3], tapped[1::3], strict=True):
                     if tap_valid:
                         values.append(tap_payload)
                 if cycle & 15 == 0:
@@ -110,7 +118,12 @@ def run(job: Job, component: wiring.Component) -> Raw:
             first_input=first_input,
             last_output=last_output,
             frame_ends=ends,
-            taps=[stimuli.words(values, beat) for values, beat in zip(taps, job.taps, strict=True)],
+            written_ends=traffic.written_ends,
+            read_bytes=traffic.bytes[0],
+            written_bytes=traffic.bytes[1],
+            busy=busy,
+            steps=steps,
+            taps=[stimuli.words(values, beat) for values, (beat, _) in zip(taps, job.taps, strict=True)],
             wall_s=time.perf_counter() - start,
             error=error,
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hwgen.emit.verilog import Config, Factory
 from hwgen.errors import CheckError, InputError
+from hwgen.gateware.stream import Order
+from hwgen.simulate.stimuli import places
 
 if TYPE_CHECKING:
     from hwgen.network.graph import Network
@@ -20,7 +22,7 @@ __all__ = ["Mismatch", "compare", "compare_layers", "locate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """The first value that differs, in the order of the stream: frame, row, column, channel.
+    """The first value that differs, in the order in which values travel: by frame, pixel, channel.
 
     Parameters
     ----------
@@ -51,8 +53,17 @@ class Mismatch:
         )
 
 
-def compare(values: np.ndarray, expected: np.ndarray, *, layer: str = "") -> Mismatch | None:
+def compare(
+    values: np.ndarray, expected: np.ndarray, *, layer: str = "", order: Order | None = None
+) -> Mismatch | None:
     """The first difference of two ``(n, C, H, W)`` integer arrays, ``None`` if they are equal.
+
+    Parameters
+    ----------
+    values, expected : ndarray
+    layer : str
+    order : Order, optional
+        In which their pixels travelled; only those that did are compared. Row-major if not given.
 
     Raises
     ------
@@ -61,43 +72,58 @@ def compare(values: np.ndarray, expected: np.ndarray, *, layer: str = "") -> Mis
     """
     if values.shape != expected.shape or values.ndim != 4:
         raise InputError(f"values and expected must be of one shape (n, C, H, W), not {values.shape}, {expected.shape}")
-    wrong = (values != expected).transpose(0, 2, 3, 1)
+    height, width = values.shape[2:]
+    order = order or Order(rows=((0, height),), columns=((0, width),))
+    return _compare(values.reshape(*values.shape[:2], -1)[:, :, places(height, width, order)], expected, order, layer)
+
+
+def _compare(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
+    """The first of the pixels ``(n, C, N)``, as they travelled, that differs from the maps ``(n, C, H, W)``."""
+    height, width = expected.shape[2:]
+    place = places(height, width, order)
+    should = expected.reshape(*expected.shape[:2], -1)[:, :, place]
+    wrong = (pixels != should).transpose(0, 2, 1)
     if not wrong.any():
         return None
-    frame, row, column, channel = (int(i) for i in np.unravel_index(np.argmax(wrong), wrong.shape))
-    place = frame, channel, row, column
+    frame, pixel, channel = (int(i) for i in np.unravel_index(np.argmax(wrong), wrong.shape))
+    row, column = divmod(int(place[pixel]), width)
     return Mismatch(
         count=int(np.count_nonzero(wrong)),
-        size=values.size,
+        size=pixels.size,
         layer=layer,
         frame=frame,
         channel=channel,
         row=row,
         column=column,
-        value=int(values[place]),
-        expected=int(expected[place]),
+        value=int(pixels[frame, channel, pixel]),
+        expected=int(should[frame, channel, pixel]),
     )
 
 
-def compare_layers(taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]]) -> Mismatch | None:
-    """The first difference in the first layer that has one.
+def compare_layers(
+    taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]], orders: Sequence[Order]
+) -> Mismatch | None:
+    """The first difference in the first layer that has one. A pixel that left a layer twice is compared twice.
 
     Parameters
     ----------
     taps : mapping of int to ndarray
         What left each layer, by its number: ``Run.taps``.
     expected : iterable of (name, ndarray)
-        What should have, in the layers' order.
+        The maps that should have, in the layers' order.
+    orders : sequence of Order
+        In which their pixels travelled.
     """
     for number, (name, values) in enumerate(expected):
-        frames = len(taps[number])  # a layer may have run ahead or not have finished
-        if mismatch := compare(taps[number][: len(values)], values[:frames], layer=name):
+        pixels = taps[number]
+        frames = min(len(pixels), len(values))  # a layer may have run ahead or not have finished
+        if mismatch := _compare(pixels[:frames], values[:frames], orders[number], name):
             return mismatch
     return None
 
 
 def locate(
-    config: Config,
+    config: Config | Sequence[Config],
     network: Network,
     frames: np.ndarray,
     outputs: np.ndarray,
@@ -106,7 +132,7 @@ def locate(
     simulator: Simulator = "verilator",
     component: Factory | None = None,
 ) -> Mismatch | None:
-    """Where a difference between outputs and expected outputs begins, by layer.
+    """Where a difference between outputs and expected outputs begins, by layer; of an accelerator, or groups in turn.
 
     The first wrong frame is simulated again by itself with every layer watched, and each layer is compared with the
     golden model; if the difference does not show there, with the frames before it; if it never shows again, it is
@@ -120,16 +146,18 @@ def locate(
     from hwgen import simulate
     from hwgen.network import golden
 
-    first = compare(outputs, expected)
+    configs: Any = config if isinstance(config, Sequence) else [config]
+    first = compare(outputs, expected, order=configs[-1].output_order)
     if first is None:
         return None
     for start in dict.fromkeys((first.frame, 0)):
         part = frames[start : first.frame + 1]
         try:
-            run = simulate.run(config, part, simulator=simulator, taps=True, component=component)
+            run = simulate.run_groups(configs, part, simulator=simulator, taps=True, component=component)
         except CheckError:
             continue
         trace = ((layer.name, values) for layer, values in golden.trace(network, part))
-        if mismatch := compare_layers(run.taps, trace):
+        orders = [order for config in configs for order in config.tap_orders]
+        if mismatch := compare_layers(run.taps, trace, orders):
             return replace(mismatch, frame=mismatch.frame + start, count=first.count, size=first.size)
     return first

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from hwgen.emit.verilog import Config
 from hwgen.errors import CheckError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate import stimuli
+from hwgen.simulate.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +21,10 @@ class Job:
     """One run.
 
     In each cycle of the run, which begin when reset is released: both sides draw whether they stall; the source offers
-    its next beat unless it stalls (once offered, a beat stays); the sink is ready unless it stalls; the outputs of the
-    design are sampled at the end of the cycle. While nothing is offered the payload's bits are all one. After the last
-    expected beat a run goes on for ``emit.testbench.DRAIN`` cycles, in which none may follow.
+    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); the sink is ready
+    unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
+    nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
+    ``emit.testbench.DRAIN`` cycles, in which none may follow. ``simulate.memory`` says what the memory does.
 
     Parameters
     ----------
@@ -35,7 +38,10 @@ class Job:
         Cycles without any transfer after which the design is stuck.
     reset_at : int or None
         Run for so many cycles, reset, and begin anew; only what follows counts.
-    taps : tuple of BeatFormat
+    memory : Memory
+    one_by_one : bool
+        Read a frame when the one before is written.
+    taps : tuple of (BeatFormat, Order)
         Streams to watch.
     waves : Path or None
         Where waveforms go.
@@ -51,7 +57,9 @@ class Job:
     stalls: stimuli.Stalls
     idle: int
     reset_at: int | None = None
-    taps: tuple[BeatFormat, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+    one_by_one: bool = False
+    taps: tuple[tuple[BeatFormat, Order], ...] = ()
     waves: Path | None = None
     tick: Callable[[int], None] = lambda beats: None
     say: Callable[[str], None] = lambda step: None
@@ -59,7 +67,17 @@ class Job:
     @property
     def beats_out(self) -> int:
         """Output beats to expect."""
-        return self.frames * self.config.output.beats
+        return self.frames * len(self.writes)
+
+    @cached_property
+    def reads(self) -> np.ndarray:
+        """Bytes of each beat of an input frame."""
+        return stimuli.beat_bytes(self.config.input, self.config.input_order)
+
+    @cached_property
+    def writes(self) -> np.ndarray:
+        """Bytes of each beat of an output frame."""
+        return stimuli.beat_bytes(self.config.output, self.config.output_order)
 
 
 @dataclass(kw_only=True)
@@ -78,6 +96,14 @@ class Raw:
         Cycles of the first input and the last expected output transfer.
     frame_ends : list of int
         Cycles of the last output transfer of each frame.
+    written_ends : list of int
+        Cycles in which the last byte of each frame was written.
+    read_bytes, written_bytes : int
+        What the memory moved.
+    busy : list of int
+        Steps of each layer's arithmetic by the end of each frame, the layers innermost.
+    steps : list of int
+        The same by the end of the run.
     taps : list of ndarray
         Payloads of the watched streams.
     wall_s : float
@@ -94,6 +120,11 @@ class Raw:
     first_input: int
     last_output: int
     frame_ends: list[int]
+    written_ends: list[int]
+    read_bytes: int
+    written_bytes: int
+    busy: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     taps: list[np.ndarray] = field(default_factory=list)
     wall_s: float
     error: str | None = None
@@ -112,22 +143,40 @@ class Run:
         Cycles count from the release of reset.
     first_input : int
         Cycle of the first input transfer.
+    written_ends : tuple of int
+        Cycle in which the last byte of each frame was written; if the memory is without limits that of ``frame_ends``.
     cycles : int
-        Cycles until the last output transfer, that one included; of all that ran side by side.
+        Cycles until the last byte was written, that one included; of all that ran side by side.
+    read_bytes, written_bytes : int
+        What was moved from and to off-chip memory.
     wall_s : float
         Time that simulating took, without building.
     simulator : str
     taps : dict of int to ndarray
-        With ``taps``: what left each layer, ``(n, C, H, W)`` by the layer's number (complete frames only).
+        With ``taps``: what left each layer by the layer's number, ``(n, C, N)``: the pixels of complete frames as they
+        travelled (``stimuli.to_maps`` makes maps of them).
+    busy : ndarray
+        With ``taps``, ``(layers, frames)``: cycles in which a layer's arithmetic took a step, up to a frame's end and
+        from the end of the frame before.
+    steps : tuple of int
+        With ``taps``: the same of the whole run, by layer.
+    parts : tuple of Run
+        Of groups that ran one after the other.
     """
 
     outputs: np.ndarray
     frame_ends: tuple[int, ...]
     first_input: int
+    written_ends: tuple[int, ...]
     cycles: int
+    read_bytes: int
+    written_bytes: int
     wall_s: float
     simulator: str
     taps: dict[int, np.ndarray]
+    busy: np.ndarray
+    steps: tuple[int, ...]
+    parts: tuple[Run, ...] = ()
 
     @property
     def latency(self) -> int:
@@ -170,24 +219,34 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
         raise CheckError(f"{name}: o.{raw.error} changed before the beat was taken, {state} ({simulator})")
     if raw.extra:
         raise CheckError(f"{name}: {raw.extra:,} output beats more than the {job.beats_out:,} expected ({simulator})")
-    outputs, last = stimuli.unpack(raw.payloads, beat)
+    order, beats = job.config.output_order, len(job.writes)
+    pixels, last = stimuli.unpack(raw.payloads, beat, order)
     expected = np.zeros(len(last), bool)
-    expected[beat.beats - 1 :: beat.beats] = True
+    expected[beats - 1 :: beats] = True
     wrong = np.flatnonzero(last != expected)
     if len(wrong):
-        frame, position = divmod(int(wrong[0]), beat.beats)
+        frame, position = divmod(int(wrong[0]), beats)
         raise CheckError(
             f"{name}: o.last must be {int(expected[wrong[0]])} in beat {position} of frame {frame}, not "
             f"{int(last[wrong[0]])} ({simulator})"
         )
+    by_frame = np.array(raw.busy, np.int64).reshape(job.frames, len(job.taps))
     return Run(
-        outputs=outputs,
+        outputs=stimuli.to_maps(pixels, beat, order),
         frame_ends=tuple(raw.frame_ends),
         first_input=raw.first_input,
-        cycles=raw.last_output + 1,
+        written_ends=tuple(raw.written_ends),
+        cycles=raw.written_ends[-1] + 1,
+        read_bytes=raw.read_bytes,
+        written_bytes=raw.written_bytes,
         wall_s=raw.wall_s,
         simulator=simulator,
-        taps={number: stimuli.unpack(*pair)[0] for number, pair in enumerate(zip(raw.taps, job.taps, strict=True))},
+        taps={
+            number: stimuli.unpack(payloads, *travel)[0]
+            for number, (payloads, travel) in enumerate(zip(raw.taps, job.taps, strict=True))
+        },
+        busy=np.diff(by_frame, axis=0, prepend=0).T,
+        steps=tuple(raw.steps),
     )
 
 
@@ -212,5 +271,7 @@ def join(runs: Sequence[Run]) -> Run:
         first,
         outputs=np.concatenate([run.outputs for run in runs]),
         cycles=sum(run.cycles for run in runs),
+        read_bytes=sum(run.read_bytes for run in runs),
+        written_bytes=sum(run.written_bytes for run in runs),
         wall_s=max(run.wall_s for run in runs),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from hwgen.errors import InputError
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, Order
 
 _BLOCK = 1 << 25  # bits unpacked at once
 
@@ -20,13 +21,61 @@ def payload_words(beat: BeatFormat) -> int:
 
 def dtype(beat: BeatFormat) -> np.dtype:
     """The smallest NumPy type that holds a value."""
-    width = next((w for w in (8, 16, 32, 64) if w >= beat.bits), None)
-    if width is None:
+    if beat.bits > 64:
         raise InputError(f"values must have at most 64 bits to be simulated, not {beat.bits}")
-    return np.dtype(f"{'' if beat.signed else 'u'}int{width}")
+    return np.dtype(f"{'' if beat.signed else 'u'}int{8 * beat.value_bytes}")
 
 
-def pack(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
+@lru_cache(maxsize=16)
+def places(height: int, width: int, order: Order) -> np.ndarray:
+    """The pixels of a ``height x width`` map, ``row * width + column``, in the order in which they travel: ``(N,)``.
+
+    Raises
+    ------
+    InputError
+        If the order reaches beyond the map.
+    """
+    if max(end for _, end in order.rows) > height or max(end for _, end in order.columns) > width:
+        raise InputError(f"an order must keep to the {height} x {width} map, not {order}")
+    spans = [(rows, columns) for rows in order.rows for columns in order.columns]
+    parts = [np.arange(*rows)[:, None] * width + np.arange(*columns) for rows, columns in spans]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+@lru_cache(maxsize=16)
+def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
+    """Pixels that each beat of a frame carries, of one fold: ``(steps,)``."""
+    rows = [
+        [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
+        for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    ]
+    return np.concatenate([np.tile(row, end - begin) for begin, end in order.rows for row in rows])
+
+
+def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
+    """Bytes that each beat of a frame moves, ``(beats,)``: those of its values, each as wide as its NumPy type.
+
+    Lanes past the last channel and pixels outside the rectangle move nothing.
+    """
+    channels = np.array([len(channels) for channels in beat.fold_channels])
+    return (step_pixels(beat, order)[:, None] * channels * beat.value_bytes).ravel()
+
+
+@lru_cache(maxsize=4)  # large maps, large arrays
+def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
+    """Where each channel of each travelling pixel lies, counting the values of a frame's beats: ``(C, N)``."""
+    counts = step_pixels(beat, order)
+    step = np.repeat(np.arange(len(counts)), counts)
+    slots = [
+        (np.arange(*span) - firsts.start) % beat.pixels
+        for span, firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    ]
+    slot = np.concatenate([np.tile(row, end - begin) for begin, end in order.rows for row in slots])
+    lane = np.concatenate([fold * beat.lanes + np.arange(len(c)) for fold, c in enumerate(beat.fold_channels)])
+    return (step * beat.folds * beat.lanes + lane[:, None]) * beat.pixels + slot
+
+
+def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
     """Payloads of a stream.
 
     Parameters
@@ -34,11 +83,13 @@ def pack(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
     frames : ndarray
         ``(n, C, H, W)`` integers.
     beat : BeatFormat
+    order : Order, optional
+        In which the pixels travel; row-major if not given.
 
     Returns
     -------
     ndarray
-        ``(n * beat.beats, payload_words(beat))`` uint32, the lowest word first.
+        ``(n * beats, payload_words(beat))`` uint32, the lowest word first.
 
     Raises
     ------
@@ -57,72 +108,66 @@ def pack(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
     if low < minimum or high > maximum:
         raise InputError(f"frames must lie in {minimum} .. {maximum}, not reach from {low} to {high}")
     dtype(beat)
-    words = payload_words(beat)
-    result = np.zeros((len(frames), beat.beats, words), np.uint32)
-    step = max(1, _BLOCK // (beat.beats * words * 32))
+    order = order or beat.raster
+    words, beats = payload_words(beat), order.beats(beat)
+    result = np.zeros((len(frames), beats, words), np.uint32)
+    step = max(1, _BLOCK // (beats * words * 32))
     for first in range(0, len(frames), step):
         block = frames[first : first + step]
         # Negative values become two's complement of 64 bits; their low bits are what travels.
-        lanes = arrange(block.astype(np.int64, copy=False).view(np.uint64), beat)
+        values = block.astype(np.int64, copy=False).view(np.uint64).reshape(len(block), beat.channels, -1)
+        lanes = np.zeros((len(block), beats * beat.lanes * beat.pixels), np.uint64)
+        lanes[:, _slots(beat, order)] = values[:, :, places(beat.height, beat.width, order)]
+        lanes = lanes.reshape(len(block) * beats, -1)
         bits = np.zeros((len(lanes), words * 32), np.uint8)
         for bit in range(beat.bits):
             bits[:, bit : beat.data_bits : beat.bits] = (lanes >> np.uint64(bit)) & np.uint64(1)
-        bits = bits.reshape(len(block), beat.beats, -1)
+        bits = bits.reshape(len(block), beats, -1)
         bits[:, -1, beat.data_bits] = 1
         result[first : first + step] = np.packbits(bits, axis=-1, bitorder="little").view("<u4")
     return result.reshape(-1, words)
 
 
-def arrange(frames: np.ndarray, beat: BeatFormat) -> np.ndarray:
-    """Values by beat: from ``(n, C, H, W)`` to ``(n * beat.beats, lanes * pixels)``; zero where there is none."""
-    count, width = len(frames), beat.row_steps * beat.pixels
-    lanes = np.zeros((count, beat.folds * beat.lanes, beat.height, width), frames.dtype)
-    lanes[:, _lane_of_channel(beat), :, : beat.width] = frames
-    lanes = lanes.reshape(count, beat.folds, beat.lanes, beat.height, beat.row_steps, beat.pixels)
-    return lanes.transpose(0, 3, 4, 1, 2, 5).reshape(-1, beat.lanes * beat.pixels)
-
-
-def rearrange(values: np.ndarray, beat: BeatFormat) -> np.ndarray:
-    """Frames from values by beat: the reverse of ``arrange``."""
-    lanes = values.reshape(-1, beat.height, beat.row_steps, beat.folds, beat.lanes, beat.pixels)
-    lanes = lanes.transpose(0, 3, 4, 1, 2, 5).reshape(len(lanes), beat.folds * beat.lanes, beat.height, -1)
-    return lanes[:, _lane_of_channel(beat), :, : beat.width]
-
-
-def _lane_of_channel(beat: BeatFormat) -> np.ndarray:
-    """Where each channel of a pixel lies, counting the lanes of all its beats."""
-    return np.concatenate([fold * beat.lanes + np.arange(len(c)) for fold, c in enumerate(beat.fold_channels)])
-
-
-def unpack(payloads: np.ndarray, beat: BeatFormat) -> tuple[np.ndarray, np.ndarray]:
-    """Frames from payloads: the reverse of ``pack``.
+def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels of complete frames, as they travelled.
 
     Parameters
     ----------
     payloads : ndarray
-        ``(n * beat.beats, payload_words(beat))`` uint32; beats of a frame that is not complete are left out.
+        ``(n * beats, payload_words(beat))`` uint32; beats of a frame that is not complete are left out.
     beat : BeatFormat
+    order : Order, optional
+        In which the pixels travel; row-major if not given.
 
     Returns
     -------
     tuple of ndarray
-        Frames ``(n, C, H, W)`` of ``dtype(beat)``, and ``last`` of every payload as bool ``(n * beat.beats,)``.
+        Pixels ``(n, C, N)`` of ``dtype(beat)``, where pixel ``k`` is the map's ``places(H, W, order)[k]``; and
+        ``last`` of every payload as bool ``(n * beats,)``.
     """
-    kind = dtype(beat)
-    count = len(payloads) // beat.beats
-    frames = np.empty((count, beat.channels, beat.height, beat.width), kind)
-    step = max(1, _BLOCK // (beat.beats * payloads.shape[1] * 32))
+    order = order or beat.raster
+    kind, beats, slots = dtype(beat), order.beats(beat), _slots(beat, order)
+    count = len(payloads) // beats
+    pixels = np.empty((count, *slots.shape), kind)
+    step = max(1, _BLOCK // (beats * payloads.shape[1] * 32))
     for first in range(0, count, step):
-        block = payloads[first * beat.beats : min(first + step, count) * beat.beats]
+        block = payloads[first * beats : min(first + step, count) * beats]
         bits = np.unpackbits(np.ascontiguousarray(block, "<u4").view(np.uint8), axis=1, bitorder="little")
         lanes = np.zeros((len(block), beat.lanes * beat.pixels), np.int64)
         for bit in range(beat.bits):
             lanes |= bits[:, bit : beat.data_bits : beat.bits].astype(np.int64) << bit
         if beat.signed and beat.bits < 64:
             lanes -= (lanes >> (beat.bits - 1)) << beat.bits
-        frames[first : first + step] = rearrange(lanes, beat).astype(kind)
+        pixels[first : first + step] = lanes.reshape(len(block) // beats, -1)[:, slots].astype(kind)
     word, bit = divmod(beat.data_bits, 32)
-    return frames, (payloads[:, word] >> np.uint32(bit) & np.uint32(1)).astype(bool)
+    return pixels, (payloads[:, word] >> np.uint32(bit) & np.uint32(1)).astype(bool)
+
+
+def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
+    """Maps ``(n, C, H, W)`` of pixels ``(n, C, N)`` as they travelled; zero where none did, the last where several."""
+    maps = np.zeros((*pixels.shape[:2], beat.frame_pixels), pixels.dtype)
+    maps[:, :, places(beat.height, beat.width, order or beat.raster)] = pixels
+    return maps.reshape(*pixels.shape[:2], beat.height, beat.width)
 
 
 def integers(payloads: np.ndarray) -> list[int]:

@@ -67,8 +67,11 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         place = Path(folder)
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
         np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
-        arguments: list[object] = ["input.bin", "output.bin", job.config.output.beats, job.beats_out]
-        arguments += [*job.stalls.source, *job.stalls.sink, job.idle, job.reset_at or 0, job.waves or ""]
+        job.reads.astype("<u4").tofile(place / "reads.bin")
+        job.writes.astype("<u4").tofile(place / "writes.bin")
+        arguments: list[object] = ["input.bin", "output.bin", "reads.bin", "writes.bin", job.frames]
+        arguments += [*job.stalls.source, *job.stalls.sink, job.idle, job.reset_at or 0]
+        arguments += [job.memory.latency, job.memory.rate, job.memory.queue, int(job.one_by_one), job.waves or ""]
         answers = _drive([str(program), *map(str, arguments)], place, job)
 
         def payloads(name: str, words: int) -> np.ndarray:
@@ -83,7 +86,12 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             first_input=int(answers["first_input"][0]),
             last_output=int(answers["last_output"][0]),
             frame_ends=[int(end) for end in answers.get("frame_end", [])],
-            taps=[payloads(f"output.bin.tap_{n}", stimuli.payload_words(beat)) for n, beat in enumerate(job.taps)],
+            written_ends=[int(end) for end in answers.get("frame_written", [])],
+            read_bytes=int(answers["read_bytes"][0]),
+            written_bytes=int(answers["written_bytes"][0]),
+            busy=[int(count) for count in answers.get("busy", [])],
+            steps=[int(count) for count in answers.get("steps", [])],
+            taps=[payloads(f"output.bin.tap_{n}", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)],
             wall_s=float(answers["wall"][0]),
             error=answers.get("error", [None])[0],
         )
@@ -142,6 +150,7 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
             f"#define HWGEN_WAVES {waves}",
             f"#define HWGEN_DRAIN {DRAIN}",
             f"#define HWGEN_PAYLOAD_BITS {job.config.input.data_bits + 1}",
+            f"#define HWGEN_LAYERS {len(job.taps)}",
             "#define HWGEN_TAPS(TAP) " + " ".join(f"TAP({number})" for number in range(len(job.taps))),
             "",
         ]

@@ -1,0 +1,165 @@
+"""Groups computed row by row and pyramid by pyramid: cycles, block RAM, off-chip bytes, and how busy the layers are.
+
+Usage: python bench/pyramids.py [--json FILE] [CASE ...]     (needs scikit-learn: pip install '.[test]')
+
+Each case is planned, and its Verilog run in Verilator on four frames of a photograph. Fails if an output differs from
+the golden model, a cycle or a byte from the plan, or a multiplication of recomputed pyramids from the model of those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from simulation import photograph
+
+import hwgen
+from hwgen import simulate
+from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.network import golden
+from hwgen.network.shapes import of_layer
+from hwgen.plan import Group, pyramid
+from hwgen.plan.tiles import RECOMPUTE
+from hwgen.simulate import counts
+
+FRAMES = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    source: str
+    size: int
+    steering: dict[str, Any] = field(default_factory=dict)
+
+
+def alexnet(**steering: Any) -> Case:
+    """Two convolutions and pools, both sets of channels, on all of vc709's slices."""
+    return Case("alexnet:4@227x227", 227, steering)
+
+
+def vgg(**steering: Any) -> Case:
+    """Five convolutions and two pools, on 500 slices."""
+    return Case("vgg16:7@64x64", 64, {"dsp": 500, **steering})
+
+
+CASES = {
+    "alexnet-stream": alexnet(),
+    "alexnet-reuse": alexnet(template="pyramid", tile=(1, 1)),
+    "alexnet-reuse-two": alexnet(template="pyramid", tile=(1, 1), macs_per_dsp=2),
+    "alexnet-reload": alexnet(overlap="reload", tile=(1, 1)),
+    "alexnet-recompute": alexnet(overlap="recompute", tile=(1, 1)),
+    "vgg-stream": vgg(),
+    "vgg-reuse-2x2": vgg(template="pyramid", tile=(2, 2)),
+    "vgg-reuse-4x8": vgg(template="pyramid", tile=(4, 8)),
+    "vgg-recompute-8x8": vgg(overlap="recompute", tile=(8, 8)),
+    "vgg-two-groups-4x4": vgg(template="pyramid", tile=(4, 4), groups="conv1_1-pool1,conv2_1-conv3_1"),
+}
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Plan, simulate and check one case."""
+    case = CASES[name]
+    model = hwgen.load(case.source)
+    plan = model.plan("vc709", **case.steering).plan
+    frames = model.prepare(photograph(case.size, FRAMES)())
+    run = simulate.run_groups(plan.configs(), frames, taps=True)
+    predicted = plan.predict(FRAMES)
+    need(np.array_equal(run.outputs, golden.run(model.network, frames)), f"{name}: an output differs")
+    need((run.latency, run.interval) == (predicted.latency, predicted.interval), f"{name}: cycles differ from the plan")
+    moved = (run.read_bytes + run.written_bytes) // FRAMES
+    need(moved == plan.traffic_bytes["feature_maps"], f"{name}: {moved} bytes a frame are not as planned")
+    parts = run.parts or (run,)
+    multiplications = sum(sum(counts.multiplications(*each)) for each in zip(plan.configs(), parts, strict=True))
+    expected = sum(multiplied(group) for group in plan.groups)
+    need(multiplications == FRAMES * expected, f"{name}: {multiplications:,} multiplications are not as modelled")
+    return {
+        "case": name,
+        "tile": ", ".join("x".join(map(str, group.tiling.tile)) for group in plan.groups if group.tiling) or "-",
+        "pyramid": max((group.pyramid_cycles or 0 for group in plan.groups), default=0),
+        "interval": run.interval,
+        "latency": run.latency,
+        "busy": busy(run),
+        "words": sum(
+            layer.reuse.words
+            for group in plan.groups
+            for layer in group.config.layers
+            if isinstance(layer, TileLayerConfig)
+        ),
+        "multiplications": expected,
+        "bytes": moved,
+        **asdict(plan.resources),
+    }
+
+
+def multiplied(group: Group) -> int:
+    """Multiplications of a frame by the model of pyramids: those of a layer's whole map, or of what is recomputed."""
+    layers = [of_layer(layer) for layer in group.network.layers]
+    if group.tiling is None or group.tiling.overlap != RECOMPUTE:
+        return sum(layer.macs for layer in layers)
+    work = pyramid.recomputation(layers, group.tiling.tile)
+    return work.multiplications + work.extra_multiplications
+
+
+def busy(run: simulate.Run) -> float:
+    """Per cent of the cycles in which the busiest layer has a step, between two frames that others go before and follow."""
+    if run.parts:
+        return max(busy(part) for part in run.parts)
+    middle = FRAMES // 2
+    return 100 * float(run.busy[:, middle].max()) / (run.frame_ends[middle] - run.frame_ends[middle - 1])
+
+
+def need(holds: bool, what: str) -> None:
+    if not holds:
+        raise SystemExit(what)
+
+
+HEAD = {
+    "case": "case",
+    "tile": "tile",
+    "pyramid": "cycles a pyramid",
+    "interval": "interval",
+    "latency": "latency",
+    "busy": "busiest layer, %",
+    "words": "words kept",
+    "multiplications": "multiplications",
+    "bytes": "bytes off chip",
+    "dsp": "DSP",
+    "bram36": "BRAM36",
+    "lut": "LUT",
+}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """In Markdown."""
+
+    def cell(value: Any) -> str:
+        return value if isinstance(value, str) else "-" if value == 0 else f"{value:,.1f}".removesuffix(".0")
+
+    rows = [[cell(result[key]) for key in HEAD] for result in results]
+    lines = [list(HEAD.values()), ["---", "---", *["---:"] * (len(HEAD) - 2)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("case", nargs="*", help=f"of {', '.join(CASES)} (default: all)")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.case) - set(CASES):
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")
+    results = []
+    for name in arguments.case or CASES:
+        results.append(measure(name))
+        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
+    print(table(results))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

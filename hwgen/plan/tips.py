@@ -1,0 +1,136 @@
+"""The tip of a group's pyramids: which tile of its output to compute at once, and the work that this makes of layers.
+
+Large tips fetch and compute fewer overlaps, small ones need less memory on chip. Rows and columns are cut apart, so
+what a tip costs is a product of what its rows and its columns cost, and hundreds of tips are tried in no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import product
+from math import gcd, prod
+
+from hwgen.errors import PlanError
+from hwgen.gateware.spans import Axis
+from hwgen.network.shapes import LayerShape
+from hwgen.plan.tiles import axes
+from hwgen.plan.unroll import LayerWork, ceil_div
+
+#: Pixels of a beat of the input of a group of pyramids, tried in turn.
+INPUT_PIXELS = (1, 2, 4, 8)
+
+#: Pyramids a frame at most that are tried: more are slow to schedule and gain little.
+MOST_PYRAMIDS = 4096
+
+#: How much longer than the fastest a tip may take if it needs less memory.
+SLACK = 1.02
+
+Pair = tuple[int, int]
+"""Rows, columns."""
+
+
+def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids: int) -> LayerWork:
+    """A layer's work, as if all pyramids were like those inside the map: these are balanced against each other.
+
+    Parameters
+    ----------
+    tiles : pair of Axis
+        Rows and columns.
+    pixels : int
+        Neighbouring pixels of an input beat.
+    pyramids : int
+        Of a frame.
+    """
+    rows, columns = tiles
+    beats = max(ceil_div(span.kept, pixels) + ceil_div(span.new, pixels) for span in columns.spans)
+    return replace(
+        work,
+        height=pyramids * most(rows, "windows") * most(columns, "windows"),
+        width=1,
+        input_height=pyramids * most(rows, "size") * beats,
+        input_width=1,
+    )
+
+
+def most(axis: Axis, what: str) -> int:
+    """Windows, or pixels new or in all (``size``), of a span at most."""
+    return max(getattr(span, what) for span in axis.spans)
+
+
+def tips(layers: Sequence[LayerShape], overlap: str, products: int) -> list[Pair]:
+    """Tips that are worth trying: each one slower than the ones before, and with less memory.
+
+    A frame takes as long as its multiply-adds, or as the tiles of the layer with the most pixels take to pass. Memory
+    is what is kept, and two tiles of each layer. Of the tips about as fast as any the first has the least memory.
+
+    Parameters
+    ----------
+    products : int
+        Multiply-adds a cycle.
+
+    Raises
+    ------
+    PlanError
+        If no pyramid can be made of the group.
+    """
+    last = layers[-1]
+    columns = _by_size(layers, overlap, last.output_width, 1)
+    rows = _by_size(layers, overlap, last.output_height, 0)
+    found = []
+    for tip in product(rows, columns):
+        if ceil_div(last.output_height, tip[0]) * ceil_div(last.output_width, tip[1]) <= MOST_PYRAMIDS:
+            tiles = list(zip(rows[tip[0]], columns[tip[1]], strict=True))
+            found.append((_cycles(layers, tiles, tip[1], products), _memory(layers, tiles), tip))
+    fast = SLACK * min(cycles for cycles, _, _ in found)
+    front = [min(((memory, tip) for cycles, memory, tip in found if cycles <= fast))]
+    for _, memory, tip in sorted(entry for entry in found if entry[0] > fast):
+        if memory < front[-1][0]:
+            front.append((memory, tip))
+    return [tip for _, tip in front]
+
+
+def _by_size(layers: Sequence[LayerShape], overlap: str, size: int, place: int) -> dict[int, list[Axis]]:
+    """One axis of every layer's tiles, for several sizes of the tip: those that cut the output into equal parts."""
+    found: dict[int, list[Axis]] = {}
+    for tip in _sizes(size):
+        try:
+            both = axes(layers, (tip, 1) if place == 0 else (1, tip), overlap)
+        except PlanError:
+            if tip == size and not found:
+                raise
+            continue
+        found[tip] = [pair[place] for pair in both]
+    return found
+
+
+def _sizes(size: int) -> Iterable[int]:
+    """1 to ``size``, about four for each doubling."""
+    sizes, count = set(), 1.0
+    while ceil_div(size, int(count)) > 1:
+        sizes.add(ceil_div(size, int(count)))
+        count *= 1.2
+    return sorted({1, size, *sizes})
+
+
+def _cycles(layers: Sequence[LayerShape], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
+    """Of a frame, with beats of the group's input as wide as its tiles allow."""
+    work, passing = 0, 0.0
+    for layer, (rows, columns) in zip(layers, tiles, strict=True):
+        work += rows.windows * columns.windows * layer.weights
+        pixels = sum(span.size for span in rows.spans) * sum(span.size for span in columns.spans)
+        passing = max(passing, pixels / (gcd(tip * _stride(layers), INPUT_PIXELS[-1]) if layer is layers[0] else 1))
+    return max(work / products, passing)
+
+
+def _stride(layers: Sequence[LayerShape]) -> int:
+    """Columns of the group's input from one pixel of its output to the next."""
+    return prod(layer.window.stride[1] for layer in layers)
+
+
+def _memory(layers: Sequence[LayerShape], tiles: Sequence[tuple[Axis, Axis]]) -> int:
+    """Values on chip: the bands that are kept, and two tiles of each layer."""
+    return sum(
+        layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
+        for layer, (rows, columns) in zip(layers, tiles, strict=True)
+    )

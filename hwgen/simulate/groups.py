@@ -1,0 +1,92 @@
+"""Groups of a plan one after the other, their maps in off-chip memory in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwgen.emit.verilog import Config
+from hwgen.errors import InputError
+from hwgen.simulate.result import Run
+
+__all__ = ["run_groups"]
+
+
+def run_groups(
+    configs: Sequence[Config], frames: np.ndarray, *, waves: str | Path | None = None, **options: Any
+) -> Run:
+    """Send frames through groups in turn; each is an accelerator of its own, and a simulation of its own.
+
+    A frame goes through all groups before the next one begins, and a group begins when the one before has written its
+    last byte: cycles, latencies of the memory among them, add up. A single group takes its frames back to back, as
+    ``run`` does.
+
+    Parameters
+    ----------
+    configs : sequence of AcceleratorConfig
+        Each takes the map that the one before leaves.
+    frames : ndarray
+        ``(n, C, H, W)`` integers of the first one's input type.
+    waves : path, optional
+        Of several groups, those of the first one go to ``NAME-1.vcd``, and so on.
+    options
+        As ``run`` takes them, but for ``one_by_one`` and ``reset_at``.
+
+    Returns
+    -------
+    Run
+        Of all groups; ``parts`` are theirs, each on a time of its own. Taps and busy cycles are numbered through all
+        layers.
+
+    Raises
+    ------
+    InputError
+        If frames or options don't fit, or a group does not take what the one before leaves.
+    ToolError
+        If a simulator or compiler is missing or fails.
+    CheckError
+        If a design got stuck or broke the rules of a stream.
+    """
+    from hwgen.simulate import run
+
+    if not configs:
+        raise InputError("configs must be at least one, not ()")
+    if len(configs) == 1:
+        return run(configs[0], frames, waves=waves, **options)
+    parts: list[Run] = []
+    for number, config in enumerate(configs, 1):
+        path = waves and Path(waves).with_name(f"{Path(waves).stem}-{number}{Path(waves).suffix}")
+        parts.append(run(config, frames, waves=path, one_by_one=True, **options))
+        frames = parts[-1].outputs
+    return _in_turn(parts)
+
+
+def _in_turn(parts: Sequence[Run]) -> Run:
+    """The result of groups that took turns, frame by frame."""
+    ends = np.array([part.written_ends for part in parts])
+    begins = np.hstack([np.zeros((len(parts), 1), ends.dtype), ends[:, :-1] + 1])
+    lasts = np.cumsum((ends - begins + 1).sum(axis=0)) - 1  # cycle in which the last group writes its last byte
+    delays = np.array(parts[-1].written_ends) - np.array(parts[-1].frame_ends)
+    last, layers = parts[-1], np.cumsum([0, *(len(part.taps) for part in parts)]).tolist()
+    return replace(
+        last,
+        frame_ends=tuple((lasts - delays).tolist()),
+        first_input=parts[0].first_input,
+        written_ends=tuple(lasts.tolist()),
+        cycles=sum(part.cycles for part in parts),
+        read_bytes=sum(part.read_bytes for part in parts),
+        written_bytes=sum(part.written_bytes for part in parts),
+        wall_s=sum(part.wall_s for part in parts),
+        taps={
+            first + number: pixels
+            for first, part in zip(layers, parts, strict=False)
+            for number, pixels in part.taps.items()
+        },
+        busy=np.vstack([part.busy for part in parts]),
+        steps=tuple(count for part in parts for count in part.steps),
+        parts=tuple(parts),
+    )

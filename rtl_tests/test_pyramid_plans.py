@@ -1,0 +1,132 @@
+"""Plans of groups that are computed pyramid by pyramid: what they say is what the hardware does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from accelerators import frames_for, networks
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hwgen import boards, network, plan, simulate
+from hwgen.errors import PlanError
+from hwgen.network import golden, shapes
+from hwgen.plan.plan import OverBudgetError, Tiling
+from hwgen.plan.tiles import KINDS, axes
+from hwgen.plan.tips import tips
+
+ZEDBOARD = boards.load("zedboard")
+
+
+@settings(max_examples=12)
+@given(network=networks(most_layers=3), data=st.data())
+def test_as_planned(network, data):
+    """Values, cycles, bytes of off-chip maps; and again from the plan's JSON."""
+    tile = data.draw(st.none() | st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    overlap = data.draw(st.sampled_from([None, *KINDS]))
+    steering = {"template": "pyramid", "tile": tile, "overlap": overlap, "dsp": data.draw(st.integers(4, 100))}
+    try:
+        made = plan.make(network, ZEDBOARD, **steering)
+    except PlanError:
+        assume(False)
+        raise
+    assume(len(made.groups) == 1)  # or too few slices for all layers at once
+    (group,) = made.groups
+    assert group.template == "pyramid"
+    assert tile is None or group.tiling.tile == tile
+    assert overlap is None or group.tiling.overlap == overlap
+    again = plan.read(made.to_json(), network, ZEDBOARD)
+    assert again.groups[0].tiling == group.tiling
+    assert again.layers == made.layers
+    frames = frames_for(network, 3, 0)
+    run = simulate.run(again.configure(), frames, simulator="amaranth")
+    np.testing.assert_array_equal(run.outputs, golden.run(network, frames))
+    predicted = made.predict(3)
+    assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
+    assert run.latency == made.latency
+    assert run.read_bytes + run.written_bytes == 3 * made.traffic_bytes["feature_maps"]
+
+
+@pytest.mark.long
+def test_pyramids_where_rows_do_not_fit():
+    """A wide map's rows need block RAM that a small board hasn't got; tiles that are computed again don't."""
+    net = network.load("vgg16:2@32x224")
+    small = replace(ZEDBOARD, bram36=20)
+    rows = plan.make(net, ZEDBOARD, dsp=60)
+    assert rows.groups[0].template == "stream"
+    assert rows.resources.bram36 > small.bram36
+    with pytest.raises(OverBudgetError, match="BRAM36"):
+        plan.make(net, small, dsp=60, template="stream", groups="conv1_1-conv1_2")
+    made = plan.make(net, small, dsp=60, groups="conv1_1-conv1_2")
+    assert made.groups[0].template == "pyramid"
+    assert made.resources.bram36 <= small.bram36
+
+
+@pytest.mark.parametrize("overlap", KINDS)
+def test_tips(overlap):
+    """Each tip has less memory than the ones before; the last the least of all that a frame has few enough of."""
+    layers = list(shapes.load("alexnet:4").layers)
+    found = tips(layers, overlap, 3600)
+    assert len(set(found)) == len(found)
+    sizes = [memory(layers, tip, overlap) for tip in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == min(memory(layers, tip, overlap) for tip in product((1, 2, 3, 5, 13), repeat=2))
+
+
+def memory(layers, tip, overlap) -> int:
+    """Values kept and in two tiles of each layer."""
+    return sum(
+        layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
+        for layer, (rows, columns) in zip(layers, axes(layers, tip, overlap), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("steering", "why"),
+    [
+        ({"template": "stream", "tile": (1, 1)}, "tile and overlap go with pyramids"),
+        ({"template": "rows"}, "template must be stream or pyramid, not 'rows'"),
+        ({"overlap": "none"}, "overlap must be one of reuse, "),
+        ({"tile": (0, 1)}, "tile must be two positive integers"),
+        ({"tile": (100, 1)}, "tile must be between 1x1 and its output's"),
+    ],
+)
+def test_steering_that_can_not_work(steering, why):
+    with pytest.raises(PlanError, match=why):
+        plan.make(network.load("vgg16:3@16x16"), ZEDBOARD, **steering)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"tile": [0, 1]}, "tile must be two positive integers, rows and columns, not \\[0, 1\\]"),
+        ({"tile": None}, "tile must be an array, not null"),
+        ({"overlap": "some"}, "overlap must be"),
+        ({"template": "tower"}, "template must be 'stream' or 'pyramid', not \"tower\""),
+        ({"input_pixels": 3}, "pixels"),
+    ],
+)
+def test_plans_that_can_not_work(change, why):
+    net = network.load("vgg16:3@16x16")
+    document = json.loads(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2)).to_json())
+    document["groups"][0].update(change)
+    with pytest.raises(PlanError, match=why):
+        plan.read(json.dumps(document), net, ZEDBOARD)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("macs", "most", "pixels"), [(1, 540, 2), (2, 270, 4)])
+def test_alexnet(macs, most, pixels):
+    """Both sets, 3,600 slices, tips of 1 x 1: the arithmetic alone takes 497 (249) cycles a pyramid inside the map."""
+    net = network.load("alexnet:4@227x227")
+    made = plan.make(net, boards.load("vc709"), template="pyramid", tile=(1, 1), macs_per_dsp=macs)
+    (group,) = made.groups
+    assert group.tiling == Tiling(tile=(1, 1), overlap="reuse", pixels=pixels)
+    assert group.pyramid_cycles <= most
+    assert sum(layer.reuse.words for layer in group.config.layers) == 29_327
+    assert made.interval < 1.02 * group.slowest
+    assert made.traffic_bytes == {"feature_maps": 3 * 227 * 227 + 256 * 13 * 13, "weights": 0}
