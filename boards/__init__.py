@@ -45,11 +45,15 @@ class Board:
         One line for people.
     platform : str
         Where the Amaranth platform class is, ``module:class``; empty where there is none.
+    dma_call_ns, dma_jump_ns : float
+        What a transfer to or from the off-chip memory costs besides its data: to start it, and for each run of
+        neighbouring addresses (`hwgen.plan.blocking.cecconi`).
 
     Raises
     ------
     BoardError
-        If a budget, the clock or the memory's rate is not positive, or one of the latter beyond reason.
+        If a budget, the clock or the memory's rate is not positive, or one of the latter beyond reason, or a cost of
+        transfers negative.
     """
 
     name: str
@@ -63,6 +67,8 @@ class Board:
     memory_gb_s: float
     description: str
     platform: str = ""
+    dma_call_ns: float = 0.0
+    dma_jump_ns: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("name", "device", "part", "description", "platform"):
@@ -78,6 +84,10 @@ class Board:
                 raise BoardError(f"board {self.name}: {name} must be a positive number, not {value!r}")
             if not 1e-6 <= value <= 1e6:
                 raise BoardError(f"board {self.name}: {name} must be between 1e-6 and 1e6, not {value!r}")
+        for name in ("dma_call_ns", "dma_jump_ns"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
+                raise BoardError(f"board {self.name}: {name} must be between 0 and 1e9, not {value!r}")
 
     def transfer_cycles(self, size: int) -> int:
         """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""

@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
+  hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen plan vgg16:7@64x64,int16 --board vc709
   hwgen golden digits-float.onnx --calibration calibration.npy --input images.npy --output logits.npy
@@ -304,7 +305,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 
 def parser() -> Parser:
-    from hwgen import __version__, explore_cli, synth_cli
+    from hwgen import __version__, block_cli, explore_cli, synth_cli
 
     top = Parser(
         prog="hwgen",
@@ -408,6 +409,9 @@ def parser() -> Parser:
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
     model_options(sub, "ignored: exploring needs shapes only, so a float model will do", "ignored as well")
     explore_cli.add_options(sub)
+
+    sub = verb("block", block_cli.run, "find the best loop blocking and tiling for a memory or a hierarchy")
+    block_cli.add_options(sub)
 
     sub = verb("golden", golden, "run the golden model alone")
     model_options(sub)

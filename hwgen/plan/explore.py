@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.errors import InputError, PlanError, ToolError
+from hwgen.errors import PlanError
 from hwgen.network.shapes import LayerShape, NetworkShape
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
 from hwgen.plan.memory import BRAM36_BITS
+from hwgen.plan.picture import FORMATS, picture
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 
 WORD_BITS = 8 * papers.WORD_BYTES
 LISTED_LAYERS = 12
 """Plots show every grouping of networks up to so many layers, as the thesis does."""
 
-PLOT_FORMATS = ("svg", "png")
+PLOT_FORMATS = FORMATS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,23 +187,8 @@ class Exploration:
         ToolError
             If matplotlib is not installed.
         """
-        if kind not in PLOT_FORMATS:
-            raise InputError(f"a plot must be one of {', '.join(PLOT_FORMATS)}, not {kind!r}")
-        try:
-            from matplotlib import rc_context
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ToolError("plots need matplotlib, which is not installed; pip install 'hwgen[plot]'") from None
-        with rc_context({"svg.hashsalt": "hwgen", "svg.fonttype": "none", "font.size": 9}):
-            figure = Figure(figsize=(11, 8), layout="constrained")
-            FigureCanvasAgg(figure)
-            figure.suptitle(self.network.name if self.board is None else f"{self.network.name}, {self.board.name}")
-            self._draw(figure.subplots(2, 2))
-            buffer = io.BytesIO()
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)
-        return buffer.getvalue()
+        title = self.network.name if self.board is None else f"{self.network.name}, {self.board.name}"
+        return picture(title, lambda figure: self._draw(figure.subplots(2, 2)), kind)
 
     def _draw(self, axes: Any) -> None:
         kb, mb = papers.WORD_BYTES / 1024, papers.WORD_BYTES / 1_024_000

@@ -1,0 +1,86 @@
+"""Blockings: time and proven gap of each search, and our optimum beside zigzag-dse's own.
+
+Usage: python bench/blocking.py [--common] [--no-zigzag]
+
+--common adds one hierarchy for VGG-16's thirteen convolutions (about a minute). Prints tables in Markdown.
+zigzag-dse is not installed with hwgen: pip install zigzag-dse six.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from hwgen.network import shapes
+from hwgen.plan.blocking import cecconi, peemen, yang
+from hwgen.plan.blocking.problem import OPERANDS, Problem
+from hwgen.plan.blocking.search import Found, Memory, Private, search
+
+REFEREE = Path(__file__).resolve().parent.parent / "rtl_tests"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--common", action="store_true", help="with VGG-16's common hierarchy")
+    parser.add_argument("--no-zigzag", action="store_true", help="without the referee")
+    arguments = parser.parse_args()
+    print("| search | s | pJ/MAC | proven gap |\n|---|--:|--:|--:|")
+    _timed("Peemen, Table I", lambda: peemen.optimise(peemen.layer(), peemen.MEMORIES))
+    flownets = [Problem.of(layer) for layer in shapes.load("flownets").layers]
+    _timed("Cecconi, FlowNetS", lambda: [cecconi.optimise(problem, 32_768) for problem in flownets])
+    for name in yang.LAYERS:
+        problem = yang.layer(name)
+        for pair in (True, False):
+            text = "pair" if pair else "apart"
+            _timed(f"{name}, DianNao, {text}", lambda: search(problem, yang.diannao(), base=yang.CORE, pair=pair))  # noqa: B023
+            for limit in (8, 1):
+                _timed(f"{name}, {limit} MB, {text}", lambda: yang.codesign(problem, limit << 20, pair=pair))  # noqa: B023
+    if arguments.common:
+        layers = [layer for layer in shapes.load("vgg16").layers if layer.kind == "conv"]
+        begin = time.perf_counter()
+        found = yang.common([Problem.of(layer).padded(**yang.CORE) for layer in layers], 8 << 20)
+        macs = sum(one.nest.problem.macs for one in found.found)
+        print(f"| VGG-16, common | {time.perf_counter() - begin:.1f} | {found.energy / macs:.3f} | {found.gap:.2%} |")
+    if not arguments.no_zigzag and importlib.util.find_spec("zigzag") is not None:
+        _zigzag()
+
+
+def _timed(name: str, run: Callable[[], object]) -> None:
+    begin = time.perf_counter()
+    found = run()
+    taken = time.perf_counter() - begin
+    figures = f"{found.per_mac:.3f} | {found.gap:.2%}" if isinstance(found, Found) else "- | -"
+    print(f"| {name} | {taken:.2f} | {figures} |", flush=True)
+
+
+def _zigzag() -> None:
+    """Its own search against ours: DianNao's buffers, and what a cycle takes in registers that cost nothing.
+
+    zigzag takes what it last read to stay at the memory's pins, which is what these registers are; and it reads partial
+    sums before there are any, which is added to ours.
+    """
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, str(REFEREE))
+    from zigzag_referee import judge
+
+    print("\n| layer | ours, pJ/MAC | zigzag's own | ratio |\n|---|--:|--:|--:|")
+    for name in ("Conv3", "Conv4", "Conv5"):
+        problem, buffers = yang.layer(name), yang.diannao()
+        pins = {"input": 16, "weights": 256, "output": 16}
+        memories = {
+            operand: [Memory(name="pins", size=2 * pins[operand], energy=0.0), *buffers.memories[operand]]
+            for operand in OPERANDS
+        }
+        found = search(problem, Private(memories=memories), base=yang.CORE)
+        ours = found.energy + 320 * problem.output_words
+        theirs, _ = judge(problem, {operand: own[0] for operand, own in buffers.memories.items()})
+        print(f"| {name} | {ours / problem.macs:.3f} | {theirs / problem.macs:.3f} | {theirs / ours:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

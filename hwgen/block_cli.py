@@ -1,0 +1,301 @@
+"""``hwgen block``: the best tiles and blockings of layers, on the terminal, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.boards import Board
+    from hwgen.plan.blocking.cecconi import Tile, Transfer
+    from hwgen.plan.blocking.nest import Nest
+    from hwgen.plan.blocking.problem import Problem
+    from hwgen.plan.blocking.report import Report
+    from hwgen.plan.blocking.search import Shared
+
+UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
+LEVELS = range(1, 6)
+CECCONI_WORDS = 32_768
+"""Half of the 256 KB of Cecconi's chip, in words of 32 bits."""
+
+PLOT_LIMITS = 4
+"""How many smaller memories a picture of co-design shows, each a quarter of the one before."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything, LAYER included."""
+    parser.add_argument(
+        "layer",
+        nargs="*",
+        metavar="LAYER|MODEL",
+        help="a layer such as '56x56x128->256 k3 s1 p1 g1' (rows x columns x channels), or a model; "
+        "with --paper the paper's own if left out",
+    )
+    memory = parser.add_mutually_exclusive_group(required=True)
+    memory.add_argument("--memory", metavar="SIZES", help="shared memories, small to large: 32KB,8MB")
+    memory.add_argument("--board", metavar="B", help="tiles in half of a board's block RAM (see 'hwgen boards')")
+    memory.add_argument("--paper", choices=["peemen", "cecconi", "diannao"], help="a paper's memory and model")
+    parser.add_argument(
+        "--levels",
+        type=int,
+        metavar="N",
+        help="design the memories, too: at most N an operand (1 to 5), together as large as --memory",
+    )
+    parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays may live on chip")
+    parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
+    parser.add_argument("--core", metavar="CxK", default="16x16", help="channels in and out a cycle (default 16x16)")
+    parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
+    parser.add_argument(
+        "--bits", type=int, choices=[8, 16, 32], default=8, help="with --board: bits a word (default 8)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the result there")
+    parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs matplotlib)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, print, write; returns the exit status."""
+    from hwgen.cli import Outputs
+    from hwgen.plan.picture import FORMATS
+
+    outputs = Outputs()
+    outputs.check(arguments.json, arguments.plot)
+    kind = None
+    if arguments.plot is not None:
+        suffix = Path(arguments.plot).suffix
+        kind = suffix.lower().lstrip(".")
+        if kind not in FORMATS:
+            raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {suffix!r}")
+    _check(arguments)
+    if arguments.paper is not None:
+        report = _paper(arguments)
+    elif arguments.board is not None:
+        report = _tiles(arguments)
+    else:
+        report = _hierarchy(arguments, plot=kind is not None)
+    if arguments.json is not None:
+        outputs.add(arguments.json, (json.dumps(report.to_json(), indent=1) + "\n").encode())
+    if kind is not None:
+        outputs.add(arguments.plot, report.plot(kind))
+    outputs.write()
+    print(report.table())
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.levels is not None and arguments.levels not in LEVELS:
+        raise InputError(f"--levels must be {LEVELS[0]} to {LEVELS[-1]}, not {arguments.levels}")
+    for option in ("levels", "blocking"):
+        if getattr(arguments, option) is not None and arguments.memory is None:
+            raise InputError(f"--{option} needs --memory")
+    for option in ("homed", "common"):
+        if getattr(arguments, option) and arguments.levels is None:
+            raise InputError(f"--{option} needs --levels")
+    if arguments.blocking is not None and arguments.levels is not None:
+        raise InputError("--blocking is evaluated in given memories: leave --levels out")
+    if not arguments.layer and arguments.paper is None:
+        raise InputError("a layer or a model must be given, as in: hwgen block '56x56x128->256 k3' --memory 32KB,8MB")
+
+
+def sizes(text: str) -> list[int]:
+    """Bytes of ``32KB,8MB``.
+
+    Raises
+    ------
+    InputError
+        If a unit is unknown, a size not positive, or a memory not larger than the one before.
+    """
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", part)
+        if match is None or match[2].upper() not in UNITS:
+            raise InputError(f"memory size {part.strip()!r} must be a number and one of {', '.join(UNITS)}, as in 32KB")
+        size = float(match[1]) * UNITS[match[2].upper()]
+        if size < 1 or size != int(size):
+            raise InputError(f"memory size {part.strip()!r} must be a whole number of bytes, at least 1")
+        found.append(int(size))
+    if found != sorted(set(found)):
+        raise InputError(f"memories {text} must grow outwards, each larger than the one before")
+    return found
+
+
+def problems(words: list[str]) -> list[Problem]:
+    """A layer given by its sizes, or all layers of a model."""
+    from hwgen.network import shapes
+    from hwgen.plan.blocking.problem import Problem
+
+    text = " ".join(words)
+    if "->" in text:
+        return [Problem.parse(text)]
+    if re.match(r"\d+x\d+", text):
+        Problem.parse(text)  # says what is wrong
+    network = shapes.load(text)
+    for reason in network.left_out:
+        print(f"left out: {reason}")
+    return [Problem.of(layer) for layer in network.layers]
+
+
+def _core(text: str) -> dict[str, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match is None or not int(match[1]) * int(match[2]):
+        raise InputError(f"--core must be channels in x channels out, as in 16x16, not {text!r}")
+    return {"C": int(match[1]), "K": int(match[2])}
+
+
+def _paper(arguments: argparse.Namespace) -> Report:
+    from hwgen.plan.blocking import cecconi, peemen, search, yang
+    from hwgen.plan.blocking.report import BufferReport, EnergyReport, TiledLayer, TileReport
+
+    given = problems(arguments.layer) if arguments.layer else []
+    if arguments.paper == "peemen":
+        if len(given) > 1:
+            raise InputError("--paper peemen takes one layer, such as '177x317x16->80 k5 p0 g2'")
+        problem = given[0] if given else peemen.layer()
+        schedules = peemen.optimise(problem, peemen.MEMORIES)
+        better = peemen.optimise(problem, peemen.MEMORIES, first_read=False, strict=False)
+        return BufferReport(problem, peemen.MEMORIES, schedules, better)
+    if arguments.paper == "cecconi":
+        layers = []
+        for problem in given or problems(["flownets"]):
+            _, said, truth = cecconi.printed(problem, CECCONI_WORDS)
+            tile = cecconi.optimise(problem, CECCONI_WORDS)
+            layers.append(TiledLayer(problem=problem, tile=tile, said=said, truth=truth))
+        return TileReport(name=" ".join(arguments.layer) or "flownets", limit=CECCONI_WORDS, layers=layers)
+    padded = [problem.padded(**yang.CORE) for problem in given if problem.weighted]
+    layers = padded or [yang.layer(name) for name in yang.LAYERS]
+    found = [search.search(problem, yang.diannao(), base=yang.CORE, pair=True) for problem in layers]
+    split = [search.search(problem, yang.diannao(), base=yang.CORE) for problem in layers]
+    baseline = [] if padded else [yang.baseline(name).per_mac for name in yang.LAYERS]
+    return EnergyReport(name="DianNao's buffers", found=found, split=split, baseline=baseline)
+
+
+def _tiles(arguments: argparse.Namespace) -> Report:
+    from hwgen.boards import load as load_board
+    from hwgen.plan.blocking import cecconi
+    from hwgen.plan.blocking.report import TiledLayer, TileReport
+    from hwgen.plan.memory import BRAM36_BITS
+
+    board = load_board(arguments.board)
+    limit = board.bram36 * BRAM36_BITS // 2 // arguments.bits
+    transfer = cecconi.Transfer(
+        call=board.dma_call_ns * 1e-9,
+        jump=board.dma_jump_ns * 1e-9,
+        word=arguments.bits / 8 / (board.memory_gb_s * 1e9),
+    )
+    layers = []
+    for problem in problems(arguments.layer):
+        tile = cecconi.optimise(problem, limit, transfer)
+        layers.append(TiledLayer(problem=problem, tile=tile, times=_times(problem, tile, transfer, board)))
+    return TileReport(name=f"{' '.join(arguments.layer)} on {board.name}", limit=limit, layers=layers)
+
+
+def _times(problem: Problem, tile: Tile, transfer: Transfer, board: Board) -> tuple[float, float]:
+    """Seconds with all the board's DSP slices at work: double buffered, and in turn."""
+    from hwgen.plan.blocking import timing
+
+    steps = timing.steps(problem, tile)
+    parts = steps.times(transfer, 1e-6 / (board.dsp * board.clock_mhz))
+    return problem.groups * timing.double_buffered(*parts), problem.groups * timing.in_turn(*parts)
+
+
+def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
+    from hwgen.plan.blocking import place, search
+    from hwgen.plan.blocking.nest import Nest
+    from hwgen.plan.blocking.report import EnergyReport
+
+    core, memories = _core(arguments.core), sizes(arguments.memory)
+    layers = []
+    for problem in problems(arguments.layer):
+        base = core if problem.weighted else {}
+        layers.append((problem.padded(**base), base))
+        _check_window(layers[-1][0], base, max(memories))
+    name = f"{' '.join(arguments.layer)}, {arguments.memory}"
+    if arguments.levels is not None:
+        if len(memories) != 1:
+            raise InputError("--levels designs the memories: give their sizes together as one --memory")
+        return _codesigned(arguments, name, layers, memories[0], plot)
+    hierarchy = _shared(memories)
+    if arguments.blocking is None:
+        found = [search.search(problem, hierarchy, base=base) for problem, base in layers]
+        return EnergyReport(name=name, found=found)
+    if len(layers) != 1:
+        raise InputError("--blocking is for one layer, not for a model")
+    nest = Nest.parse(layers[0][0], arguments.blocking)
+    return EnergyReport(name=name, found=[place.best(nest, hierarchy, _inside(nest, layers[0][1]))])
+
+
+def _codesigned(
+    arguments: argparse.Namespace,
+    name: str,
+    layers: list[tuple[Problem, Mapping[str, int]]],
+    limit: int,
+    plot: bool,
+) -> Report:
+    from hwgen.plan.blocking import yang
+    from hwgen.plan.blocking.report import EnergyReport
+
+    if arguments.common:
+        weighted = [problem for problem, base in layers if base]
+        core = next((base for _, base in layers if base), {})
+        together = yang.common(weighted, limit, levels=arguments.levels, base=core)
+        return EnergyReport(name=f"{name}: one hierarchy, {together.size:,} bytes", found=together.found)
+
+    def design(size: int) -> list:
+        options = {"levels": arguments.levels, "homed": arguments.homed}
+        return [yang.codesign(problem, size, base=base, **options) for problem, base in layers]
+
+    found = design(limit)
+    smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
+    against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
+    return EnergyReport(name=name, found=found, against=[*against, (limit, found)] if plot else [])
+
+
+def _shared(memories: list[int]) -> Shared:
+    from hwgen.plan.blocking import energy, search
+
+    return search.Shared(
+        memories=[
+            search.Memory(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
+            for size in memories
+        ]
+    )
+
+
+def _text(size: int) -> str:
+    unit = next((unit for unit in ("MB", "KB") if size % UNITS[unit] == 0), "B")
+    return f"{size // UNITS[unit]}{unit}"
+
+
+def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
+    """Refuse memories that can't hold one window of the channels that the core takes at once.
+
+    Raises
+    ------
+    InputError
+        If even the largest is too small.
+    """
+    from hwgen.plan.blocking import count, energy
+    from hwgen.plan.blocking.problem import DIMS
+
+    tile = {**dict.fromkeys(DIMS, 1), **base, "Fw": problem.Fw, "Fh": problem.Fh}
+    least = energy.WORD_BYTES * count.capacity(problem, "input", tile)
+    if least > size:
+        raise InputError(
+            f"a memory of {_text(size)} can't hold one window of {problem.name}: {problem.Fh} x {problem.Fw} pixels of "
+            f"{tile['C']} channels take {least:,} bytes"
+        )
+
+
+def _inside(nest: Nest, base: Mapping[str, int]) -> int:
+    """How many of a blocking's first loops are the datapath's."""
+    wanted = {(dim, size) for dim, size in base.items() if size > 1}
+    first = {(loop.dim, loop.extent) for loop in nest.loops[: len(wanted)]}
+    if first != wanted:
+        names = " ".join(f"{dim}0={size}" for dim, size in sorted(wanted))
+        raise InputError(f"blocking {nest} must begin with what the core computes at once: {names} (see --core)")
+    return len(wanted)

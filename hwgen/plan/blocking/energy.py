@@ -1,0 +1,69 @@
+"""What an access costs, by the size of the memory (Yang, section 3.4 and Table 3).
+
+Between the table's sizes the energy is interpolated in logarithms of both, for each word length apart. Below 1 KB the
+slope from 1 to 2 KB goes on, above 1 MB the mean slope of the column; above 16 MB it is DRAM.
+"""
+
+from __future__ import annotations
+
+from math import log, log2
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+
+__all__ = ["DRAM", "SRAM_LIMIT", "TABLE", "WIDTHS", "WORD_BYTES", "access", "accesses"]
+
+WORD_BYTES = 2
+"""The papers' words: 16 bits."""
+
+WIDTHS = (64, 128, 256, 512)
+"""Word lengths of the memories, in bits."""
+
+DRAM = 320.0
+"""pJ for 16 bits."""
+
+SRAM_LIMIT = 16 << 20
+"""Bytes; what is larger is DRAM."""
+
+TABLE = {
+    1: (1.20, 0.93, 0.69, 0.57),
+    2: (1.54, 1.37, 0.91, 0.68),
+    4: (2.11, 1.68, 1.34, 0.90),
+    8: (3.19, 2.71, 2.21, 1.33),
+    16: (4.36, 3.57, 2.66, 2.19),
+    32: (5.82, 4.80, 3.52, 2.64),
+    64: (8.10, 7.51, 5.79, 4.67),
+    128: (11.66, 11.50, 8.46, 6.15),
+    256: (15.60, 15.51, 13.09, 8.99),
+    512: (23.37, 23.24, 17.93, 15.76),
+    1024: (36.32, 32.81, 28.88, 25.22),
+}
+"""Table 3: pJ for 16 bits, by KB and word length."""
+
+
+def access(size: float, width: int) -> float:
+    """pJ of reading or writing 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
+
+    Raises
+    ------
+    ConfigError
+        If the size is not positive, or the width not one of `WIDTHS`.
+    """
+    return float(accesses(np.array([size], float), width)[0])
+
+
+def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
+    """`access` for many sizes."""
+    if width not in WIDTHS:
+        raise ConfigError(f"a memory's word length must be one of {', '.join(map(str, WIDTHS))} bits, not {width}")
+    if np.any(sizes <= 0):
+        raise ConfigError(f"a memory's size must be positive, not {np.min(sizes)} bytes")
+    column = WIDTHS.index(width)
+    energies = [row[column] for row in TABLE.values()]
+    grid, values = np.log2(list(TABLE)), np.log(energies)
+    place = np.log2(sizes / 1024)
+    below = values[0] + place * (values[1] - values[0])
+    above = values[-1] + (place - grid[-1]) * log(energies[-1] / energies[0]) / log2(max(TABLE))
+    result = np.exp(np.where(place < 0, below, np.where(place > grid[-1], above, np.interp(place, grid, values))))
+    return np.where(sizes > SRAM_LIMIT, DRAM, result)

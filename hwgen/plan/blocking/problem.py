@@ -1,0 +1,220 @@
+"""The loops of a layer: what there is to be blocked.
+
+A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
+
+    output[k, y, x] += weights[k, c, fh, fw] * input[c, y * S + fh - P, x * S + fw - P]
+
+Pools have a window but no weights, and every channel is a group of its own; a fully connected layer is a convolution of
+one output pixel; local response normalisation has its window along the channels, which therefore stand in the place of
+the columns, with the pixels in the rows' place.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from hwgen.errors import ConfigError, InputError
+from hwgen.network.shapes import LayerShape
+
+__all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
+
+DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
+"""Output columns and rows, input and output channels of a group, columns and rows of the window."""
+
+OPERANDS: tuple[str, ...] = ("input", "weights", "output")
+
+_INDEXES = {
+    "input": frozenset(("X", "Y", "C", "Fw", "Fh")),
+    "weights": frozenset(("C", "K", "Fw", "Fh")),
+    "output": frozenset(("X", "Y", "K")),
+}
+
+_LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ksg]\d+(?:x\d+)?|\s+p\d+)*)\s*")
+
+
+def indexes(operand: str, dim: str) -> bool:
+    """Whether ``operand``'s elements depend on the loop over ``dim``."""
+    return dim in _INDEXES[operand]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Loops of a layer.
+
+    Parameters
+    ----------
+    name : str
+        For messages and reports.
+    X, Y, C, K, Fw, Fh : int
+        Trips of the loops, of one group: see `DIMS`.
+    width, height : int
+        Of the input map, without padding.
+    stride, pad : tuple of int
+        ``(rows, columns)``; ``pad`` at the top and at the left. What a window needs below and right of the map is
+        padding too; padding is never fetched.
+    groups : int
+        How often all of it is done, each time with other data. Nothing is shared between groups, so their loop is
+        outermost.
+    weighted : bool
+        Whether there are weights.
+    stored : tuple of int, optional
+        Words of the input, weights and output as they lie in memory, where these are not the arrays that the loops walk
+        over: after rounding sizes up.
+
+    Raises
+    ------
+    ConfigError
+        If a size is not positive, or no window reaches into the map.
+    """
+
+    name: str
+    X: int
+    Y: int
+    C: int
+    K: int
+    Fw: int = 1
+    Fh: int = 1
+    width: int
+    height: int
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (0, 0)
+    groups: int = 1
+    weighted: bool = True
+    stored: tuple[int, int, int] | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (*(self.size(dim) for dim in DIMS), self.width, self.height, *self.stride, self.groups)
+        if min(sizes) < 1:
+            raise ConfigError(f"{self.name}: sizes, strides and groups must be positive")
+        if min(self.pad) < 0:
+            raise ConfigError(f"{self.name}: padding must not be negative")
+
+    def size(self, dim: str) -> int:
+        return getattr(self, dim)
+
+    @property
+    def macs(self) -> int:
+        """Times the innermost statement runs, padding included."""
+        return self.groups * self.X * self.Y * self.C * self.K * self.Fw * self.Fh
+
+    @property
+    def input_words(self) -> int:
+        return self.groups * self.C * self.width * self.height
+
+    @property
+    def weight_words(self) -> int:
+        return self.groups * self.C * self.K * self.Fw * self.Fh if self.weighted else 0
+
+    @property
+    def output_words(self) -> int:
+        return self.groups * self.X * self.Y * self.K
+
+    def words(self, operand: str) -> int:
+        """Elements of the whole array."""
+        return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
+
+    def home(self, operand: str) -> int:
+        """Words that the whole array takes in memory."""
+        return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
+
+    def padded(self, **multiples: int) -> Problem:
+        """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+
+        What is added is walked over and moved, but not stored.
+        """
+        sizes = {dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()}
+        stored = (self.home("input"), self.home("weights"), self.home("output"))
+        return replace(self, stored=stored, **sizes)
+
+    @classmethod
+    def of(cls, layer: LayerShape) -> Problem:
+        """The loops of a convolution or a pool."""
+        top, left, _, _ = layer.window.padding
+        pool = layer.kind == "maxpool"
+        groups = layer.channels if pool else layer.groups
+        return cls(
+            name=layer.name,
+            X=layer.output_width,
+            Y=layer.output_height,
+            C=layer.channels // groups,
+            K=layer.outputs // groups,
+            Fw=layer.window.kernel[1],
+            Fh=layer.window.kernel[0],
+            width=layer.width,
+            height=layer.height,
+            stride=layer.window.stride,
+            pad=(top, left),
+            groups=groups,
+            weighted=not pool,
+        )
+
+    @classmethod
+    def valid(cls, name: str, X: int, Y: int, C: int, K: int, Fw: int = 1, Fh: int = 1) -> Problem:
+        """A convolution as in Yang's Table 4: maps of ``X * Y`` go in and come out.
+
+        Its windows reach over the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As the paper does, these are
+        moved like any others; they aren't stored.
+        """
+        stored = (C * X * Y, C * K * Fw * Fh, K * X * Y)
+        return cls(name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1, stored=stored)
+
+    @classmethod
+    def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:
+        """Local response normalisation over ``window`` neighbouring channels of each of ``X * Y`` pixels."""
+        return cls(
+            name=name, X=C, Y=X * Y, C=1, K=1, Fw=window, width=C, height=X * Y, pad=(0, window // 2), weighted=False
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Problem:
+        """A layer as ``56x56x128->256 k3``: rows, columns and channels of the input, channels of the output.
+
+        ``k5`` or ``k5x3`` is the window (rows, columns), 1 if left out; ``s2`` the stride, ``g2`` the groups, ``p1``
+        the padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded
+        up.
+
+        Raises
+        ------
+        InputError
+            If the text is something else, or no window fits.
+        """
+        match = _LAYER.fullmatch(text.strip())
+        if match is None:
+            raise InputError(f"layer {text!r} must look like 56x56x128->256 k3 s1 p1 g1 (rows x columns x channels)")
+        options: dict[str, tuple[int, int]] = {}
+        for option in match[5].split():
+            first, _, second = option[1:].partition("x")
+            if option[0] in options:
+                raise InputError(f"layer {text!r} has two {option[0]} options")
+            options[option[0]] = (int(first), int(second or first))
+        rows, columns, channels, outputs = (int(match[index]) for index in range(1, 5))
+        kernel, stride = options.get("k", (1, 1)), options.get("s", (1, 1))
+        groups = options.get("g", (1, 1))[0]
+        if min(rows, columns, channels, outputs, groups, *kernel, *stride) < 1:
+            raise InputError(f"layer {text!r}: sizes must be positive, not 0")
+        if channels % groups or outputs % groups:
+            raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
+        if "p" in options:
+            pad = options["p"]
+            sizes = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip((rows, columns), pad, kernel, stride, strict=True)]
+        else:
+            sizes = [-(-n // s) for n, s in zip((rows, columns), stride, strict=True)]
+            needed = [(m - 1) * s + k - n for m, s, k, n in zip(sizes, stride, kernel, (rows, columns), strict=True)]
+            pad = (max(0, needed[0]) // 2, max(0, needed[1]) // 2)
+        if min(sizes) < 1:
+            raise InputError(f"layer {text!r}: the {kernel[0]}x{kernel[1]} window does not fit into the map")
+        return cls(
+            name=text.strip(),
+            X=sizes[1],
+            Y=sizes[0],
+            C=channels // groups,
+            K=outputs // groups,
+            Fw=kernel[1],
+            Fh=kernel[0],
+            width=columns,
+            height=rows,
+            stride=stride,
+            pad=pad,
+            groups=groups,
+        )

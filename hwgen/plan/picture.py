@@ -1,0 +1,40 @@
+"""Pictures as bytes, the same for the same data."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from hwgen.errors import InputError, ToolError
+
+FORMATS = ("svg", "png")
+
+
+def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[float, float] = (11, 8)) -> bytes:
+    """A picture of ``kind`` (``svg`` or ``png``); ``draw`` gets matplotlib's figure.
+
+    Raises
+    ------
+    InputError
+        For another kind.
+    ToolError
+        If matplotlib is not installed.
+    """
+    if kind not in FORMATS:
+        raise InputError(f"a plot must be one of {', '.join(FORMATS)}, not {kind!r}")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ToolError("plots need matplotlib, which is not installed; pip install 'hwgen[plot]'") from None
+    with rc_context({"svg.hashsalt": "hwgen", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.suptitle(title)
+        draw(figure)
+        buffer = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)
+    return buffer.getvalue()

@@ -1,0 +1,159 @@
+"""``hwgen block``: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_blocking import PEEMEN
+
+from hwgen import cli
+from hwgen.plan.blocking import peemen
+
+
+def block(*arguments: str) -> int:
+    return cli.main(["block", *arguments])
+
+
+def written(folder: Path, *arguments: str) -> dict:
+    target = folder / "result.json"
+    assert block(*arguments, "--json", str(target)) == 0
+    return json.loads(target.read_text())
+
+
+def test_peemen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = written(tmp_path, "--paper", "peemen")["columns"]
+    assert [column["memory"] for column in columns] == list(PEEMEN)
+    for column in columns:
+        words = PEEMEN[column["memory"]]
+        tile, direction, printed, room = peemen.TABLE[column["memory"]]
+        assert tuple(column["tile"].items()) == tuple(zip("rqmnkl", tile, strict=True))
+        assert (column["set"], column["direction"]) == (room, direction)
+        assert column["accesses_per_iteration"] == sum(words[1:]) / 866_384_000
+        assert f"{column['accesses_per_iteration']:.3f}" == printed
+    assert "0.013837" in capsys.readouterr().out
+
+
+def test_cecconi(tmp_path: Path) -> None:
+    result = written(tmp_path, "--paper", "cecconi")
+    assert [layer["name"] for layer in result["layers"]][:4] == ["conv1", "conv2", "conv3", "conv3_1"]
+    assert result["total_words"] == sum(layer["words"] for layer in result["layers"]) <= 79_300_000
+    assert all(layer["room"] <= 32_768 for layer in result["layers"])
+    assert f"{sum(layer['printed_words'] for layer in result['layers']) / 1e6:.1f}" == "110.5"
+    assert f"{sum(layer['printed_tile_words'] for layer in result['layers']) / 1e6:.1f}" == "113.4"
+
+
+def test_diannao(tmp_path: Path) -> None:
+    layers = written(tmp_path, "--paper", "diannao")["layers"]
+    assert [f"{layer['pj_per_mac']:.3f}" for layer in layers] == ["10.305", "25.601", "9.273", "6.940", "7.445"]
+    assert layers[0]["pj_per_mac_split"] <= 5.851
+    assert layers[1]["pj_per_mac_split"] <= 5.989
+    assert layers[3]["blocking"].startswith("C0=16 K0=16 ")
+
+
+def test_memories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = written(tmp_path, "14x14x32->32", "k3", "--memory", "4KB,1MB")["layers"][0]
+    assert layer["name"] == "14x14x32->32 k3"
+    assert layer["dram_accesses"] == {"input": 14 * 14 * 32, "weights": 32 * 32 * 9, "output": 14 * 14 * 32}
+    inside = sum(buffer["bytes"] for buffer in layer["buffers"] if buffer["memory"] == "4KB")
+    assert 0 < inside <= 4096
+    assert "1MB" in capsys.readouterr().out
+    given = written(tmp_path, "14x14x32->32 k3", "--memory", "4KB,1MB", "--blocking", layer["blocking"])["layers"][0]
+    assert given["pj_per_mac"] >= layer["pj_per_mac"] - 1e-9
+    model = written(tmp_path, "lenet5", "--memory", "16KB")["layers"]
+    assert [layer["name"] for layer in model] == ["conv1", "pool1", "conv2", "pool2"]
+
+
+def test_designed_memories(tmp_path: Path) -> None:
+    two, three = (
+        written(tmp_path, "14x14x32->32 k3", "--memory", "64KB", "--levels", str(levels))["layers"][0]
+        for levels in (2, 3)
+    )
+    assert three["pj_per_mac"] <= two["pj_per_mac"]
+    assert sum(buffer["bytes"] for buffer in three["buffers"]) <= 64 << 10
+    home = written(tmp_path, "14x14x32->32 k3", "--memory", "64KB", "--levels", "3", "--homed")["layers"][0]
+    assert home["pj_per_mac"] < three["pj_per_mac"]
+    common = written(tmp_path, "lenet5", "--memory", "64KB", "--levels", "2", "--common")["layers"]
+    assert [layer["name"] for layer in common] == ["conv1", "conv2"]
+
+
+def test_board(tmp_path: Path) -> None:
+    result = written(tmp_path, "vgg16:7@64x64", "--board", "zedboard")
+    assert result["limit_words"] == 140 * 36_864 // 2 // 8
+    for layer in result["layers"]:
+        assert layer["room"] <= result["limit_words"]
+        assert layer["compulsory"] <= layer["words"]
+        assert 0 < layer["double_buffered_s"] <= layer["in_turn_s"]
+    wide = written(tmp_path, "vgg16:7@64x64", "--board", "zedboard", "--bits", "32")
+    assert wide["limit_words"] == result["limit_words"] // 4
+    assert wide["total_words"] >= result["total_words"]
+
+
+def test_costs_of_transfers_from_a_board_file(tmp_path: Path) -> None:
+    from hwgen.boards import Board
+
+    if not hasattr(Board, "dma_call_ns"):
+        pytest.skip("boards of another checkout")
+    text = 'device = "D"\npart = "p"\nlut = 1000\nff = 1000\ndsp = 100\nbram36 = 10\nclock_mhz = 100\nmemory_gb_s = 1\n'
+    calls = []
+    for name, more in (("free", ""), ("costly", "dma_call_ns = 20000\ndma_jump_ns = 100\n")):
+        board = tmp_path / f"{name}.toml"
+        board.write_text(f'{text}description = "mine"\n{more}')
+        calls.append(sum(layer["jumps"] for layer in written(tmp_path, "flownets", "--board", str(board))["layers"]))
+    assert calls[1] < calls[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--paper", "peemen"),
+        ("--paper", "cecconi"),
+        ("14x14x32->32 k3", "--memory", "64KB", "--levels", "2"),
+    ],
+    ids=lambda arguments: arguments[1],
+)
+def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = []
+    for _ in range(2):
+        assert block(*arguments, "--plot", str(tmp_path / "picture.svg")) == 0
+        pictures.append((tmp_path / "picture.svg").read_bytes())
+    assert pictures[0] == pictures[1]
+    assert b"</svg>" in pictures[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--memory", "32KB"), "a layer or a model must be given"),
+        (("56x56x128->256 k3",), "one of the arguments --memory --board --paper is required"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--paper", "peemen"), "not allowed with"),
+        (("56x56x128->256 k3", "--memory", "32kiB"), "'32kiB' must be a number and one of B, KB, MB"),
+        (("56x56x128->256 k3", "--memory", "32"), "'32' must be a number and one of B, KB, MB"),
+        (("56x56x128->256 k3", "--memory", "0KB"), "at least 1"),
+        (("56x56x128->256 k3", "--memory", "8MB,32KB"), "must grow outwards"),
+        (("56x56x128->256 k3", "--memory", "256B"), "can't hold one window of 56x56x128->256 k3: 3 x 3 pixels of 16"),
+        (("56x56x0->256 k3", "--memory", "32KB"), "must be positive, not 0"),
+        (("56x56x128 k3", "--memory", "32KB"), "must look like"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--levels", "6"), "--levels must be 1 to 5, not 6"),
+        (("56x56x128->256 k3", "--memory", "32KB,8MB", "--levels", "2"), "give their sizes together"),
+        (("56x56x128->256 k3", "--paper", "diannao", "--levels", "2"), "--levels needs --memory"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--homed"), "--homed needs --levels"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--core", "16"), "--core must be"),
+        (
+            ("56x56x128->256 k3", "--memory", "32KB", "--blocking", "C0=16 K0=16 Fw Fh X Y C1=128 K1=128"),
+            "K must reach 256, not 128",
+        ),
+        (("56x56x128->256 k3", "--memory", "32KB", "--blocking", "Fw Fh X Y C K"), "must begin with"),
+        (("lenet5", "--paper", "peemen"), "takes one layer"),
+        (("lenet6", "--memory", "32KB"), "lenet5"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--plot", "x.pdf"), "must end in .svg or .png"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--json", "none/x.json"), "there is no folder"),
+    ],
+)
+def test_what_is_refused(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert block(*arguments) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1

@@ -1,0 +1,24 @@
+"""zigzag-dse counts the same DRAM words for the same orders (`pip install zigzag-dse six`; not in the test extra)."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwgen.plan.blocking import yang
+from hwgen.plan.blocking.search import search
+
+pytest.importorskip("zigzag", exc_type=ImportError)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # zigzag's own
+
+
+@pytest.mark.parametrize("name", ["Conv3", "Conv4", "Conv5"])
+def test_the_same_words(name: str) -> None:
+    from zigzag_referee import judge
+
+    problem, hierarchy = yang.layer(name), yang.diannao()
+    found = search(problem, hierarchy, base=yang.CORE, pair=True)
+    memories = {operand: own[0] for operand, own in hierarchy.memories.items()}
+    _, words = judge(problem, memories, nest=found.nest)
+    # it also reads partial sums before there are any
+    assert words == {**found.top, "output": found.top["output"] + problem.output_words}
