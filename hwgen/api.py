@@ -270,7 +270,7 @@ class Design:
         configs, maps = self.plan.configs(), self._maps(frames)
         if len(configs) > 1:
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
-        return emit.build(self.to_json(), configs[0], *maps, folder, self.report())
+        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report())
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""

@@ -239,7 +239,7 @@ class Plan:
             raise PlanError(f"plan of {self.network.name} for {self.board.name} has {len(configs)} groups, not one")
         return configs[0]
 
-    def configs(self) -> tuple[AcceleratorConfig, ...]:
+    def configs(self) -> list[AcceleratorConfig]:
         """The hardware that the plan describes, group by group.
 
         Raises
@@ -252,7 +252,7 @@ class Plan:
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
                 "fewer layers, fewer groups or a larger board might do"
             )
-        return tuple(group.config for group in self.groups)
+        return [group.config for group in self.groups]
 
     @cached_property
     def _apart(self) -> Resources | None:
