@@ -585,8 +585,13 @@ class LineBuffer(wiring.Component):
             row_last.eq(step == steps - 1),
             row_ends.eq(step_ends & row_last),
         ]
+        # Beside the fold the same one word step on, so that an address is one sum.
+        ahead = Signal(range(folds, 2 * folds), name="write_ahead", init=folds)
         with m.If(taken):
-            m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
+            m.d.sync += [
+                fold.eq(Mux(step_ends, 0, fold + 1)),
+                ahead.eq(Mux(step_ends, folds, ahead + 1)),
+            ]
         with m.If(step_ends):
             words, turn = divmod(pixels, config.column_banks)
             wraps = _wraps(phase, turn, config.column_banks)
@@ -608,7 +613,7 @@ class LineBuffer(wiring.Component):
                 with m.Case(first):
                     for bank in banks:
                         pixel = (bank.column - first) % config.column_banks
-                        m.d.comb += bank.write.addr.eq(word + fold + (folds if bank.column < first else 0))
+                        m.d.comb += bank.write.addr.eq(word + (ahead if bank.column < first else fold))
                         if pixel < pixels:
                             here = taken if pixel < short else taken & ~row_last
                             m.d.comb += [
