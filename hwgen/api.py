@@ -470,9 +470,10 @@ class Result:
 
     def summary(self) -> str:
         """One line: what was compared, and the cycles against the prediction."""
-        cycles = f"latency {self.latency:,} cycles; predicted {self.predicted_latency:,}"
+        word = "without stalls" if self.stalled else "predicted"
+        cycles = f"latency {self.latency:,} cycles; {word} {self.predicted_latency:,}"
         if self.interval is not None:
-            cycles += f"; interval {self.interval:,}; predicted {self.predicted_interval:,}"
+            cycles += f"; interval {self.interval:,}; {word} {self.predicted_interval:,}"
         if self.mismatches:
             return f"{self.mismatches:,} of {self.outputs.size:,} output values differ from the golden model; {cycles}"
         return f"every one of {self.outputs.size:,} output values equals the golden model; {cycles}"

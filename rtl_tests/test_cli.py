@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -390,14 +391,19 @@ def test_groups_in_turn(here, frames):
     groups = ["--groups", "conv1-pool1,conv3-fc"]
     assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
     written = json.loads((here / "two.json").read_text())
-    run = ["simulate", MODEL, "--board", "zedboard", "--plan", "two.json", "--input", frames, "--output", "y.npy"]
+    run = ["simulate", MODEL, "--board", "zedboard", "--plan", "two.json", "--input", str(frames), "--output", "y.npy"]
     assert cli.main([*run, "--simulator", "amaranth", "--json", "run.json"]) == 0
     result = json.loads((here / "run.json").read_text())
     assert result["mismatches"] == 0
     assert result["cycles"]["latency"] == written["cycles"]["latency"] == result["cycles"]["predicted_latency"]
     moved = sum(result["memory"].values())
     assert moved == result["frames"] * written["traffic_bytes"]["feature_maps"]
-    assert cli.main(["build", MODEL, "--board", "zedboard", "--plan", "two.json", "-o", "out"]) == 0
+    (here / "out" / "mine").mkdir(parents=True)
+    (here / "out" / "mine" / "rom.mem").write_text("kept")
+    for _ in range(2):
+        assert cli.main(["build", MODEL, "--board", "zedboard", "--plan", "two.json", "-o", "out"]) == 0
+    assert (here / "out" / "mine" / "rom.mem").read_text() == "kept"
+    shutil.rmtree(here / "out" / "mine")
     folders = sorted(path.name for path in (here / "out").iterdir() if path.is_dir())
     assert len(folders) == 2
     for folder in folders:

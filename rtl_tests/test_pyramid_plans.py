@@ -108,6 +108,8 @@ def test_steering_that_can_not_work(steering, why):
         ({"overlap": "some"}, "overlap must be"),
         ({"template": "tower"}, "template must be 'stream' or 'pyramid', not \"tower\""),
         ({"input_pixels": 3}, "pixels"),
+        ({"input_pixels": 0}, "input_pixels must be 1 to 16, the width of its input, not 0"),
+        ({"input_pixels": 10**9}, "input_pixels must be 1 to 16"),
     ],
 )
 def test_plans_that_can_not_work(change, why):
@@ -116,6 +118,15 @@ def test_plans_that_can_not_work(change, why):
     document["groups"][0].update(change)
     with pytest.raises(PlanError, match=why):
         plan.read(json.dumps(document), net, ZEDBOARD)
+
+
+@pytest.mark.parametrize(("interval", "tile"), [(300_000, None), (200_000, (3, 3))])
+def test_fewest_slices(interval, tile):
+    """What the least interval shows to be possible is not refused."""
+    net = network.load("alexnet:4@67x67")
+    made = plan.make(net, ZEDBOARD, overlap="reload", tile=tile, objective="dsp", interval=interval)
+    assert made.interval <= interval
+    assert made.resources.dsp < 220
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ def build(
     check_folder(directory)
     contents = _contents(config, frames, expected, report, component)
     contents["plan.json"] = plan_json.encode()
-    replace_folder(contents, directory, stale=f"{identifier(config.name)}.*.mem")
+    replace_folder(contents, directory, stale=[f"{identifier(config.name)}.*.mem"])
     return directory
 
 
@@ -91,7 +91,7 @@ def build_groups(
     check_folder(directory)
     tops = [identifier(config.name) for config in configs]
     contents = {}
-    for top, config, frames, expected in zip(tops, configs, maps, maps[1:], strict=True):
+    for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
         for name, content in _contents(config, frames, expected, title, None).items():
             contents[f"{top}/{name}"] = content
@@ -99,7 +99,7 @@ def build_groups(
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
     contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode()
-    replace_folder(contents, directory, stale="*/*.mem")
+    replace_folder(contents, directory, stale=[f"{top}/{top}.*.mem" for top in tops])
     return directory
 
 
@@ -152,11 +152,11 @@ def check_folder(directory: str | Path) -> None:
         raise InputError(f"output folder {directory} can't be written: no permission to write in {folder}")
 
 
-def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = "") -> None:
+def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: Sequence[str] = ()) -> None:
     """Let a folder hold these files: written beside it first, then moved.
 
     A new folder appears complete. In one that is there already, unchanged files keep their time, files that match
-    the pattern ``stale`` and are not among these go, and all others stay.
+    a pattern of ``stale`` and are not among these go, and all others stay.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: str = 
         for name in changed:
             (directory / name).parent.mkdir(exist_ok=True)
             os.replace(work / name, directory / name)
-        for path in directory.glob(stale) if stale else ():
+        for path in (path for pattern in stale for path in directory.glob(pattern)):
             if str(path.relative_to(directory)) not in contents:
                 path.unlink(missing_ok=True)
         made.clear()

@@ -194,7 +194,7 @@ class Chooser:
         for overlap in overlaps:
             try:
                 return _tiled_best(self, begin, end, in_turn, overlap)
-            except OverBudgetError:
+            except PlanError:
                 if overlap == overlaps[-1]:
                     raise
         raise AssertionError("the last overlap returns or raises")
@@ -478,15 +478,6 @@ class _TiledChoice(_Choice):
         # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
         return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
 
-    def check_pixels(self) -> None:
-        """Refuse tiles that don't begin at beats of so many pixels.
-
-        Raises
-        ------
-        ConfigError
-        """
-        self._tiles[0][1].cut(self.tiling.pixels)
-
     @property
     def _pyramids(self) -> int:
         """Tips of a frame."""
@@ -546,26 +537,48 @@ def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: 
     shapes = [of_layer(layer) for layer in chooser.network.layers[begin:end]]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.dsp * goal.macs_per_dsp)
     for tip in worth_trying:
+        last = tip == worth_trying[-1]
         try:
-            return _with_tip(chooser, begin, end, in_turn, Tiling(tile=tip, overlap=overlap))
-        except OverBudgetError as error:
-            if tip == worth_trying[-1] or error.resource == "DSP slices":
+            choice = _with_tip(chooser, begin, end, in_turn, Tiling(tile=tip, overlap=overlap))
+            # Slower unrolling, which takes long to search, only where no smaller memory is left to try.
+            group, refusal = (choice.best(), None) if last else choice.first()
+        except PlanError as error:
+            if last or (isinstance(error, OverBudgetError) and error.resource == "DSP slices"):
                 raise
+            continue
+        if group is not None:
+            return group
+        assert refusal is not None
+        if refusal.resource == "DSP slices":
+            raise refusal
     raise AssertionError("the last tip returns or raises")
 
 
-def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> Group:
-    """With as many pixels a beat of the input as make it faster, by DSP slices alone."""
-    found: list[tuple[int, _TiledChoice]] = []
+def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> _TiledChoice:
+    """With as many pixels a beat of the input as serve the objective, by DSP slices alone.
+
+    Raises
+    ------
+    PlanError
+        If the slices don't suffice, or no interval is short enough, whatever the beats.
+    """
+    found: list[tuple[float, int, _TiledChoice]] = []
+    refusal: PlanError | None = None
     for pixels in INPUT_PIXELS:
         choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels))
         try:
-            choice.check_pixels()
-        except ConfigError:
+            way = choice.quick()
+        except ConfigError:  # tiles don't begin at beats of so many pixels
             break
-        found.append((interval(choice.works, choice.quick().unrolls), choice))
-    _, choice = min(found, key=lambda entry: (entry[0], entry[1].tiling.pixels))
-    return choice.best()
+        except PlanError as error:
+            refusal = error
+            continue
+        cost = way.cost if chooser.goal.objective == "dsp" else interval(choice.works, way.unrolls)
+        found.append((cost, pixels, choice))
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return min(found, key=lambda entry: entry[:2])[2]
 
 
 def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:

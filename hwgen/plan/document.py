@@ -137,18 +137,20 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
     layers = tuple(
         _read_layer(entry, layer, found) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    tiling = _read_tiling(group) if template == PYRAMID else None
+    tiling = _read_tiling(group, network.input.width) if template == PYRAMID else None
     read = Group(network=network, layers=layers, tiling=tiling)
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 
 
-def _read_tiling(group: dict[str, Any]) -> Tiling:
+def _read_tiling(group: dict[str, Any], width: int) -> Tiling:
     tile = _field(group, "tile", list, "plan group")
     if len(tile) != 2 or not all(type(size) is int and 1 <= size <= MOST for size in tile):
         raise PlanError(
             f"plan group: tile must be two positive integers, rows and columns, not {json.dumps(tile)[:40]}"
         )
     pixels = _field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
+    if not 1 <= pixels <= width:
+        raise PlanError(f"plan group: input_pixels must be 1 to {width}, the width of its input, not {pixels!r}")
     return Tiling(tile=(tile[0], tile[1]), overlap=_field(group, "overlap", str, "plan group"), pixels=pixels)
 
 
@@ -176,6 +178,8 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
     fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
     tn, tm, tk = (_field(unroll, name, int, where) for name in ("in", "out", "taps"))
     lanes = _field(fifo, "lanes", int, place) if "lanes" in fifo else None
+    if lanes is not None and lanes < 1:
+        raise PlanError(f"{place}: lanes must be a positive integer, not {lanes!r}")
     if min(tn, tk) > 0 and lanes == lanes_out(work_of(layer), Unroll(tn, tm, tk)):
         lanes = None  # as many as anyhow
     return LayerPlan(

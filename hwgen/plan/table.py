@@ -55,6 +55,14 @@ def _summary(plan: Plan) -> list[str]:
     lines = []
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
         lines.append("*: two multiply-adds a slice")
+    for group in plan.groups:
+        if (tiling := group.tiling) is not None:
+            layers, (rows, columns) = group.layers, tiling.tile
+            wide = f", {tiling.pixels} pixels a beat of the input" if tiling.pixels > 1 else ""
+            lines.append(
+                f"pyramids ({layers[0].name} to {layers[-1].name}): tip {rows}x{columns}, {tiling.overlap}{wide}; "
+                f"{group.pyramid_cycles:,} cycles each"
+            )
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"
     lines.append(f"one frame: latency {plan.latency:,} cycles{interval}")
     used, board = plan.resources, plan.board

@@ -33,6 +33,8 @@ Pair = tuple[int, int]
 def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids: int) -> LayerWork:
     """A layer's work, as if all pyramids were like those inside the map: these are balanced against each other.
 
+    More where the windows and pixels of all pyramids come to more: many of a small map lie at its border.
+
     Parameters
     ----------
     tiles : pair of Axis
@@ -41,14 +43,20 @@ def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids:
         Neighbouring pixels of an input beat.
     pyramids : int
         Of a frame.
+
+    Raises
+    ------
+    ConfigError
+        If tiles don't begin at beats of so many pixels.
     """
     rows, columns = tiles
-    beats = max(ceil_div(span.kept, pixels) + ceil_div(span.new, pixels) for span in columns.spans)
+    beats = [cut.size for cut in columns.cut(pixels)]
+    sizes = [span.size for span in rows.spans]
     return replace(
         work,
-        height=pyramids * most(rows, "windows") * most(columns, "windows"),
+        height=max(pyramids * most(rows, "windows") * most(columns, "windows"), rows.windows * columns.windows),
         width=1,
-        input_height=pyramids * most(rows, "size") * beats,
+        input_height=max(pyramids * max(sizes) * max(beats), sum(sizes) * sum(beats)),
         input_width=1,
     )
 
