@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -494,6 +495,17 @@ class _TiledChoice(_Choice):
             replace(plan, line_rows=min(layer.window.kernel[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
         )
+
+    def _fastest(self, search: Search) -> Way:
+        """One after the other from the least that slices alone allow: those for wider FIFOs don't fall steadily."""
+        found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
+        if found is None:
+            self._refuse_slices(search)
+        for cycles in search.intervals[bisect_left(search.intervals, found[0]) :]:
+            way = search.cheapest(cycles)
+            if way is not None and self._slices(way) <= self.goal.dsp:
+                return way
+        return self._refuse_slices(search)
 
     def _slices(self, way: Way) -> int:
         """With those of requantisers for wider FIFOs."""
