@@ -30,7 +30,7 @@ _INDEXES = {
     "output": frozenset(("X", "Y", "K")),
 }
 
-_LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ksg]\d+(?:x\d+)?|\s+p\d+)*)\s*")
+_LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
 
 def indexes(operand: str, dim: str) -> bool:
@@ -61,6 +61,8 @@ class Problem:
     stored : tuple of int, optional
         Words of the input, weights and output as they lie in memory, where these are not the arrays that the loops walk
         over: after rounding sizes up.
+    unpadded : int, optional
+        Multiply-adds before sizes were rounded up.
 
     Raises
     ------
@@ -82,6 +84,7 @@ class Problem:
     groups: int = 1
     weighted: bool = True
     stored: tuple[int, int, int] | None = None
+    unpadded: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (*(self.size(dim) for dim in DIMS), self.width, self.height, *self.stride, self.groups)
@@ -121,11 +124,11 @@ class Problem:
     def padded(self, **multiples: int) -> Problem:
         """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
-        What is added is walked over and moved, but not stored.
+        What is added is walked over and moved, also from DRAM, but not stored.
         """
         sizes = {dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()}
         stored = (self.home("input"), self.home("weights"), self.home("output"))
-        return replace(self, stored=stored, **sizes)
+        return replace(self, stored=stored, unpadded=self.unpadded or self.macs, **sizes)
 
     @classmethod
     def of(cls, layer: LayerShape) -> Problem:

@@ -11,6 +11,7 @@ from hwgen.plan.blocking.cecconi import Tile
 from hwgen.plan.blocking.peemen import Schedule
 from hwgen.plan.blocking.problem import OPERANDS, Problem
 from hwgen.plan.blocking.search import Found
+from hwgen.plan.blocking.yang import Common
 from hwgen.plan.picture import picture
 
 __all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer", "columns"]
@@ -187,6 +188,8 @@ class EnergyReport:
         pJ a multiply-add to compare with.
     against : sequence of (bytes, Sequence of Found)
         The same with other limits, for the picture.
+    common : Common, optional
+        The one hierarchy of all layers.
     """
 
     name: str
@@ -194,19 +197,29 @@ class EnergyReport:
     split: Sequence[Found] = ()
     baseline: Sequence[float] = ()
     against: Sequence[tuple[int, Sequence[Found]]] = ()
+    common: Common | None = None
 
     def table(self) -> str:
         titles = ["layer", "pJ/MAC", "proven gap"] + ["split", "gap"] * bool(self.split)
         titles += ["baseline"] * bool(self.baseline) + ["DRAM input", "weights", "output", "blocking"]
         rows = []
         for index, found in enumerate(self.found):
-            row = [found.nest.problem.name, f"{found.per_mac:.3f}", f"{found.gap:.2%}"]
+            row = [found.nest.problem.name, f"{found.per_mac:.3f}", f"{found.gap:.2%}" if found.searched else "-"]
             if self.split:
                 row += [f"{self.split[index].per_mac:.3f}", f"{self.split[index].gap:.2%}"]
             row += [f"{self.baseline[index]:.1f}"] if self.baseline else []
             row += ["at home" if operand in found.homes else f"{found.top[operand]:,}" for operand in OPERANDS]
             rows.append([*row, str((self.split or self.found)[index].nest)])
-        lines = [f"{self.name}: least memory energy", columns(titles, rows)]
+        least = "least memory energy" if all(found.searched for found in self.found) else "this blocking"
+        lines = [f"{self.name}: {least}", columns(titles, rows)]
+        for problem in (found.nest.problem for found in self.found):
+            if problem.unpadded not in (None, problem.macs):
+                lines.append(
+                    f"{problem.name}: channels rounded up to the core's, {problem.macs:,} multiply-adds instead of "
+                    f"{problem.unpadded:,}"
+                )
+        if self.common is not None:
+            lines += ["", *self._hierarchy(self.common)]
         if len(self.found) == 1:
             best = (self.split or self.found)[0]
             buffers = [
@@ -219,10 +232,13 @@ class EnergyReport:
     def to_json(self) -> dict[str, Any]:
         layers = []
         for index, found in enumerate(self.found):
+            problem = found.nest.problem
             entry: dict[str, Any] = {
-                "name": found.nest.problem.name,
+                "name": problem.name,
+                "macs": problem.macs if problem.unpadded is None else problem.unpadded,
+                "macs_padded": problem.macs,
                 "pj_per_mac": found.per_mac,
-                "pj_per_mac_bound": found.bound / found.nest.problem.macs,
+                "pj_per_mac_bound": found.bound / problem.macs if found.searched else None,
             }
             if self.split:
                 split = self.split[index]
@@ -237,7 +253,9 @@ class EnergyReport:
             entry["dram_accesses"] = {
                 operand: 0 if operand in found.homes else words for operand, words in found.top.items()
             }
-            entry["homes"] = list(found.homes)
+            entry["homes"] = {
+                operand: {"accesses": found.top[operand], "pj": found.tops[operand]} for operand in found.homes
+            }
             entry["buffers"] = [
                 {
                     "operand": buffer.operand,
@@ -250,7 +268,26 @@ class EnergyReport:
                 for buffer in found.buffers
             ]
             layers.append(entry)
-        return {"layers": layers}
+        if self.common is None:
+            return {"layers": layers}
+        memories = {
+            operand: [{"memory": memory.name, "bytes": memory.size, "pj": memory.energy} for memory in own]
+            for operand, own in self.common.hierarchy.memories.items()
+        }
+        return {"layers": layers, "hierarchy": memories, "bytes": self.common.size, "gap": self.common.gap}
+
+    @staticmethod
+    def _hierarchy(common: Common) -> list[str]:
+        rows = [
+            (memory.name, f"{memory.size:,}", f"{memory.energy:.3f}")
+            for own in common.hierarchy.memories.values()
+            for memory in own
+        ]
+        macs = sum(found.nest.problem.macs for found in common.found)
+        return [
+            columns(("memory", "bytes", "pJ"), rows),
+            f"all layers: {common.energy / macs:.3f} pJ/MAC, proven gap {common.gap:.2%}",
+        ]
 
     def plot(self, kind: str) -> bytes:
         def draw(figure: Any) -> None:
@@ -277,16 +314,21 @@ class EnergyReport:
             chains = [[b for b in found.buffers if b.operand == operand] for found in self.found]
             depth = max(map(len, chains), default=0)
             shades = matplotlib.colormaps[colours[operand]]
-            for level in range(depth + 1):
-                values = []
-                for found, chain in zip(self.found, chains, strict=True):
-                    spent = 0.0 if level < depth or operand in found.homes else found.top[operand] * energy.DRAM
-                    spent += sum(b.accesses * b.energy for b in chain[level : level + 1])
-                    values.append(spent / found.nest.problem.macs)
-                place = "DRAM" if level == depth else f"level {level}"
-                shade = shades(0.3 + 0.6 * level / max(depth, 1))
+            places = [f"level {level}" for level in range(depth)] + ["home"] * any(
+                operand in found.homes for found in self.found
+            )
+            for level, place in enumerate([*places, "DRAM"]):
+                values = [_spent(found, operand).get(place, 0.0) / found.nest.problem.macs for found in self.found]
+                shade = shades(0.3 + 0.6 * level / max(len(places), 1))
                 axes.bar(names, values, bottom=bottom, color=shade, label=f"{operand}, {place}")
                 bottom = [below + more for below, more in zip(bottom, values, strict=True)]
         axes.set(ylabel="pJ a multiply-add", title="Where each operand lives")
         axes.tick_params(axis="x", rotation=45)
         axes.legend(fontsize=7)
+
+
+def _spent(found: Found, operand: str) -> dict[str, float]:
+    """pJ of an operand by place: its buffers from ``level 0`` outwards, then ``home`` or ``DRAM``."""
+    chain = [buffer for buffer in found.buffers if buffer.operand == operand]
+    spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}
+    return {**spent, "home" if operand in found.homes else "DRAM": found.behind(operand)}

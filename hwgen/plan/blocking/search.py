@@ -130,10 +130,12 @@ class Found:
         By operand, inner to outer.
     top : dict
         Accesses of each operand to DRAM.
+    tops : dict
+        pJ of each of these accesses.
     energy : float
         pJ of all memory accesses.
     bound : float
-        No blocking in the search's space takes less.
+        No blocking in the search's space takes less; 0 where nothing was searched.
     homes : tuple of str
         Operands whose whole array lives on chip; their accesses in ``top`` go there.
     """
@@ -141,6 +143,7 @@ class Found:
     nest: Nest
     buffers: tuple[Buffer, ...]
     top: dict[str, int]
+    tops: dict[str, float]
     energy: float
     bound: float
     homes: tuple[str, ...] = ()
@@ -153,6 +156,15 @@ class Found:
     def gap(self) -> float:
         """By what part of it the best blocking may at most be better."""
         return max(0.0, 1 - self.bound / self.energy)
+
+    @property
+    def searched(self) -> bool:
+        """Whether ``bound`` says anything: a blocking that was only evaluated has none."""
+        return self.bound > 0
+
+    def behind(self, operand: str) -> float:
+        """pJ of all accesses behind the last buffer: to DRAM, or to the array at home."""
+        return self.top[operand] * self.tops[operand]
 
     @property
     def on_chip(self) -> int:
@@ -706,5 +718,6 @@ def evaluate(
             )
     top = {operand: taken[-1] for operand, taken in accesses.items()}
     total = sum(buffer.accesses * buffer.energy for buffer in result)
-    total += sum(top[operand] * (tops[operand] if tops else energy.DRAM) for operand in OPERANDS)
-    return Found(nest=nest, buffers=tuple(result), top=top, energy=total, bound=bound)
+    costs = {operand: tops[operand] if tops else energy.DRAM for operand in OPERANDS}
+    total += sum(top[operand] * costs[operand] for operand in OPERANDS)
+    return Found(nest=nest, buffers=tuple(result), top=top, tops=costs, energy=total, bound=bound)

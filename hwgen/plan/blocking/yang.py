@@ -240,7 +240,8 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
     ``shared`` is ``"input"`` (cores part the output channels) or ``"weights"`` (they part the pixels). The last buffer
     of that operand stays whole, and what it sends goes to all cores at once: so many times fewer accesses, each as dear
     as one to a memory as large as all on chip. The other operands' last buffers are parted, the inner ones are every
-    core's own. Parted output channels must be sent to all cores after the layer (``shuffle``).
+    core's own. Whole arrays on chip stay one memory for all (``home``). Parted output channels must be sent to all
+    cores after the layer (``shuffle``).
 
     Raises
     ------
@@ -251,8 +252,8 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
     parts = problem.K if shared == "input" else problem.X * problem.Y
     if shared not in ("input", "weights") or cores < 1 or parts % cores:
         raise PlanError(f"{problem.name}: {cores} cores can't share {shared} and part {parts} blocks evenly")
-    whole = energy.access(found.on_chip, max(WIDTHS.values()))
-    result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "dram"), 0.0)
+    whole = energy.access(found.on_chip + found.at_home, max(WIDTHS.values()))
+    result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "home", "dram"), 0.0)
     for operand in OPERANDS:
         own = [buffer for buffer in found.buffers if buffer.operand == operand]
         result["private"] += sum(buffer.accesses * buffer.energy for buffer in own[:-1])
@@ -264,7 +265,7 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
                 result[operand] = last.accesses / cores * whole
             else:
                 result[operand] = last.accesses * energy.access(size / cores, WIDTHS[operand])
-        result["dram"] += 0.0 if operand in found.homes else found.top[operand] * energy.DRAM
+        result["home" if operand in found.homes else "dram"] += found.behind(operand)
     if cores > 1 and shared == "input":
         result["shuffle"] = problem.output_words * whole
     return result
