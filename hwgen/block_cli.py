@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hwgen.plan.blocking.nest import Nest
     from hwgen.plan.blocking.problem import Problem
     from hwgen.plan.blocking.report import Report
-    from hwgen.plan.blocking.search import Shared
+    from hwgen.plan.blocking.search import Found, Shared
 
 LARGEST = 1 << 40
 """Bytes of a memory that can be given."""
@@ -53,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays may live on chip")
     parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
+    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: what 1, 2, 4 ... N cores take, too")
     parser.add_argument("--core", metavar="CxK", help="channels in and out a cycle (default 16x16)")
     parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
     parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits a word (default 8)")
@@ -95,7 +96,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for option in ("levels", "blocking", "core"):
         if getattr(arguments, option) is not None and arguments.memory is None:
             raise InputError(f"--{option} needs --memory")
-    for option in ("homed", "common"):
+    for option in ("homed", "common", "cores"):
         if getattr(arguments, option) and arguments.levels is None:
             raise InputError(f"--{option} needs --levels")
     if arguments.bits is not None and arguments.board is None:
@@ -107,6 +108,8 @@ def _check(arguments: argparse.Namespace) -> None:
         and Path(arguments.json).resolve() == Path(arguments.plot).resolve()
     ):
         raise InputError(f"--json and --plot must be different files, not both {arguments.json}")
+    if arguments.cores is not None and (arguments.cores < 1 or arguments.common):
+        raise InputError(f"--cores must be at least 1, and not with --common: {arguments.cores}")
     if arguments.blocking is not None and arguments.levels is not None:
         raise InputError("--blocking is evaluated in given memories: leave --levels out")
     if not arguments.layer and arguments.paper is None:
@@ -285,7 +288,17 @@ def _codesigned(
     found = design(limit)
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
     against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
-    return EnergyReport(name=name, found=found, against=[*against, (limit, found)] if plot else [])
+    cores = [_cores(one, arguments.cores) for one in found] if arguments.cores else []
+    return EnergyReport(name=name, found=found, cores=cores, against=[*against, (limit, found)] if plot else [])
+
+
+def _cores(found: Found, most: int) -> list[tuple[str, int, dict[str, float]]]:
+    """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``."""
+    from hwgen.plan.blocking import yang
+
+    numbers = [1 << power for power in range((most - 1).bit_length())] + [most]
+    ways = ("input", "weights") if found.nest.problem.weighted else ()
+    return [(shared, cores, yang.multicore(found, cores, shared)) for shared in ways for cores in numbers]
 
 
 def _shared(memories: list[int]) -> Shared:

@@ -132,6 +132,23 @@ def test_the_common_hierarchy_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "all layers: " in told
 
 
+def test_several_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("14x14x32->32 k3", "--memory", "64KB", "--levels", "2", "--cores", "4")
+    layer = written(tmp_path, *given)["layers"][0]
+    assert [(way["shared"], way["cores"]) for way in layer["cores"]] == [
+        (shared, cores) for shared in ("input", "weights") for cores in (1, 2, 4)
+    ]
+    total = layer["pj_per_mac"] * layer["macs"]
+    assert [sum(way["pj"].values()) for way in layer["cores"] if way["cores"] == 1] == pytest.approx([total] * 2)
+    dram = 320 * sum(layer["dram_accesses"].values())
+    assert all(way["pj"]["dram"] == dram for way in layer["cores"])
+    rows = [line.split()[2:4] for line in capsys.readouterr().out.splitlines()]
+    assert ["input", "4"] in rows
+    assert ["weights", "4"] in rows
+    assert block(*given[:-1], "3") == 2
+    assert "3 cores can't share" in capsys.readouterr().err
+
+
 def test_pools_are_left_out_of_diannao_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     layers = written(tmp_path, "lenet5", "--paper", "diannao")["layers"]
     assert [layer["name"] for layer in layers] == ["conv1", "conv2"]
@@ -210,6 +227,8 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("56x56x128->256 k3", "--paper", "diannao", "--levels", "2"), "--levels needs --memory"),
         (("56x56x128->256 k3", "--memory", "32KB", "--homed"), "--homed needs --levels"),
         (("56x56x128->256 k3", "--memory", "32KB", "--core", "16"), "--core must be"),
+        (("lenet5", "--memory", "1MB", "--cores", "2"), "--cores needs --levels"),
+        (("lenet5", "--memory", "1MB", "--levels", "2", "--cores", "-1"), "--cores must be at least 1"),
         (("--paper", "diannao", "--core", "8x8"), "--core needs --memory"),
         (("56x56x128->256 k3", "--memory", "32KB", "--bits", "8"), "--bits needs --board"),
         (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--homed"), "leave it or --common out"),

@@ -117,6 +117,11 @@ class Problem:
         """Elements of the whole array."""
         return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
 
+    @property
+    def compulsory(self) -> int:
+        """Words of input, weights and output, each moved once; biases are left out."""
+        return sum(self.words(operand) for operand in OPERANDS)
+
     def home(self, operand: str) -> int:
         """Words that the whole array takes in memory."""
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]

@@ -98,11 +98,6 @@ class TiledLayer:
     truth: int | None = None
     times: tuple[float, float] | None = None
 
-    @property
-    def compulsory(self) -> int:
-        """Words of input, weights and output, each moved once; biases are left out."""
-        return sum(self.problem.words(operand) for operand in OPERANDS)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
@@ -124,11 +119,11 @@ class TileReport:
         for layer in self.layers:
             tile = layer.tile
             row = [layer.problem.name, *(str(tile.sizes[side]) for side in titles[1:5]), tile.order]
-            row += [f"{value:,}" for value in (tile.room, tile.words, layer.compulsory)]
+            row += [f"{value:,}" for value in (tile.room, tile.words, layer.problem.compulsory)]
             row += [f"{layer.said or 0:,.0f}", f"{layer.truth or 0:,}"] * said
             row += [f"{1e3 * time:,.3f}" for time in layer.times or (0, 0)] * timed
             rows.append(row)
-        total = ["total", *[""] * 6, f"{self.words:,}", f"{sum(layer.compulsory for layer in self.layers):,}"]
+        total = ["total", *[""] * 6, f"{self.words:,}", f"{sum(layer.problem.compulsory for layer in self.layers):,}"]
         total += [f"{sum(layer.said or 0 for layer in self.layers):,.0f}"] * said
         total += [f"{sum(layer.truth or 0 for layer in self.layers):,}"] * said
         times = [layer.times or (0.0, 0.0) for layer in self.layers]
@@ -150,7 +145,7 @@ class TileReport:
                 "room": layer.tile.room,
                 "calls": layer.tile.calls,
                 "jumps": layer.tile.jumps,
-                "compulsory": layer.compulsory,
+                "compulsory": layer.problem.compulsory,
             }
             if layer.said is not None:
                 entry |= {"printed_words": layer.said, "printed_tile_words": layer.truth}
@@ -168,7 +163,13 @@ class TileReport:
                 words = [layer.tile.operands[operand] / 1e6 for layer in self.layers]
                 axes.bar(names, words, bottom=bottom, label=operand)
                 bottom = [below + more for below, more in zip(bottom, words, strict=True)]
-            axes.plot(names, [layer.compulsory / 1e6 for layer in self.layers], "k_", markersize=14, label="compulsory")
+            axes.plot(
+                names,
+                [layer.problem.compulsory / 1e6 for layer in self.layers],
+                "k_",
+                markersize=14,
+                label="compulsory",
+            )
             axes.set(ylabel="million words moved")
             axes.tick_params(axis="x", rotation=45)
             axes.legend()
@@ -190,6 +191,8 @@ class EnergyReport:
         The same with other limits, for the picture.
     common : Common, optional
         The one hierarchy of all layers.
+    cores : sequence, optional
+        Of each layer, what several cores take: the operand that they share, their number, pJ by part.
     """
 
     name: str
@@ -198,6 +201,7 @@ class EnergyReport:
     baseline: Sequence[float] = ()
     against: Sequence[tuple[int, Sequence[Found]]] = ()
     common: Common | None = None
+    cores: Sequence[Sequence[tuple[str, int, dict[str, float]]]] = ()
 
     def table(self) -> str:
         titles = ["layer", "pJ/MAC", "proven gap"] + ["split", "gap"] * bool(self.split)
@@ -220,6 +224,8 @@ class EnergyReport:
                 )
         if self.common is not None:
             lines += ["", *self._hierarchy(self.common)]
+        if any(self.cores):
+            lines += ["", self._cores()]
         if len(self.found) == 1:
             best = (self.split or self.found)[0]
             buffers = [
@@ -267,6 +273,10 @@ class EnergyReport:
                 }
                 for buffer in found.buffers
             ]
+            if self.cores:
+                entry["cores"] = [
+                    {"shared": shared, "cores": cores, "pj": spent} for shared, cores, spent in self.cores[index]
+                ]
             layers.append(entry)
         if self.common is None:
             return {"layers": layers}
@@ -275,6 +285,16 @@ class EnergyReport:
             for operand, own in self.common.hierarchy.memories.items()
         }
         return {"layers": layers, "hierarchy": memories, "bytes": self.common.size, "gap": self.common.gap}
+
+    def _cores(self) -> str:
+        parts = list(next(ways[0][2] for ways in self.cores if ways))
+        rows = []
+        for found, ways in zip(self.found, self.cores, strict=True):
+            problem = found.nest.problem
+            for shared, cores, spent in ways:
+                cells = [f"{pj / problem.macs:.3f}" for pj in (sum(spent.values()), *spent.values())]
+                rows.append((problem.name, shared, str(cores), *cells))
+        return columns(("layer", "shared", "cores", "pJ/MAC", *parts), rows)
 
     @staticmethod
     def _hierarchy(common: Common) -> list[str]:
