@@ -203,13 +203,7 @@ class Problem:
             raise InputError(f"layer {text!r}: sizes must be positive, not 0")
         if channels % groups or outputs % groups:
             raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
-        if "p" in options:
-            pad = options["p"]
-            sizes = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip((rows, columns), pad, kernel, stride, strict=True)]
-        else:
-            sizes = [-(-n // s) for n, s in zip((rows, columns), stride, strict=True)]
-            needed = [(m - 1) * s + k - n for m, s, k, n in zip(sizes, stride, kernel, (rows, columns), strict=True)]
-            pad = (max(0, needed[0]) // 2, max(0, needed[1]) // 2)
+        sizes, pad = _windows((rows, columns), kernel, stride, options.get("p"))
         if min(sizes) < 1:
             raise InputError(f"layer {text!r}: the {kernel[0]}x{kernel[1]} window does not fit into the map")
         return cls(
@@ -226,3 +220,17 @@ class Problem:
             pad=pad,
             groups=groups,
         )
+
+
+def _windows(
+    whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
+) -> tuple[list[int], tuple[int, int]]:
+    """Rows and columns of the output, and the padding before the map.
+
+    Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
+    """
+    if pad is not None:
+        return [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(whole, pad, kernel, stride, strict=True)], pad
+    sizes = [-(-n // s) for n, s in zip(whole, stride, strict=True)]
+    needed = [(m - 1) * s + k - n for m, s, k, n in zip(sizes, stride, kernel, whole, strict=True)]
+    return sizes, (max(0, needed[0]) // 2, max(0, needed[1]) // 2)

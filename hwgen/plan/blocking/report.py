@@ -236,48 +236,7 @@ class EnergyReport:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        layers = []
-        for index, found in enumerate(self.found):
-            problem = found.nest.problem
-            entry: dict[str, Any] = {
-                "name": problem.name,
-                "macs": problem.macs if problem.unpadded is None else problem.unpadded,
-                "macs_padded": problem.macs,
-                "pj_per_mac": found.per_mac,
-                "pj_per_mac_bound": found.bound / problem.macs if found.searched else None,
-            }
-            if self.split:
-                split = self.split[index]
-                entry |= {
-                    "pj_per_mac_split": split.per_mac,
-                    "pj_per_mac_split_bound": split.bound / split.nest.problem.macs,
-                    "blocking_split": str(split.nest),
-                }
-            if self.baseline:
-                entry["pj_per_mac_baseline"] = self.baseline[index]
-            entry["blocking"] = str(found.nest)
-            entry["dram_accesses"] = {
-                operand: 0 if operand in found.homes else words for operand, words in found.top.items()
-            }
-            entry["homes"] = {
-                operand: {"accesses": found.top[operand], "pj": found.tops[operand]} for operand in found.homes
-            }
-            entry["buffers"] = [
-                {
-                    "operand": buffer.operand,
-                    "position": buffer.position,
-                    "bytes": buffer.words * energy.WORD_BYTES,
-                    "memory": buffer.memory,
-                    "pj": buffer.energy,
-                    "accesses": buffer.accesses,
-                }
-                for buffer in found.buffers
-            ]
-            if self.cores:
-                entry["cores"] = [
-                    {"shared": shared, "cores": cores, "pj": spent} for shared, cores, spent in self.cores[index]
-                ]
-            layers.append(entry)
+        layers = [self._entry(index, found) for index, found in enumerate(self.found)]
         if self.common is None:
             return {"layers": layers}
         memories = {
@@ -285,6 +244,48 @@ class EnergyReport:
             for operand, own in self.common.hierarchy.memories.items()
         }
         return {"layers": layers, "hierarchy": memories, "bytes": self.common.size, "gap": self.common.gap}
+
+    def _entry(self, index: int, found: Found) -> dict[str, Any]:
+        problem = found.nest.problem
+        entry: dict[str, Any] = {
+            "name": problem.name,
+            "macs": problem.macs if problem.unpadded is None else problem.unpadded,
+            "macs_padded": problem.macs,
+            "pj_per_mac": found.per_mac,
+            "pj_per_mac_bound": found.bound / problem.macs if found.searched else None,
+        }
+        if self.split:
+            split = self.split[index]
+            entry |= {
+                "pj_per_mac_split": split.per_mac,
+                "pj_per_mac_split_bound": split.bound / split.nest.problem.macs,
+                "blocking_split": str(split.nest),
+            }
+        if self.baseline:
+            entry["pj_per_mac_baseline"] = self.baseline[index]
+        entry["blocking"] = str(found.nest)
+        entry["dram_accesses"] = {
+            operand: 0 if operand in found.homes else words for operand, words in found.top.items()
+        }
+        entry["homes"] = {
+            operand: {"accesses": found.top[operand], "pj": found.tops[operand]} for operand in found.homes
+        }
+        entry["buffers"] = [
+            {
+                "operand": buffer.operand,
+                "position": buffer.position,
+                "bytes": buffer.words * energy.WORD_BYTES,
+                "memory": buffer.memory,
+                "pj": buffer.energy,
+                "accesses": buffer.accesses,
+            }
+            for buffer in found.buffers
+        ]
+        if self.cores:
+            entry["cores"] = [
+                {"shared": shared, "cores": cores, "pj": spent} for shared, cores, spent in self.cores[index]
+            ]
+        return entry
 
     def _cores(self) -> str:
         parts = list(next(ways[0][2] for ways in self.cores if ways))

@@ -557,15 +557,8 @@ def _expand(
     rows = np.flatnonzero(there >= 0)
     if not len(rows):
         return []
-    before = labels.take(rows)
-    point = there[rows]
-    mirrored = np.zeros(len(rows), bool)
-    if lattice.mirror is not None:
-        mirrored = lattice.mirror[point] < point
-        point = np.where(mirrored, lattice.mirror[point], point)
-    labels = replace(before, point=point.astype(np.int32), parent=rows.astype(np.int32))
-    labels.action = mirrored.astype(np.int32) << MIRRORED
-    here = before.point
+    here = labels.point[rows]
+    labels = _moved(lattice, labels.take(rows), there[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
         if not spans and operand != "input":
@@ -599,6 +592,16 @@ def _expand(
             places.append(here[chosen])
         labels, here = _Labels.join(parts), np.concatenate(places)
     return [labels]
+
+
+def _moved(lattice: _Lattice, labels: _Labels, point: np.ndarray, rows: np.ndarray) -> _Labels:
+    """``labels``, which come from ``rows``, at their next points: of two mirror images the first one."""
+    mirrored = np.zeros(len(rows), bool)
+    if lattice.mirror is not None:
+        mirrored = lattice.mirror[point] < point
+        point = np.where(mirrored, lattice.mirror[point], point)
+    action = mirrored.astype(np.int32) << MIRRORED
+    return replace(labels, point=point.astype(np.int32), parent=rows.astype(np.int32), action=action)
 
 
 def _bounds(lattice: _Lattice, prices: _Prices, labels: _Labels) -> np.ndarray:
