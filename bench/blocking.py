@@ -1,4 +1,4 @@
-"""Blockings: time and proven gap of each search, and our optimum beside zigzag-dse's own.
+"""Blockings: CPU time and proven gap of each search, and our optimum beside zigzag-dse's own.
 
 Usage: python bench/blocking.py [--common] [--no-zigzag]
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--common", action="store_true", help="with VGG-16's common hierarchy")
     parser.add_argument("--no-zigzag", action="store_true", help="without the referee")
     arguments = parser.parse_args()
-    print("| search | s | pJ/MAC | proven gap |\n|---|--:|--:|--:|")
+    print("| search | CPU s | pJ/MAC | proven gap |\n|---|--:|--:|--:|")
     _timed("Peemen, Table I", lambda: peemen.optimise(peemen.layer(), peemen.MEMORIES))
     flownets = [Problem.of(layer) for layer in shapes.load("flownets").layers]
     _timed("Cecconi, FlowNetS", lambda: [cecconi.optimise(problem, 32_768) for problem in flownets])
@@ -42,18 +42,18 @@ def main() -> None:
                 _timed(f"{name}, {limit} MB, {text}", lambda: yang.codesign(problem, limit << 20, pair=pair))  # noqa: B023
     if arguments.common:
         layers = [layer for layer in shapes.load("vgg16").layers if layer.kind == "conv"]
-        begin = time.perf_counter()
+        begin = time.process_time()
         found = yang.common([Problem.of(layer).padded(**yang.CORE) for layer in layers], 8 << 20)
         macs = sum(one.nest.problem.macs for one in found.found)
-        print(f"| VGG-16, common | {time.perf_counter() - begin:.1f} | {found.energy / macs:.3f} | {found.gap:.2%} |")
+        print(f"| VGG-16, common | {time.process_time() - begin:.1f} | {found.energy / macs:.3f} | {found.gap:.2%} |")
     if not arguments.no_zigzag and importlib.util.find_spec("zigzag") is not None:
         _zigzag()
 
 
 def _timed(name: str, run: Callable[[], object]) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = run()
-    taken = time.perf_counter() - begin
+    taken = time.process_time() - begin
     figures = f"{found.per_mac:.3f} | {found.gap:.2%}" if isinstance(found, Found) else "- | -"
     print(f"| {name} | {taken:.2f} | {figures} |", flush=True)
 

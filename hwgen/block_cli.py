@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from hwgen.plan.blocking.nest import Nest
     from hwgen.plan.blocking.problem import Problem
     from hwgen.plan.blocking.report import Report
-    from hwgen.plan.blocking.search import Shared
+    from hwgen.plan.blocking.search import Found, Shared
+
+LARGEST = 1 << 40
+"""Bytes of a memory that can be given."""
 
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 LEVELS = range(1, 6)
@@ -49,11 +53,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays may live on chip")
     parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
-    parser.add_argument("--core", metavar="CxK", default="16x16", help="channels in and out a cycle (default 16x16)")
+    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: what 1, 2, 4 ... N cores take, too")
+    parser.add_argument("--core", metavar="CxK", help="channels in and out a cycle (default 16x16)")
     parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
-    parser.add_argument(
-        "--bits", type=int, choices=[8, 16, 32], default=8, help="with --board: bits a word (default 8)"
-    )
+    parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits a word (default 8)")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs matplotlib)")
 
@@ -90,12 +93,23 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.levels is not None and arguments.levels not in LEVELS:
         raise InputError(f"--levels must be {LEVELS[0]} to {LEVELS[-1]}, not {arguments.levels}")
-    for option in ("levels", "blocking"):
+    for option in ("levels", "blocking", "core"):
         if getattr(arguments, option) is not None and arguments.memory is None:
             raise InputError(f"--{option} needs --memory")
-    for option in ("homed", "common"):
+    for option in ("homed", "common", "cores"):
         if getattr(arguments, option) and arguments.levels is None:
             raise InputError(f"--{option} needs --levels")
+    if arguments.bits is not None and arguments.board is None:
+        raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper's are its own")
+    if arguments.common and arguments.homed:
+        raise InputError("--homed makes every layer's own memories: leave it or --common out")
+    if (
+        None not in (arguments.json, arguments.plot)
+        and Path(arguments.json).resolve() == Path(arguments.plot).resolve()
+    ):
+        raise InputError(f"--json and --plot must be different files, not both {arguments.json}")
+    if arguments.cores is not None and (arguments.cores < 1 or arguments.common):
+        raise InputError(f"--cores must be at least 1, and not with --common: {arguments.cores}")
     if arguments.blocking is not None and arguments.levels is not None:
         raise InputError("--blocking is evaluated in given memories: leave --levels out")
     if not arguments.layer and arguments.paper is None:
@@ -108,14 +122,16 @@ def sizes(text: str) -> list[int]:
     Raises
     ------
     InputError
-        If a unit is unknown, a size not positive, or a memory not larger than the one before.
+        If a unit is unknown, a size not positive or above `LARGEST`, or a memory not larger than the one before.
     """
     found = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", part)
         if match is None or match[2].upper() not in UNITS:
             raise InputError(f"memory size {part.strip()!r} must be a number and one of {', '.join(UNITS)}, as in 32KB")
-        size = float(match[1]) * UNITS[match[2].upper()]
+        size = Decimal(match[1]) * UNITS[match[2].upper()]
+        if size > LARGEST:
+            raise InputError(f"memory size {part.strip()[:40]!r} must be at most {LARGEST >> 20} MB")
         if size < 1 or size != int(size):
             raise InputError(f"memory size {part.strip()!r} must be a whole number of bytes, at least 1")
         found.append(int(size))
@@ -138,6 +154,14 @@ def problems(words: list[str]) -> list[Problem]:
     for reason in network.left_out:
         print(f"left out: {reason}")
     return [Problem.of(layer) for layer in network.layers]
+
+
+def _weighted(given: list[Problem]) -> list[Problem]:
+    """Those with weights; says which have none."""
+    for problem in given:
+        if not problem.weighted:
+            print(f"left out: {problem.name}, a layer without weights")
+    return [problem for problem in given if problem.weighted]
 
 
 def _core(text: str) -> dict[str, int]:
@@ -166,7 +190,9 @@ def _paper(arguments: argparse.Namespace) -> Report:
             tile = cecconi.optimise(problem, CECCONI_WORDS)
             layers.append(TiledLayer(problem=problem, tile=tile, said=said, truth=truth))
         return TileReport(name=" ".join(arguments.layer) or "flownets", limit=CECCONI_WORDS, layers=layers)
-    padded = [problem.padded(**yang.CORE) for problem in given if problem.weighted]
+    padded = [problem.padded(**yang.CORE) for problem in _weighted(given)]
+    if given and not padded:
+        raise InputError(f"--paper diannao needs a layer with weights: {' '.join(arguments.layer)} has none")
     layers = padded or [yang.layer(name) for name in yang.LAYERS]
     found = [search.search(problem, yang.diannao(), base=yang.CORE, pair=True) for problem in layers]
     split = [search.search(problem, yang.diannao(), base=yang.CORE) for problem in layers]
@@ -181,11 +207,12 @@ def _tiles(arguments: argparse.Namespace) -> Report:
     from hwgen.plan.memory import BRAM36_BITS
 
     board = load_board(arguments.board)
-    limit = board.bram36 * BRAM36_BITS // 2 // arguments.bits
+    bits = arguments.bits or 8
+    limit = board.bram36 * BRAM36_BITS // 2 // bits
     transfer = cecconi.Transfer(
         call=board.dma_call_ns * 1e-9,
         jump=board.dma_jump_ns * 1e-9,
-        word=arguments.bits / 8 / (board.memory_gb_s * 1e9),
+        word=bits / 8 / (board.memory_gb_s * 1e9),
     )
     layers = []
     for problem in problems(arguments.layer):
@@ -204,11 +231,11 @@ def _times(problem: Problem, tile: Tile, transfer: Transfer, board: Board) -> tu
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
-    from hwgen.plan.blocking import place, search
+    from hwgen.plan.blocking import energy, place, search
     from hwgen.plan.blocking.nest import Nest
     from hwgen.plan.blocking.report import EnergyReport
 
-    core, memories = _core(arguments.core), sizes(arguments.memory)
+    core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
     for problem in problems(arguments.layer):
         base = core if problem.weighted else {}
@@ -219,6 +246,11 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
         if len(memories) != 1:
             raise InputError("--levels designs the memories: give their sizes together as one --memory")
         return _codesigned(arguments, name, layers, memories[0], plot)
+    if max(memories) > energy.SRAM_LIMIT:
+        raise InputError(
+            f"memory of {_text(max(memories))}: --memory without --levels must be at most "
+            f"{_text(energy.SRAM_LIMIT)}, what is larger costs as much as DRAM"
+        )
     hierarchy = _shared(memories)
     if arguments.blocking is None:
         found = [search.search(problem, hierarchy, base=base) for problem, base in layers]
@@ -240,10 +272,14 @@ def _codesigned(
     from hwgen.plan.blocking.report import EnergyReport
 
     if arguments.common:
-        weighted = [problem for problem, base in layers if base]
+        weighted = _weighted([problem for problem, _ in layers])
+        if not weighted:
+            raise InputError(f"--common needs a layer with weights: {' '.join(arguments.layer)} has none")
         core = next((base for _, base in layers if base), {})
         together = yang.common(weighted, limit, levels=arguments.levels, base=core)
-        return EnergyReport(name=f"{name}: one hierarchy, {together.size:,} bytes", found=together.found)
+        return EnergyReport(
+            name=f"{name}: one hierarchy, {together.size:,} bytes", found=together.found, common=together
+        )
 
     def design(size: int) -> list:
         options = {"levels": arguments.levels, "homed": arguments.homed}
@@ -252,7 +288,17 @@ def _codesigned(
     found = design(limit)
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
     against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
-    return EnergyReport(name=name, found=found, against=[*against, (limit, found)] if plot else [])
+    cores = [_cores(one, arguments.cores) for one in found] if arguments.cores else []
+    return EnergyReport(name=name, found=found, cores=cores, against=[*against, (limit, found)] if plot else [])
+
+
+def _cores(found: Found, most: int) -> list[tuple[str, int, dict[str, float]]]:
+    """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``."""
+    from hwgen.plan.blocking import yang
+
+    numbers = [1 << power for power in range((most - 1).bit_length())] + [most]
+    ways = ("input", "weights") if found.nest.problem.weighted else ()
+    return [(shared, cores, yang.multicore(found, cores, shared)) for shared in ways for cores in numbers]
 
 
 def _shared(memories: list[int]) -> Shared:

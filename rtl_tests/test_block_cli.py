@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from test_blocking import PEEMEN
 
-from hwgen import cli
-from hwgen.plan.blocking import peemen
+from hwgen import block_cli, cli
+from hwgen.plan.blocking import peemen, yang
+from hwgen.plan.blocking.problem import Problem
+from hwgen.plan.blocking.report import EnergyReport
 
 
 def block(*arguments: str) -> int:
@@ -78,6 +80,90 @@ def test_designed_memories(tmp_path: Path) -> None:
     assert [layer["name"] for layer in common] == ["conv1", "conv2"]
 
 
+def test_arrays_at_home_are_in_the_sum(tmp_path: Path) -> None:
+    size = "28x28x32->32 k3"
+    layer = written(tmp_path, size, "--memory", "64KB", "--levels", "3", "--homed")["layers"][0]
+    spent = sum(buffer["accesses"] * buffer["pj"] for buffer in layer["buffers"])
+    spent += 320 * sum(layer["dram_accesses"].values())
+    home = sum(entry["accesses"] * entry["pj"] for entry in layer["homes"].values())
+    assert home > 0
+    assert spent + home == pytest.approx(layer["pj_per_mac"] * layer["macs"])
+
+
+def test_a_picture_of_arrays_at_home_is_as_high_as_the_energy() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    found = yang.codesign(Problem.parse("28x28x32->32 k3"), 64 << 10, levels=3, homed=True)
+    axes = figure.subplots()
+    EnergyReport(name="a", found=[found])._homes(axes)
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(found.per_mac)
+    assert any("home" in text.get_text() for text in axes.get_legend().get_texts())
+
+
+def test_padded_channels_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = written(tmp_path, "28x28x32->32 k3 g32", "--memory", "32KB")["layers"][0]
+    assert (layer["macs"], layer["macs_padded"]) == (28 * 28 * 9 * 32, 28 * 28 * 9 * 32 * 16 * 16)
+    assert "57,802,752 multiply-adds instead of 225,792" in capsys.readouterr().out
+    even = written(tmp_path, "28x28x32->32 k3", "--memory", "32KB")["layers"][0]
+    assert even["macs"] == even["macs_padded"] == 28 * 28 * 9 * 32 * 32
+    assert "instead of" not in capsys.readouterr().out
+
+
+def test_a_given_blocking_has_no_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("14x14x32->32 k3", "--memory", "16KB", "--blocking", "C0=16 K0=16 Fw Fh X Y C K")
+    assert written(tmp_path, *given)["layers"][0]["pj_per_mac_bound"] is None
+    told = capsys.readouterr().out
+    assert "this blocking" in told.splitlines()[0]
+    assert "least" not in told
+    assert "100.00%" not in told
+
+
+def test_the_common_hierarchy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = written(tmp_path, "lenet5", "--memory", "64KB", "--levels", "2", "--common")
+    memories = [memory for own in result["hierarchy"].values() for memory in own]
+    assert sum(memory["bytes"] for memory in memories) == result["bytes"] <= 64 << 10
+    alone = written(tmp_path, "lenet5", "--memory", "64KB", "--levels", "2")["layers"]
+    energies = {
+        name: sum(layer["pj_per_mac"] * layer["macs_padded"] for layer in layers if "conv" in layer["name"])
+        for name, layers in (("common", result["layers"]), ("alone", alone))
+    }
+    assert 0 <= 1 - energies["alone"] / energies["common"] <= result["gap"] + 1e-9
+    told = capsys.readouterr().out
+    assert "left out: pool1" in told
+    assert "all layers: " in told
+
+
+def test_several_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("14x14x32->32 k3", "--memory", "64KB", "--levels", "2", "--cores", "4")
+    layer = written(tmp_path, *given)["layers"][0]
+    assert [(way["shared"], way["cores"]) for way in layer["cores"]] == [
+        (shared, cores) for shared in ("input", "weights") for cores in (1, 2, 4)
+    ]
+    total = layer["pj_per_mac"] * layer["macs"]
+    assert [sum(way["pj"].values()) for way in layer["cores"] if way["cores"] == 1] == pytest.approx([total] * 2)
+    dram = 320 * sum(layer["dram_accesses"].values())
+    assert all(way["pj"]["dram"] == dram for way in layer["cores"])
+    rows = [line.split()[2:4] for line in capsys.readouterr().out.splitlines()]
+    assert ["input", "4"] in rows
+    assert ["weights", "4"] in rows
+    assert block(*given[:-1], "3") == 2
+    assert "3 cores can't share" in capsys.readouterr().err
+
+
+def test_pools_are_left_out_of_diannao_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = written(tmp_path, "lenet5", "--paper", "diannao")["layers"]
+    assert [layer["name"] for layer in layers] == ["conv1", "conv2"]
+    assert "left out: pool1, a layer without weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [("--paper", "diannao"), ("--memory", "64KB", "--levels", "2", "--common")])
+def test_a_pool_alone_is_refused(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(block_cli, "problems", lambda _: [yang.OTHERS["Pool"]])
+    assert block("pool.onnx", *options) == 2
+    assert "needs a layer with weights: pool.onnx has none" in capsys.readouterr().err
+
+
 def test_board(tmp_path: Path) -> None:
     result = written(tmp_path, "vgg16:7@64x64", "--board", "zedboard")
     assert result["limit_words"] == 140 * 36_864 // 2 // 8
@@ -141,6 +227,16 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("56x56x128->256 k3", "--paper", "diannao", "--levels", "2"), "--levels needs --memory"),
         (("56x56x128->256 k3", "--memory", "32KB", "--homed"), "--homed needs --levels"),
         (("56x56x128->256 k3", "--memory", "32KB", "--core", "16"), "--core must be"),
+        (("lenet5", "--memory", "1MB", "--cores", "2"), "--cores needs --levels"),
+        (("lenet5", "--memory", "1MB", "--levels", "2", "--cores", "-1"), "--cores must be at least 1"),
+        (("--paper", "diannao", "--core", "8x8"), "--core needs --memory"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--bits", "8"), "--bits needs --board"),
+        (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--homed"), "leave it or --common out"),
+        (("56x56x128->256 k3", "--memory", "9" * 400 + "B"), "must be at most 1048576 MB"),
+        (("56x56x128->256 k3", "--memory", "17MB"), "17MB: --memory without --levels must be at most 16MB"),
+        (("56x56x128->256 k3 g2x3", "--memory", "32KB"), "must look like"),
+        (("224x224x512->512 k11", "--paper", "peemen"), "tiles are too many to compare"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--json", "x.svg", "--plot", "./x.svg"), "different files"),
         (
             ("56x56x128->256 k3", "--memory", "32KB", "--blocking", "C0=16 K0=16 Fw Fh X Y C1=128 K1=128"),
             "K must reach 256, not 128",

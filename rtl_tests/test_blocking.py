@@ -309,6 +309,35 @@ def test_flownets_in_32768_words() -> None:
     assert totals[2] <= 79.3e6
 
 
+def test_the_printed_model_of_groups_and_pools() -> None:
+    """AlexNet's conv2 in two groups, and its first pool: a channel at a time, no weights, every row by hand."""
+    layers = {layer.name: Problem.of(layer) for layer in shapes.load("alexnet").layers}
+    conv2, pool1 = layers["conv2"], layers["pool1"]
+    one = Problem(**{**vars(conv2), "groups": 1})
+    assert cecconi.printed(conv2, 32_768)[1:] == tuple(2 * words for words in cecconi.printed(one, 32_768)[1:])
+    assert cecconi.printed(conv2, 32_768)[1] == 1_124_192
+    # the whole map of 55 x 55 at once, and a quarter of it out and in again
+    tile, said, moved = cecconi.printed(pool1, 32_768)
+    assert (tile["rows"], tile["columns"]) == (55, 55)
+    assert said == 96 * (55 * 55 + 2 * 55 * 55 / 4)
+    # truth: 27 x 27 outputs of one tile, read and written
+    assert moved == 96 * (55 * 55 + 2 * 27 * 27)
+
+
+def test_the_best_of_equal_tiles_is_moved_in_fewest_transfers() -> None:
+    pool = Problem(name="p", X=8, Y=8, C=1, K=1, Fw=2, Fh=2, width=16, height=16, stride=(2, 2), weighted=False)
+    found = cecconi.optimise(pool, 1000)
+    assert (found.sizes["rows"], found.sizes["columns"], found.calls) == (8, 8, 2)
+
+
+def test_more_tiles_than_memory_holds() -> None:
+    problem = Problem.parse("224x224x512->512 k11")
+    with pytest.raises(PlanError, match="tiles are too many to compare"):
+        peemen.optimise(problem, (1024,))
+    with pytest.raises(PlanError, match="tiles are too many to compare"):
+        cecconi.optimise(Problem.parse("3000x3000x1024->1024 k3"), 1 << 20, cecconi.Transfer(jump=1.0))
+
+
 def literal_words(problem: Problem, sizes: dict[str, int], order: str) -> tuple[int, int]:
     """Words and transfers of a tiled layer, by running its loops over sets of elements."""
     tile = {"X": sizes["columns"], "Y": sizes["rows"], "C": sizes["inputs"], "K": sizes["outputs"]}
@@ -335,7 +364,12 @@ def test_cecconi_equals_a_simulation(seed: int) -> None:
         steps = timing.steps(problem, found)
         assert problem.groups * (steps.fetched.sum() + steps.written.sum()) == found.words
         assert problem.groups * (steps.calls_in.sum() + steps.calls_out.sum()) == found.calls
+        assert problem.groups * (steps.jumps_in.sum() + steps.jumps_out.sum()) == found.jumps
         assert problem.groups * steps.macs.sum() == problem.macs
+        transfer = cecconi.Transfer(call=50.0, jump=7.0, word=0.5)
+        parts = steps.times(transfer, 0.0)
+        expected = 50 * found.calls + 7 * found.jumps + 0.5 * found.words
+        assert problem.groups * timing.in_turn(*parts) == pytest.approx(expected)
 
 
 def runs(problem: Problem, elements: set[tuple[int, ...]], shape: tuple[int, ...]) -> int:

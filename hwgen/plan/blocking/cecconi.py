@@ -26,7 +26,7 @@ import numpy as np
 from hwgen.errors import ConfigError, PlanError
 from hwgen.plan.blocking.count import Axis, input_axes
 from hwgen.plan.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.plan.blocking.tiling import Tiling, candidates, cut, distinct, divisors, pairs
+from hwgen.plan.blocking.tiling import Tiling, candidates, check_number, cut, distinct, divisors, pairs
 
 __all__ = ["ORDERS", "Tile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
 
@@ -89,7 +89,11 @@ def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
     """
     tiling, order = _single(problem, sizes), _order("zks")
     words = tiling.loads("input", order, scope=1) + tiling.loads("weights", order, scope=0)
-    words = words + tiling.loads("weights", order, dims={"K"}, scope=0) + 2 * tiling.loads("output", order, scope=0)
+    words = (
+        words
+        + tiling.loads("weights", order, dims={"K"}, scope=0) * problem.weighted
+        + 2 * tiling.loads("output", order, scope=0)
+    )
     return int(words.item())
 
 
@@ -100,19 +104,20 @@ def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
 def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
     """The cheapest tile whose buffer has at most ``limit`` words, over all tiles and orders. Whole kernels.
 
-    Among equals the one with fewer words, then with the smaller buffer. Where runs cost,
+    Among equals the one with fewer words, then fewer transfers, then with the smaller buffer. Where runs cost,
     one size is tried for each number of blocks.
 
     Raises
     ------
     PlanError
-        If not even the smallest tile fits.
+        If not even the smallest tile fits, or there are too many (`tiling.check_number`).
     """
     transfer = transfer or Transfer()
     sizes = candidates(problem, whole_window=True)
     if transfer.jump:
         sizes = {dim: steps if dim in ("Fw", "Fh") else distinct(problem.size(dim)) for dim, steps in sizes.items()}
     tiling = Tiling(problem, sizes)
+    check_number(tiling)
     room = np.broadcast_to(_room(tiling), tiling.shape).ravel()
     fits = np.flatnonzero(room <= limit)
     if not len(fits):
@@ -120,18 +125,19 @@ def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, ord
             f"{problem.name}: a buffer of {limit} words can't hold one window and its output; the least is "
             f"{int(room.min())}"
         )
-    best: tuple[float, int, int, int, str] | None = None
+    best: tuple[float, int, int, int, int, str] | None = None
     for order in orders:
         figures = _figures(tiling, order, runs=bool(transfer.jump))
         cost = np.broadcast_to(_cost(figures, transfer), tiling.shape).ravel()[fits]
-        words = np.broadcast_to(figures[0], tiling.shape).ravel()[fits]
+        words, calls = (np.broadcast_to(figure, tiling.shape).ravel()[fits] for figure in figures[:2])
         ties = np.flatnonzero(cost == cost.min())
-        place = ties[np.lexsort((room[fits[ties]], words[ties]))[0]]
-        entry = (float(cost[place]), int(words[place]), int(room[fits[place]]), int(fits[place]), order)
+        place = ties[np.lexsort((room[fits[ties]], calls[ties], words[ties]))[0]]
+        figure = (int(words[place]), int(calls[place]), int(room[fits[place]]))
+        entry = (float(cost[place]), *figure, int(fits[place]), order)
         if best is None or entry < best:
             best = entry
     assert best is not None
-    return _tile(tiling, best[3], best[4], transfer)
+    return _tile(tiling, best[4], best[5], transfer)
 
 
 def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
@@ -234,8 +240,9 @@ def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
     """The paper's choice: its tile of the *input*, the words that its equations state, and those it moves in truth.
 
-    Sizes divide the map; the order is the printed one. In truth the output tile is as many windows as the stride fits
-    into the input tile, at least one, and its halo comes on top, whether or not the buffer holds it.
+    Sizes divide the map; the order is the printed one; of equal tiles the one with fewest transfers. In truth the
+    output tile is as many windows as the stride fits into the input tile, at least one, and its halo comes on top,
+    whether or not the buffer holds it.
 
     Raises
     ------
@@ -248,15 +255,15 @@ def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
         np.array(divisors(size)).reshape([-1 if axis == place else 1 for place in range(4)])
         for axis, size in enumerate((p.height, p.width, p.C, p.K))
     )
-    room = rows * columns * inputs + rows * columns * outputs / stride**2 + inputs * outputs * taps + outputs
-    calls = p.height * p.width * p.C / (rows * columns * inputs)
-    moved = rows * columns * inputs + p.K / outputs * (
-        2 * rows * columns * outputs / stride**2 + inputs * outputs * taps + outputs
-    )
+    kernels = (inputs * outputs * taps + outputs) * p.weighted
+    room = rows * columns * inputs + rows * columns * outputs / stride**2 + kernels
+    calls = p.groups * p.height * p.width * p.C / (rows * columns * inputs)
+    moved = rows * columns * inputs + p.K / outputs * (2 * rows * columns * outputs / stride**2 + kernels)
     words = np.where(room <= limit, calls * moved, np.inf)
     if not np.isfinite(words).any():
         raise PlanError(f"{p.name}: a buffer of {limit} words can't hold the smallest tile of the paper's model")
-    place = np.unravel_index(int(np.argmin(words)), words.shape)
+    best = np.lexsort((np.broadcast_to(calls, words.shape).ravel(), np.round(words).ravel()))[0]
+    place = np.unravel_index(int(best), words.shape)
     choice = [int(sizes.ravel()[spot]) for sizes, spot in zip((rows, columns, inputs, outputs), place, strict=True)]
     tile: dict[str, int] = dict(zip(("rows", "columns", "inputs", "outputs"), choice, strict=True))
     output = {

@@ -18,7 +18,7 @@ from hwgen.network import shapes
 from hwgen.plan.blocking.count import Traffic, traffic
 from hwgen.plan.blocking.nest import Nest
 from hwgen.plan.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.plan.blocking.tiling import Tiling, candidates
+from hwgen.plan.blocking.tiling import Tiling, candidates, check_number
 
 __all__ = [
     "BANDWIDTH",
@@ -125,9 +125,11 @@ def optimise(
     Raises
     ------
     PlanError
-        If a memory can't hold the smallest tile: one value of each operand.
+        If a memory can't hold the smallest tile: one value of each operand; or if there are too many tiles
+        (`tiling.check_number`).
     """
     tiling = Tiling(problem, candidates(problem))
+    check_number(tiling)
     room = np.broadcast_to(sum(tiling.room(operand) for operand in OPERANDS), tiling.shape).ravel()
     fits = np.flatnonzero(room <= max(memories) - strict)
     fits = fits[np.argsort(room[fits], kind="stable")]

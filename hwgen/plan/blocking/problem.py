@@ -30,7 +30,7 @@ _INDEXES = {
     "output": frozenset(("X", "Y", "K")),
 }
 
-_LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ksg]\d+(?:x\d+)?|\s+p\d+)*)\s*")
+_LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
 
 def indexes(operand: str, dim: str) -> bool:
@@ -61,6 +61,8 @@ class Problem:
     stored : tuple of int, optional
         Words of the input, weights and output as they lie in memory, where these are not the arrays that the loops walk
         over: after rounding sizes up.
+    unpadded : int, optional
+        Multiply-adds before sizes were rounded up.
 
     Raises
     ------
@@ -82,6 +84,7 @@ class Problem:
     groups: int = 1
     weighted: bool = True
     stored: tuple[int, int, int] | None = None
+    unpadded: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (*(self.size(dim) for dim in DIMS), self.width, self.height, *self.stride, self.groups)
@@ -114,6 +117,11 @@ class Problem:
         """Elements of the whole array."""
         return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
 
+    @property
+    def compulsory(self) -> int:
+        """Words of input, weights and output, each moved once; biases are left out."""
+        return sum(self.words(operand) for operand in OPERANDS)
+
     def home(self, operand: str) -> int:
         """Words that the whole array takes in memory."""
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
@@ -121,11 +129,11 @@ class Problem:
     def padded(self, **multiples: int) -> Problem:
         """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
-        What is added is walked over and moved, but not stored.
+        What is added is walked over and moved, also from DRAM, but not stored.
         """
         sizes = {dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()}
         stored = (self.home("input"), self.home("weights"), self.home("output"))
-        return replace(self, stored=stored, **sizes)
+        return replace(self, stored=stored, unpadded=self.unpadded or self.macs, **sizes)
 
     @classmethod
     def of(cls, layer: LayerShape) -> Problem:
@@ -195,13 +203,7 @@ class Problem:
             raise InputError(f"layer {text!r}: sizes must be positive, not 0")
         if channels % groups or outputs % groups:
             raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
-        if "p" in options:
-            pad = options["p"]
-            sizes = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip((rows, columns), pad, kernel, stride, strict=True)]
-        else:
-            sizes = [-(-n // s) for n, s in zip((rows, columns), stride, strict=True)]
-            needed = [(m - 1) * s + k - n for m, s, k, n in zip(sizes, stride, kernel, (rows, columns), strict=True)]
-            pad = (max(0, needed[0]) // 2, max(0, needed[1]) // 2)
+        sizes, pad = _windows((rows, columns), kernel, stride, options.get("p"))
         if min(sizes) < 1:
             raise InputError(f"layer {text!r}: the {kernel[0]}x{kernel[1]} window does not fit into the map")
         return cls(
@@ -218,3 +220,17 @@ class Problem:
             pad=pad,
             groups=groups,
         )
+
+
+def _windows(
+    whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
+) -> tuple[list[int], tuple[int, int]]:
+    """Rows and columns of the output, and the padding before the map.
+
+    Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
+    """
+    if pad is not None:
+        return [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(whole, pad, kernel, stride, strict=True)], pad
+    sizes = [-(-n // s) for n, s in zip(whole, stride, strict=True)]
+    needed = [(m - 1) * s + k - n for m, s, k, n in zip(sizes, stride, kernel, whole, strict=True)]
+    return sizes, (max(0, needed[0]) // 2, max(0, needed[1]) // 2)

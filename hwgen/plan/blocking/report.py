@@ -11,6 +11,7 @@ from hwgen.plan.blocking.cecconi import Tile
 from hwgen.plan.blocking.peemen import Schedule
 from hwgen.plan.blocking.problem import OPERANDS, Problem
 from hwgen.plan.blocking.search import Found
+from hwgen.plan.blocking.yang import Common
 from hwgen.plan.picture import picture
 
 __all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer", "columns"]
@@ -97,11 +98,6 @@ class TiledLayer:
     truth: int | None = None
     times: tuple[float, float] | None = None
 
-    @property
-    def compulsory(self) -> int:
-        """Words of input, weights and output, each moved once; biases are left out."""
-        return sum(self.problem.words(operand) for operand in OPERANDS)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
@@ -123,11 +119,11 @@ class TileReport:
         for layer in self.layers:
             tile = layer.tile
             row = [layer.problem.name, *(str(tile.sizes[side]) for side in titles[1:5]), tile.order]
-            row += [f"{value:,}" for value in (tile.room, tile.words, layer.compulsory)]
+            row += [f"{value:,}" for value in (tile.room, tile.words, layer.problem.compulsory)]
             row += [f"{layer.said or 0:,.0f}", f"{layer.truth or 0:,}"] * said
             row += [f"{1e3 * time:,.3f}" for time in layer.times or (0, 0)] * timed
             rows.append(row)
-        total = ["total", *[""] * 6, f"{self.words:,}", f"{sum(layer.compulsory for layer in self.layers):,}"]
+        total = ["total", *[""] * 6, f"{self.words:,}", f"{sum(layer.problem.compulsory for layer in self.layers):,}"]
         total += [f"{sum(layer.said or 0 for layer in self.layers):,.0f}"] * said
         total += [f"{sum(layer.truth or 0 for layer in self.layers):,}"] * said
         times = [layer.times or (0.0, 0.0) for layer in self.layers]
@@ -149,7 +145,7 @@ class TileReport:
                 "room": layer.tile.room,
                 "calls": layer.tile.calls,
                 "jumps": layer.tile.jumps,
-                "compulsory": layer.compulsory,
+                "compulsory": layer.problem.compulsory,
             }
             if layer.said is not None:
                 entry |= {"printed_words": layer.said, "printed_tile_words": layer.truth}
@@ -167,7 +163,13 @@ class TileReport:
                 words = [layer.tile.operands[operand] / 1e6 for layer in self.layers]
                 axes.bar(names, words, bottom=bottom, label=operand)
                 bottom = [below + more for below, more in zip(bottom, words, strict=True)]
-            axes.plot(names, [layer.compulsory / 1e6 for layer in self.layers], "k_", markersize=14, label="compulsory")
+            axes.plot(
+                names,
+                [layer.problem.compulsory / 1e6 for layer in self.layers],
+                "k_",
+                markersize=14,
+                label="compulsory",
+            )
             axes.set(ylabel="million words moved")
             axes.tick_params(axis="x", rotation=45)
             axes.legend()
@@ -187,6 +189,10 @@ class EnergyReport:
         pJ a multiply-add to compare with.
     against : sequence of (bytes, Sequence of Found)
         The same with other limits, for the picture.
+    common : Common, optional
+        The one hierarchy of all layers.
+    cores : sequence, optional
+        Of each layer, what several cores take: the operand that they share, their number, pJ by part.
     """
 
     name: str
@@ -194,19 +200,32 @@ class EnergyReport:
     split: Sequence[Found] = ()
     baseline: Sequence[float] = ()
     against: Sequence[tuple[int, Sequence[Found]]] = ()
+    common: Common | None = None
+    cores: Sequence[Sequence[tuple[str, int, dict[str, float]]]] = ()
 
     def table(self) -> str:
         titles = ["layer", "pJ/MAC", "proven gap"] + ["split", "gap"] * bool(self.split)
         titles += ["baseline"] * bool(self.baseline) + ["DRAM input", "weights", "output", "blocking"]
         rows = []
         for index, found in enumerate(self.found):
-            row = [found.nest.problem.name, f"{found.per_mac:.3f}", f"{found.gap:.2%}"]
+            row = [found.nest.problem.name, f"{found.per_mac:.3f}", f"{found.gap:.2%}" if found.searched else "-"]
             if self.split:
                 row += [f"{self.split[index].per_mac:.3f}", f"{self.split[index].gap:.2%}"]
             row += [f"{self.baseline[index]:.1f}"] if self.baseline else []
             row += ["at home" if operand in found.homes else f"{found.top[operand]:,}" for operand in OPERANDS]
             rows.append([*row, str((self.split or self.found)[index].nest)])
-        lines = [f"{self.name}: least memory energy", columns(titles, rows)]
+        least = "least memory energy" if all(found.searched for found in self.found) else "this blocking"
+        lines = [f"{self.name}: {least}", columns(titles, rows)]
+        for problem in (found.nest.problem for found in self.found):
+            if problem.unpadded not in (None, problem.macs):
+                lines.append(
+                    f"{problem.name}: channels rounded up to the core's, {problem.macs:,} multiply-adds instead of "
+                    f"{problem.unpadded:,}"
+                )
+        if self.common is not None:
+            lines += ["", *self._hierarchy(self.common)]
+        if any(self.cores):
+            lines += ["", self._cores()]
         if len(self.found) == 1:
             best = (self.split or self.found)[0]
             buffers = [
@@ -217,40 +236,79 @@ class EnergyReport:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        layers = []
-        for index, found in enumerate(self.found):
-            entry: dict[str, Any] = {
-                "name": found.nest.problem.name,
-                "pj_per_mac": found.per_mac,
-                "pj_per_mac_bound": found.bound / found.nest.problem.macs,
+        layers = [self._entry(index, found) for index, found in enumerate(self.found)]
+        if self.common is None:
+            return {"layers": layers}
+        memories = {
+            operand: [{"memory": memory.name, "bytes": memory.size, "pj": memory.energy} for memory in own]
+            for operand, own in self.common.hierarchy.memories.items()
+        }
+        return {"layers": layers, "hierarchy": memories, "bytes": self.common.size, "gap": self.common.gap}
+
+    def _entry(self, index: int, found: Found) -> dict[str, Any]:
+        problem = found.nest.problem
+        entry: dict[str, Any] = {
+            "name": problem.name,
+            "macs": problem.macs if problem.unpadded is None else problem.unpadded,
+            "macs_padded": problem.macs,
+            "pj_per_mac": found.per_mac,
+            "pj_per_mac_bound": found.bound / problem.macs if found.searched else None,
+        }
+        if self.split:
+            split = self.split[index]
+            entry |= {
+                "pj_per_mac_split": split.per_mac,
+                "pj_per_mac_split_bound": split.bound / split.nest.problem.macs,
+                "blocking_split": str(split.nest),
             }
-            if self.split:
-                split = self.split[index]
-                entry |= {
-                    "pj_per_mac_split": split.per_mac,
-                    "pj_per_mac_split_bound": split.bound / split.nest.problem.macs,
-                    "blocking_split": str(split.nest),
-                }
-            if self.baseline:
-                entry["pj_per_mac_baseline"] = self.baseline[index]
-            entry["blocking"] = str(found.nest)
-            entry["dram_accesses"] = {
-                operand: 0 if operand in found.homes else words for operand, words in found.top.items()
+        if self.baseline:
+            entry["pj_per_mac_baseline"] = self.baseline[index]
+        entry["blocking"] = str(found.nest)
+        entry["dram_accesses"] = {
+            operand: 0 if operand in found.homes else words for operand, words in found.top.items()
+        }
+        entry["homes"] = {
+            operand: {"accesses": found.top[operand], "pj": found.tops[operand]} for operand in found.homes
+        }
+        entry["buffers"] = [
+            {
+                "operand": buffer.operand,
+                "position": buffer.position,
+                "bytes": buffer.words * energy.WORD_BYTES,
+                "memory": buffer.memory,
+                "pj": buffer.energy,
+                "accesses": buffer.accesses,
             }
-            entry["homes"] = list(found.homes)
-            entry["buffers"] = [
-                {
-                    "operand": buffer.operand,
-                    "position": buffer.position,
-                    "bytes": buffer.words * energy.WORD_BYTES,
-                    "memory": buffer.memory,
-                    "pj": buffer.energy,
-                    "accesses": buffer.accesses,
-                }
-                for buffer in found.buffers
+            for buffer in found.buffers
+        ]
+        if self.cores:
+            entry["cores"] = [
+                {"shared": shared, "cores": cores, "pj": spent} for shared, cores, spent in self.cores[index]
             ]
-            layers.append(entry)
-        return {"layers": layers}
+        return entry
+
+    def _cores(self) -> str:
+        parts = list(next(ways[0][2] for ways in self.cores if ways))
+        rows = []
+        for found, ways in zip(self.found, self.cores, strict=True):
+            problem = found.nest.problem
+            for shared, cores, spent in ways:
+                cells = [f"{pj / problem.macs:.3f}" for pj in (sum(spent.values()), *spent.values())]
+                rows.append((problem.name, shared, str(cores), *cells))
+        return columns(("layer", "shared", "cores", "pJ/MAC", *parts), rows)
+
+    @staticmethod
+    def _hierarchy(common: Common) -> list[str]:
+        rows = [
+            (memory.name, f"{memory.size:,}", f"{memory.energy:.3f}")
+            for own in common.hierarchy.memories.values()
+            for memory in own
+        ]
+        macs = sum(found.nest.problem.macs for found in common.found)
+        return [
+            columns(("memory", "bytes", "pJ"), rows),
+            f"all layers: {common.energy / macs:.3f} pJ/MAC, proven gap {common.gap:.2%}",
+        ]
 
     def plot(self, kind: str) -> bytes:
         def draw(figure: Any) -> None:
@@ -277,16 +335,21 @@ class EnergyReport:
             chains = [[b for b in found.buffers if b.operand == operand] for found in self.found]
             depth = max(map(len, chains), default=0)
             shades = matplotlib.colormaps[colours[operand]]
-            for level in range(depth + 1):
-                values = []
-                for found, chain in zip(self.found, chains, strict=True):
-                    spent = 0.0 if level < depth or operand in found.homes else found.top[operand] * energy.DRAM
-                    spent += sum(b.accesses * b.energy for b in chain[level : level + 1])
-                    values.append(spent / found.nest.problem.macs)
-                place = "DRAM" if level == depth else f"level {level}"
-                shade = shades(0.3 + 0.6 * level / max(depth, 1))
+            places = [f"level {level}" for level in range(depth)] + ["home"] * any(
+                operand in found.homes for found in self.found
+            )
+            for level, place in enumerate([*places, "DRAM"]):
+                values = [_spent(found, operand).get(place, 0.0) / found.nest.problem.macs for found in self.found]
+                shade = shades(0.3 + 0.6 * level / max(len(places), 1))
                 axes.bar(names, values, bottom=bottom, color=shade, label=f"{operand}, {place}")
                 bottom = [below + more for below, more in zip(bottom, values, strict=True)]
         axes.set(ylabel="pJ a multiply-add", title="Where each operand lives")
         axes.tick_params(axis="x", rotation=45)
         axes.legend(fontsize=7)
+
+
+def _spent(found: Found, operand: str) -> dict[str, float]:
+    """pJ of an operand by place: its buffers from ``level 0`` outwards, then ``home`` or ``DRAM``."""
+    chain = [buffer for buffer in found.buffers if buffer.operand == operand]
+    spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}
+    return {**spent, "home" if operand in found.homes else "DRAM": found.behind(operand)}

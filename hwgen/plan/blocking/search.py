@@ -130,10 +130,12 @@ class Found:
         By operand, inner to outer.
     top : dict
         Accesses of each operand to DRAM.
+    tops : dict
+        pJ of each of these accesses.
     energy : float
         pJ of all memory accesses.
     bound : float
-        No blocking in the search's space takes less.
+        No blocking in the search's space takes less; 0 where nothing was searched.
     homes : tuple of str
         Operands whose whole array lives on chip; their accesses in ``top`` go there.
     """
@@ -141,6 +143,7 @@ class Found:
     nest: Nest
     buffers: tuple[Buffer, ...]
     top: dict[str, int]
+    tops: dict[str, float]
     energy: float
     bound: float
     homes: tuple[str, ...] = ()
@@ -153,6 +156,15 @@ class Found:
     def gap(self) -> float:
         """By what part of it the best blocking may at most be better."""
         return max(0.0, 1 - self.bound / self.energy)
+
+    @property
+    def searched(self) -> bool:
+        """Whether ``bound`` says anything: a blocking that was only evaluated has none."""
+        return self.bound > 0
+
+    def behind(self, operand: str) -> float:
+        """pJ of all accesses behind the last buffer: to DRAM, or to the array at home."""
+        return self.top[operand] * self.tops[operand]
 
     @property
     def on_chip(self) -> int:
@@ -545,15 +557,8 @@ def _expand(
     rows = np.flatnonzero(there >= 0)
     if not len(rows):
         return []
-    before = labels.take(rows)
-    point = there[rows]
-    mirrored = np.zeros(len(rows), bool)
-    if lattice.mirror is not None:
-        mirrored = lattice.mirror[point] < point
-        point = np.where(mirrored, lattice.mirror[point], point)
-    labels = replace(before, point=point.astype(np.int32), parent=rows.astype(np.int32))
-    labels.action = mirrored.astype(np.int32) << MIRRORED
-    here = before.point
+    here = labels.point[rows]
+    labels = _moved(lattice, labels.take(rows), there[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
         if not spans and operand != "input":
@@ -587,6 +592,16 @@ def _expand(
             places.append(here[chosen])
         labels, here = _Labels.join(parts), np.concatenate(places)
     return [labels]
+
+
+def _moved(lattice: _Lattice, labels: _Labels, point: np.ndarray, rows: np.ndarray) -> _Labels:
+    """``labels``, which come from ``rows``, at their next points: of two mirror images the first one."""
+    mirrored = np.zeros(len(rows), bool)
+    if lattice.mirror is not None:
+        mirrored = lattice.mirror[point] < point
+        point = np.where(mirrored, lattice.mirror[point], point)
+    action = mirrored.astype(np.int32) << MIRRORED
+    return replace(labels, point=point.astype(np.int32), parent=rows.astype(np.int32), action=action)
 
 
 def _bounds(lattice: _Lattice, prices: _Prices, labels: _Labels) -> np.ndarray:
@@ -706,5 +721,6 @@ def evaluate(
             )
     top = {operand: taken[-1] for operand, taken in accesses.items()}
     total = sum(buffer.accesses * buffer.energy for buffer in result)
-    total += sum(top[operand] * (tops[operand] if tops else energy.DRAM) for operand in OPERANDS)
-    return Found(nest=nest, buffers=tuple(result), top=top, energy=total, bound=bound)
+    costs = {operand: tops[operand] if tops else energy.DRAM for operand in OPERANDS}
+    total += sum(top[operand] * costs[operand] for operand in OPERANDS)
+    return Found(nest=nest, buffers=tuple(result), top=top, tops=costs, energy=total, bound=bound)

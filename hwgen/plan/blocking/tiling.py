@@ -10,14 +10,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import prod
 
 import numpy as np
 
+from hwgen.errors import PlanError
 from hwgen.plan.blocking.count import Axis, input_axes
 from hwgen.plan.blocking.nest import Blocks
 from hwgen.plan.blocking.problem import DIMS, Problem, indexes
 
-__all__ = ["Tiling", "candidates", "cut", "distinct", "divisors", "pairs"]
+__all__ = ["MAX_TILES", "Tiling", "candidates", "check_number", "cut", "distinct", "divisors", "pairs"]
+
+
+MAX_TILES = 30_000_000
+"""An array of one figure of each then takes 240 MB."""
 
 
 def divisors(size: int) -> list[int]:
@@ -58,6 +64,22 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
 def _cropped(axis: Axis) -> bool:
     """Whether the last window reaches out of the map."""
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
+
+
+def check_number(tiling: Tiling) -> None:
+    """Refuse to compare more tiles than memory holds comfortably.
+
+    Raises
+    ------
+    PlanError
+        If there are more than `MAX_TILES`.
+    """
+    number = prod(tiling.shape)
+    if number > MAX_TILES:
+        raise PlanError(
+            f"{tiling.problem.name}: {number:,} tiles are too many to compare, at most {MAX_TILES:,} work; "
+            "a smaller map, window or number of channels has fewer"
+        )
 
 
 def cut(size: int, step: int) -> Blocks:

@@ -26,21 +26,24 @@ MAX_TILES = 2_000_000
 class Steps:
     """A layer tile by tile, in the order in which tiles run; arrays of one value a tile.
 
-    ``fetched`` and ``written`` are words, ``calls`` transfers into the buffer and out of it, ``macs`` multiply-adds.
+    ``fetched`` and ``written`` are words; ``calls`` transfers into the buffer and out of it, ``jumps`` the runs of
+    addresses that they consist of; ``macs`` multiply-adds.
     """
 
     fetched: np.ndarray
     written: np.ndarray
     calls_in: np.ndarray
     calls_out: np.ndarray
+    jumps_in: np.ndarray
+    jumps_out: np.ndarray
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Time of each tile's fetch, computation and write; runs of addresses aside."""
+        """Time of each tile's fetch, computation and write."""
         return (
-            transfer.word * self.fetched + transfer.call * self.calls_in,
+            transfer.word * self.fetched + transfer.call * self.calls_in + transfer.jump * self.jumps_in,
             mac * self.macs,
-            transfer.word * self.written + transfer.call * self.calls_out,
+            transfer.word * self.written + transfer.call * self.calls_out + transfer.jump * self.jumps_out,
         )
 
 
@@ -61,9 +64,9 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     grid = np.indices(shape).reshape(len(shape), -1)
     place = dict(zip(reversed(order), grid, strict=True))
     length = {dim: blocks[dim].length[place[dim]] for dim in sizes}
-    span = 1
+    touched = []
     for (x, f), axis in input_axes(problem).items():
-        span = span * axis.touched(*pairs(blocks[x], cut(axis.window, axis.window)))[:, 0][place[x]]
+        touched.append(axis.touched(*pairs(blocks[x], cut(axis.window, axis.window)))[:, 0][place[x]])
         length[f] = np.full(grid.shape[1], axis.window)
     weights = length["C"] * length["K"] * length["Fw"] * length["Fh"] * problem.weighted
     output = length["X"] * length["Y"] * length["K"]
@@ -71,17 +74,32 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     new["weights"] = _new(place, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
     new["biases"] = _new(place, {"K"}) if problem.weighted else new["weights"]
     again = new["output"] & (place["C"] > 0)
+    runs = _runs((problem.width, problem.height), touched, length["C"])
+    output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
+    kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all of an output's channels are one run
     leaves = np.roll(new["output"], -1)  # the first tile is new: after the last one, all leave
     return Steps(
-        fetched=new["input"] * span * length["C"]
+        fetched=new["input"] * touched[0] * touched[1] * length["C"]
         + new["weights"] * weights
         + new["biases"] * length["K"]
         + again * output,
         written=leaves * output,
         calls_in=new["input"] + new["weights"].astype(int) + new["biases"] + again,
         calls_out=leaves.astype(int),
+        jumps_in=new["input"] * runs + new["weights"] * kernel_runs + new["biases"] + again * output_runs,
+        jumps_out=leaves * output_runs,
         macs=np.prod([length[dim] for dim in DIMS], axis=0),
     )
+
+
+def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
+    """Runs of addresses of each tile's block of a map: rows; channels where rows are whole; one where these are, too.
+
+    ``whole`` and ``touched`` are columns and rows.
+    """
+    across, down = touched
+    full = np.where(down == whole[1], 1, (down > 0) * channels)
+    return np.where(across == whole[0], full, (across > 0) * down * channels)
 
 
 def _new(place: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:

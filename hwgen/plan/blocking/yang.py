@@ -6,7 +6,7 @@ datapath takes 16 input channels and 16 output channels a cycle, so C and K are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -159,32 +159,13 @@ def common(
 
     # the dearest layers first: they soonest show that a hierarchy is no better than the best so far
     order = sorted(kinds, key=lambda kind: -weight[kind] * alone[kind].bound)
+    bounds = {kind: alone[kind].bound for kind in order}
 
     def total(sizes: _Sizes, best: float = inf) -> float:
-        if sum(map(sum, sizes)) > limit:
-            return inf
-        hierarchy = _private(sizes)
-        least = sum(weight[kind] * alone[kind].bound for kind in kinds)
-        for kind in order:
-            try:
-                taken = search(kind, hierarchy, base=core, pair=True, first=_ROUGH, within=1.0).energy
-            except PlanError:
-                return inf
-            least += weight[kind] * (taken - alone[kind].bound)
-            if least >= best:
-                return inf
-        return least
+        return _total(sizes, bounds, weight, core, best) if sum(map(sum, sizes)) <= limit else inf
 
     costs = {sizes: total(sizes) for sizes in {_sizes(found) for found in alone.values()}}
-    best = min(costs, key=lambda sizes: costs[sizes])
-    for _ in range(rounds):
-        before = costs[best]
-        for sizes in _neighbours(best):
-            if sizes not in costs:
-                costs[sizes] = total(sizes, costs[best])
-                best = min(best, sizes, key=lambda sizes: costs[sizes])
-        if costs[best] == before:
-            break
+    best = _descended(costs, total, rounds)
     if costs[best] == inf:
         raise PlanError(f"no hierarchy of at most {limit} bytes was found that all {len(problems)} layers can use")
     hierarchy = _private(best)
@@ -195,6 +176,38 @@ def common(
         found=tuple(replace(one, nest=replace(one.nest, problem=p)) for one, p in zip(found, problems, strict=True)),
         bound=sum(count * alone[kind].bound for kind, count in weight.items()),
     )
+
+
+def _total(
+    sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
+) -> float:
+    """pJ of all layers, each as often as ``weight`` says, by rough searches; infinite if one does not fit, or once it
+    can't be below ``best``."""
+    hierarchy = _private(sizes)
+    least = sum(weight[kind] * bound for kind, bound in bounds.items())
+    for kind, bound in bounds.items():
+        try:
+            taken = search(kind, hierarchy, base=core, pair=True, first=_ROUGH, within=1.0).energy
+        except PlanError:
+            return inf
+        least += weight[kind] * (taken - bound)
+        if least >= best:
+            return inf
+    return least
+
+
+def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
+    """The cheapest of ``costs``, bettered by one memory at a time, ``rounds`` times around; adds what it tried."""
+    best = min(costs, key=lambda sizes: costs[sizes])
+    for _ in range(rounds):
+        before = costs[best]
+        for sizes in _neighbours(best):
+            if sizes not in costs:
+                costs[sizes] = total(sizes, costs[best])
+                best = min(best, sizes, key=lambda sizes: costs[sizes])
+        if costs[best] == before:
+            break
+    return best
 
 
 _ROUGH = 3
@@ -240,7 +253,8 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
     ``shared`` is ``"input"`` (cores part the output channels) or ``"weights"`` (they part the pixels). The last buffer
     of that operand stays whole, and what it sends goes to all cores at once: so many times fewer accesses, each as dear
     as one to a memory as large as all on chip. The other operands' last buffers are parted, the inner ones are every
-    core's own. Parted output channels must be sent to all cores after the layer (``shuffle``).
+    core's own. Whole arrays on chip stay one memory for all (``home``). Parted output channels must be sent to all
+    cores after the layer (``shuffle``).
 
     Raises
     ------
@@ -251,8 +265,8 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
     parts = problem.K if shared == "input" else problem.X * problem.Y
     if shared not in ("input", "weights") or cores < 1 or parts % cores:
         raise PlanError(f"{problem.name}: {cores} cores can't share {shared} and part {parts} blocks evenly")
-    whole = energy.access(found.on_chip, max(WIDTHS.values()))
-    result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "dram"), 0.0)
+    whole = energy.access(found.on_chip + found.at_home, max(WIDTHS.values()))
+    result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "home", "dram"), 0.0)
     for operand in OPERANDS:
         own = [buffer for buffer in found.buffers if buffer.operand == operand]
         result["private"] += sum(buffer.accesses * buffer.energy for buffer in own[:-1])
@@ -264,7 +278,7 @@ def multicore(found: Found, cores: int, shared: str) -> dict[str, float]:
                 result[operand] = last.accesses / cores * whole
             else:
                 result[operand] = last.accesses * energy.access(size / cores, WIDTHS[operand])
-        result["dram"] += 0.0 if operand in found.homes else found.top[operand] * energy.DRAM
+        result["home" if operand in found.homes else "dram"] += found.behind(operand)
     if cores > 1 and shared == "input":
         result["shuffle"] = problem.output_words * whole
     return result
