@@ -221,6 +221,8 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("56x56x128->256 k3", "--memory", "8MB,32KB"), "must grow outwards"),
         (("56x56x128->256 k3", "--memory", "256B"), "can't hold one window of 56x56x128->256 k3: 3 x 3 pixels of 16"),
         (("56x56x0->256 k3", "--memory", "32KB"), "must be positive, not 0"),
+        (("20000x20000x3->3 k3", "--paper", "cecconi"), "maps must have at most 8,192 rows and columns"),
+        (("9" * 5000 + "x1x1->1", "--memory", "32KB"), "must look like 56x56x128->256"),
         (("56x56x128 k3", "--memory", "32KB"), "must look like"),
         (("56x56x128->256 k3", "--memory", "32KB", "--levels", "6"), "--levels must be 1 to 5, not 6"),
         (("56x56x128->256 k3", "--memory", "32KB,8MB", "--levels", "2"), "give their sizes together"),

@@ -32,6 +32,9 @@ _INDEXES = {
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
+#: Largest map and most channels of a layer given as text.
+MOST_PIXELS, MOST_CHANNELS = 8_192, 1_000_000
+
 
 def indexes(operand: str, dim: str) -> bool:
     """Whether ``operand``'s elements depend on the loop over ``dim``."""
@@ -188,7 +191,8 @@ class Problem:
             If the text is something else, or no window fits.
         """
         match = _LAYER.fullmatch(text.strip())
-        if match is None:
+        if match is None or len(text) > 100:
+            text = text if len(text) <= 100 else f"{text[:97]}..."
             raise InputError(f"layer {text!r} must look like 56x56x128->256 k3 s1 p1 g1 (rows x columns x channels)")
         options: dict[str, tuple[int, int]] = {}
         for option in match[5].split():
@@ -201,6 +205,11 @@ class Problem:
         groups = options.get("g", (1, 1))[0]
         if min(rows, columns, channels, outputs, groups, *kernel, *stride) < 1:
             raise InputError(f"layer {text!r}: sizes must be positive, not 0")
+        if max(rows, columns) > MOST_PIXELS or max(channels, outputs) > MOST_CHANNELS:
+            raise InputError(
+                f"layer {text!r}: maps must have at most {MOST_PIXELS:,} rows and columns, "
+                f"and at most {MOST_CHANNELS:,} channels"
+            )
         if channels % groups or outputs % groups:
             raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
         sizes, pad = _windows((rows, columns), kernel, stride, options.get("p"))
