@@ -13,6 +13,7 @@ any hardware the configuration looks for the cheapest arrangement (`RequantiseCo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def signed_bits(*values: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChannelsConfig:
+class _ChannelsConfig(ABC):
     """What `AddBiasConfig` and `RequantiseConfig` share: the channels, and the beats they come in."""
 
     lanes: int
@@ -79,9 +80,9 @@ class _ChannelsConfig:
         return signed(self.accumulator_bits)
 
     @property
+    @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
         """By parameter and lane: the value in each beat."""
-        raise NotImplementedError
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
         """``values`` by channel, rearranged by lane and beat. A lane a beat leaves out repeats another value."""
