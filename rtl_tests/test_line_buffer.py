@@ -267,3 +267,19 @@ def test_padding_above_a_map_much_higher_than_its_windows():
     config = make(height=80, width=2, stride=(80, 1), padding=(1, 1, 0, 1))
     frames = frames_for(config, 2, 7)
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "kernel", "taps"), [(2, (3, 3), 9), (2, (3, 3), 3), (2, (1, 3), 3), (3, (4, 4), 16), (4, (5, 5), 5)]
+)
+@pytest.mark.parametrize("height", [5, 6])
+def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
+    """Column banks that a beat's pixels do not divide: some of a beat lie a word further than its first."""
+    shape = {"channels": 5, "height": height, "width": 11, "lanes": 2}
+    config = make(input_pixels=pixels, kernel=kernel, taps=taps, rows=kernel[0] + 1, **shape)
+    assert config.column_banks % pixels
+    assert config.input.folds > 1
+    frames = frames_for(config, 3, 11)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert masked(config, frames, trace.words) == expected_steps(config, frames)
+    check_times(config, trace, 3)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hwgen import boards, network, plan, simulate
 from hwgen.errors import PlanError
 from hwgen.network import golden, shapes
+from hwgen.network.graph import Conv, FeatureMap, IntegerType, Network, Window
 from hwgen.plan.plan import OverBudgetError, Tiling
 from hwgen.plan.tiles import KINDS, axes
 from hwgen.plan.tips import tips
@@ -127,6 +128,24 @@ def test_fewest_slices(interval, tile):
     made = plan.make(net, ZEDBOARD, overlap="reload", tile=tile, objective="dsp", interval=interval)
     assert made.interval <= interval
     assert made.resources.dsp < 220
+
+
+def test_beats_no_wider_than_the_input():
+    """Three columns: four pixels a beat would take fewest cycles, and no stream has them."""
+    source = FeatureMap(channels=1, height=1, width=3, type=IntegerType(bits=8, signed=False))
+    layer = Conv(
+        name="conv",
+        input=source,
+        output=replace(source, width=1, type=IntegerType(bits=32, signed=True)),
+        window=Window(kernel=(1, 3)),
+        weights=np.array([[[[109, 48, -23]]]]),
+        bias=np.array([5]),
+        requantisation=None,
+    )
+    net = Network(name="narrow", layers=(layer,))
+    made = plan.make(net, ZEDBOARD, template="pyramid", overlap="reload")
+    assert made.groups[0].tiling.pixels == 2
+    assert plan.read(made.to_json(), net, ZEDBOARD).groups[0].tiling == made.groups[0].tiling
 
 
 @pytest.mark.long

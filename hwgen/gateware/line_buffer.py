@@ -219,7 +219,9 @@ class LineBufferConfig:
 
     def needed(self, row: int, step: int) -> int:
         """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
-        column = min((step + 1) * self.pixels, self.output_width) - 1
+        # Windows that begin right of the map need nothing of it.
+        begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
+        column = min((step + 1) * self.pixels - 1, self.output_width - 1, begins)
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.kernel[0] - 1, 0), self.input.height - 1)
         right = min(max(column * self.stride[1] - self.padding[1] + self.kernel[1] - 1, 0), self.input.width - 1)
         return bottom * self.input.width + right + 1

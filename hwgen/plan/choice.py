@@ -578,6 +578,8 @@ def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Til
     refusal: PlanError | None = None
     for pixels in INPUT_PIXELS:
         choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels))
+        if pixels > choice.network.input.width:
+            break
         try:
             way = choice.quick()
         except ConfigError:  # tiles don't begin at beats of so many pixels
