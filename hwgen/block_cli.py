@@ -150,7 +150,7 @@ def problems(words: list[str]) -> list[Problem]:
         return [Problem.parse(text)]
     if re.match(r"\d+x\d+", text):
         Problem.parse(text)  # says what is wrong
-    network = shapes.load(text)
+    network = shapes.load(text, dense=True)
     for reason in network.left_out:
         print(f"left out: {reason}")
     return [Problem.of(layer) for layer in network.layers]
@@ -231,14 +231,14 @@ def _times(problem: Problem, tile: Tile, transfer: Transfer, board: Board) -> tu
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
-    from hwgen.plan.blocking import energy, place, search
+    from hwgen.plan.blocking import energy, place, search, yang
     from hwgen.plan.blocking.nest import Nest
     from hwgen.plan.blocking.report import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
     for problem in problems(arguments.layer):
-        base = core if problem.weighted else {}
+        base = yang.at_once(problem, core)
         layers.append((problem.padded(**base), base))
         _check_window(layers[-1][0], base, max(memories))
     name = f"{' '.join(arguments.layer)}, {arguments.memory}"
@@ -272,11 +272,8 @@ def _codesigned(
     from hwgen.plan.blocking.report import EnergyReport
 
     if arguments.common:
-        weighted = _weighted([problem for problem, _ in layers])
-        if not weighted:
-            raise InputError(f"--common needs a layer with weights: {' '.join(arguments.layer)} has none")
         core = next((base for _, base in layers if base), {})
-        together = yang.common(weighted, limit, levels=arguments.levels, base=core)
+        together = yang.common([problem for problem, _ in layers], limit, levels=arguments.levels, base=core)
         return EnergyReport(
             name=f"{name}: one hierarchy, {together.size:,} bytes", found=together.found, common=together
         )

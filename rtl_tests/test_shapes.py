@@ -82,6 +82,29 @@ def test_a_network_ends_at_its_first_fully_connected_layer():
     assert lenet.left_out == ("fc1 and what follows: fully connected",)
 
 
+@pytest.mark.parametrize(
+    ("name", "weights", "count"),  # Simonyan and Zisserman, table 2, without biases; Krizhevsky et al., 60 million
+    [("vgg16", 138_344_128, 21), ("vgg19", 143_652_544, 24), ("alexnet", 60_954_656, 11), ("lenet5", 61_470, 7)],
+)
+def test_fully_connected_layers_if_asked_for(name, weights, count):
+    loaded = shapes.load(name, dense=True)
+    assert (loaded.weights, len(loaded.layers), loaded.left_out) == (weights, count, ())
+    assert loaded.layers[-1].dense
+    assert shapes.load(f"{name}:{count}", dense=True).layers == loaded.layers
+    with pytest.raises(ModelError, match=f"has {count} layers"):
+        shapes.load(f"{name}:{count + 1}", dense=True)
+
+
+def test_fully_connected_layers_of_onnx_files_if_asked_for():
+    assert shapes.load("light_vgg19", dense=True).geometry[:-1] == shapes.load("vgg19", dense=True).geometry[:-1]
+    digits = shapes.load(str(DIGITS), dense=True)
+    assert digits.left_out == ()
+    built = [shapes.of_layer(layer) for layer in network.load(DIGITS).layers]
+    assert [(layer.outputs, layer.weights) for layer in digits.layers] == [
+        (layer.outputs, layer.weights) for layer in built
+    ]
+
+
 def test_an_onnx_file():
     digits = shapes.load(str(DIGITS))
     assert [layer.name for layer in digits.layers] == ["conv1", "conv2", "pool1", "conv3", "pool2"]

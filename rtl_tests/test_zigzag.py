@@ -1,4 +1,4 @@
-"""zigzag-dse counts the same DRAM words for the same orders (`pip install zigzag-dse six`; not in the test extra)."""
+"""zigzag-dse counts the same DRAM words for the same orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zigzag-dse as a referee: the same hierarchy and loops, counted by somebody else (`pip install zigzag-dse`).
+"""zigzag-dse as a referee: the same hierarchy and loops, counted by somebody else.
 
 zigzag has its own words: I, W, O; OX, OY columns and rows of the output, FX, FY of the window, K and C channels.
 """

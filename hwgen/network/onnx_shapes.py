@@ -1,8 +1,9 @@
 """Shapes of the convolutions and pools of an ONNX model, float or quantised, whatever else the model holds.
 
 A model is cut into its linear parts: chains of Conv and MaxPool in which each one's only consumer is the next, with
-nothing but pointwise operators in between. The first part in the graph's order is what is planned unless another one
-is asked for; what ends it, and the operators that hwgen can't build, are named.
+nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as convolutions
+with the whole map. The first part in the graph's order is what is planned unless another one is asked for; what ends
+it, and the operators that hwgen can't build, are named.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network import tables
 from hwgen.network.graph import Window
-from hwgen.network.shapes import LayerShape, NetworkShape, until_dense
+from hwgen.network.shapes import LayerShape, NetworkShape, chained
 
 if TYPE_CHECKING:
     import onnx
 
 _CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Where the weights are among the inputs."""
+_DENSE = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
+"""The same for fully connected layers."""
+_FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 _BUILDABLE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 _POINTWISE = _BUILDABLE | {
     *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
@@ -48,7 +53,7 @@ def light_names() -> tuple[str, ...]:
     return () if folder is None else tuple(sorted(path.stem for path in folder.glob("light_*.onnx")))
 
 
-def light(name: str) -> NetworkShape:
+def light(name: str, *, dense: bool = False) -> NetworkShape:
     """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError.
 
     The bits of activations and weights may follow (``,int16``); shapes are the same.
@@ -58,16 +63,16 @@ def light(name: str) -> NetworkShape:
     folder = _light_folder()
     if match is None or folder is None or base not in light_names():
         raise ModelError(f"{name}: a light model's name must be NAME or NAME:partN, as in light_resnet50:part2")
-    return _part(folder / f"{base}.onnx", base if not suffix else name, int(match[1]))
+    return _part(folder / f"{base}.onnx", base if not suffix else name, int(match[1]), dense)
 
 
-def read(path: Path) -> NetworkShape:
+def read(path: Path, *, dense: bool = False) -> NetworkShape:
     """The first linear part of the model in ``path``; raises ModelError."""
-    return _part(path, path.stem, 1)
+    return _part(path, path.stem, 1, dense)
 
 
-def _part(path: Path, name: str, number: int) -> NetworkShape:
-    parts = _parts(path)
+def _part(path: Path, name: str, number: int, dense: bool) -> NetworkShape:
+    parts = _parts(path, dense)
     if not 1 <= number <= len(parts):
         raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
     part = parts[number - 1]
@@ -77,7 +82,7 @@ def _part(path: Path, name: str, number: int) -> NetworkShape:
     if others:
         layers = sum(len(other.layers) for other in others)
         left_out.append(f"{len(others)} other linear parts with {layers} convolutions and pools")
-    return until_dense(name, part.layers, left_out)
+    return chained(name, part.layers, left_out, dense=dense)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class _Part:
     end: str
 
 
-def _parts(path: Path) -> list[_Part]:
+def _parts(path: Path, dense: bool) -> list[_Part]:
     import onnx
 
     from hwgen.network import onnx_file
@@ -99,7 +104,7 @@ def _parts(path: Path) -> list[_Part]:
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
         raise ModelError(f"{path}: shapes can't be inferred: {reason}") from None
-    parts = _Graph(inferred, str(path)).parts()
+    parts = _Graph(inferred, str(path), dense).parts()
     found = [part for part in parts if part.layers]
     if not found:
         raise ModelError(f"{path}: no Conv or MaxPool to plan" + "".join(f"; {part.end}" for part in parts[:1]))
@@ -109,9 +114,9 @@ def _parts(path: Path) -> list[_Part]:
 class _Graph:
     """Who consumes which tensor, and the shapes that are known."""
 
-    def __init__(self, model: onnx.ModelProto, where: str) -> None:
+    def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
         graph = model.graph
-        self._where = where
+        self._where, self._dense = where, dense
         self._nodes = list(graph.node)
         self._shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         constants = set(self._shapes)
@@ -157,6 +162,12 @@ class _Graph:
                     return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: {layer}")
                 layers.append(layer)
                 shape = (1, layer.outputs, layer.output_height, layer.output_width)
+            elif self._connected(current, shape):
+                done.add(current.output[0])
+                layers.append(layer := self._connect(current, shape))
+                shape = (1, layer.outputs, 1, 1)
+            elif self._flattens(current, shape):
+                pass
             elif current.op_type not in _BUILDABLE:
                 ignored.append(_described(current))
             consumers = self._consumers.get(current.output[0], [])
@@ -169,8 +180,38 @@ class _Graph:
             operands = [name for name in current.input if name in self._variable]
             if len(operands) > 1:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: joins {len(operands)} branches")
-            if not self._planned(current) and current.op_type not in _POINTWISE:
+            dense = self._connected(current, shape) or self._flattens(current, shape)
+            if not self._planned(current) and not dense and current.op_type not in _POINTWISE:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
+
+    def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+        """Whether it makes one row of a map, before a fully connected layer."""
+        after = self._shapes.get(node.output[0], ())
+        one_row = len(after) == 2 and after[1] == prod(shape[1:])
+        return self._dense and node.op_type in _FLATTENING and one_row
+
+    def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+        """Whether it is a fully connected layer behind a map of ``shape``."""
+        return self._dense and node.op_type in _DENSE and self._matrix(node)[:1] == (prod(shape[1:]),)
+
+    def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """Inputs and outputs; empty if the weights are not a matrix of known size."""
+        from onnx import helper
+
+        weights = self._shapes.get(node.input[_DENSE[node.op_type]], ())
+        turned = any(entry.name == "transB" and helper.get_attribute_value(entry) for entry in node.attribute)
+        return () if len(weights) != 2 else weights[::-1] if turned else weights
+
+    def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape:
+        return LayerShape(
+            name=_name(node, node.input[_DENSE[node.op_type]]),
+            kind="conv",
+            channels=shape[1],
+            outputs=self._matrix(node)[1],
+            height=shape[2],
+            width=shape[3],
+            window=Window(kernel=(shape[2], shape[3])),
+        )
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape | str:
         """The layer, or why it can't be planned."""
@@ -192,9 +233,8 @@ class _Graph:
             kernel = tuple(attributes.get("kernel_shape", weights[2:]))
             outputs = weights[0] if len(weights) == 4 else self._shapes.get(node.output[0], (0, 0))[1]
             groups = attributes.get("group", 1)
-            name = re.sub(r"^gpu_0/|_w_0$", "", node.input[position])
-        if re.fullmatch(r"(n\d+)?", node.name) is None:
-            name = node.name.lstrip("/")
+            name = node.input[position]
+        name = _name(node, name)
         if len(kernel) != 2 or outputs < 1:
             return "its kernel or its outputs are not known from the model"
         numbers = (*kernel, *attributes.get("strides", ()), groups)
@@ -214,6 +254,13 @@ class _Graph:
             )
         except ConfigError as error:
             raise ModelError(f"{self._where}: {error}") from None
+
+
+def _name(node: onnx.NodeProto, otherwise: str) -> str:
+    """The node's own name, if somebody gave it one."""
+    if re.fullmatch(r"(n\d+)?", node.name) is None:
+        return node.name.lstrip("/")
+    return re.sub(r"^gpu_0/|_w_0$", "", otherwise)
 
 
 def _window(kernel: tuple[int, ...], attributes: dict[str, Any], size: tuple[int, int]) -> Window:

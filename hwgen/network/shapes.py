@@ -2,8 +2,8 @@
 
 Exploration asks how layers may be grouped and tiled, for which sizes are enough. Shapes come from three places: the
 tables of built-in networks (`hwgen.network.tables`), an ONNX file or one of the ``light`` models of the onnx package
-(`hwgen.network.onnx_shapes`), or a `Network` that is there already. Fully connected layers end a chain: each output
-depends on the whole map, so that fusing and tiling gain nothing. What is left out is named.
+(`hwgen.network.onnx_shapes`), or a `Network` that is there already. Fully connected layers end a chain, unless they are
+asked for: each output depends on the whole map, so that fusing gains nothing. What is left out is named.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def of(network: Network) -> NetworkShape:
         If that is the very first.
     """
     layers = [of_layer(layer) for layer in network.layers]
-    return until_dense(network.name, layers, network.left_out)
+    return chained(network.name, layers, network.left_out)
 
 
 def of_layer(layer: Layer) -> LayerShape:
@@ -179,13 +179,19 @@ def of_layer(layer: Layer) -> LayerShape:
     )
 
 
-def until_dense(name: str, layers: Sequence[LayerShape], left_out: Iterable[str] = ()) -> NetworkShape:
-    """The layers before the first fully connected one; raises ModelError if there are none."""
-    count = next((index for index, layer in enumerate(layers) if layer.dense), len(layers))
+def chained(
+    name: str, layers: Sequence[LayerShape], left_out: Iterable[str] = (), *, dense: bool = False
+) -> NetworkShape:
+    """The layers before the first fully connected one, or with ``dense`` all; raises ModelError if there are none."""
+    count = next((index for index, layer in enumerate(layers) if layer.dense and not dense), len(layers))
     if not count:
         raise ModelError(f"{name}: no convolution or pool to plan: the first layer is fully connected")
-    dense = [f"{layer.name} and what follows: fully connected" for layer in layers[count : count + 1]]
-    return NetworkShape(name=name, layers=tuple(layers[:count]), left_out=(*dense, *left_out))
+    return NetworkShape(name=name, layers=tuple(layers[:count]), left_out=(*_cut(layers[count:]), *left_out))
+
+
+def _cut(layers: Sequence[LayerShape]) -> tuple[str, ...]:
+    """Why these are left out."""
+    return tuple(f"{layer.name} and what follows: fully connected" for layer in layers[:1])
 
 
 def names() -> list[tuple[str, str]]:
@@ -198,8 +204,9 @@ def names() -> list[tuple[str, str]]:
     ]
 
 
-def load(source: str | os.PathLike[str]) -> NetworkShape:
-    """The shape of an ``.onnx`` file or of a built-in network, up to its first fully connected layer.
+def load(source: str | os.PathLike[str], *, dense: bool = False) -> NetworkShape:
+    """The shape of an ``.onnx`` file or of a built-in network, up to its first fully connected layer; or with ``dense``
+    beyond, and with the classifier of a table.
 
     A built-in network's name may carry a prefix and a size, as in ``vgg16:7@64x64``; a light model's
     (``light_resnet50``) may carry ``:part2``, the second of its linear parts.
@@ -215,16 +222,15 @@ def load(source: str | os.PathLike[str]) -> NetworkShape:
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in name:
         if path.suffix.lower() != ".onnx":
             raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
-        return onnx_shapes.read(path)
+        return onnx_shapes.read(path, dense=dense)
     base = tables.base(name)
     if base in tables.TABLES:
-        specs, shape = tables.find(name)
+        specs, shape = tables.find(name, classifier=dense)
         layers = chain(name, specs, shape)
-        count = next((index for index, spec in enumerate(specs) if spec.kind == "dense"), len(specs))
-        dense = [f"{spec.name} and what follows: fully connected" for spec in specs[count : count + 1]]
-        return NetworkShape(name=name, layers=layers[:count], left_out=tuple(dense))
+        count = next((index for index, spec in enumerate(specs) if spec.kind == "dense" and not dense), len(specs))
+        return NetworkShape(name=name, layers=layers[:count], left_out=_cut(layers[count:]))
     if base in onnx_shapes.light_names():
-        return onnx_shapes.light(name)
+        return onnx_shapes.light(name, dense=dense)
     raise tables.unknown(name, dict(names()))
 
 

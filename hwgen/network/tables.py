@@ -45,11 +45,16 @@ class Spec:
 
 @dataclass(frozen=True)
 class Table:
-    """A network; ``input`` is channels, rows, columns."""
+    """A network; ``input`` is channels, rows, columns.
+
+    ``classifier``: fully connected layers that follow. `shapes.load` gives them if asked, networks with weights never
+    have them.
+    """
 
     description: str
     input: tuple[int, int, int]
     layers: tuple[Spec, ...]
+    classifier: tuple[Spec, ...] = ()
 
 
 def _conv(name: str, outputs: int, kernel: int, stride: int = 1, padding: int = 0, groups: int = 1) -> Spec:
@@ -58,6 +63,10 @@ def _conv(name: str, outputs: int, kernel: int, stride: int = 1, padding: int = 
 
 def _pool(name: str, kernel: int = 2, stride: int = 2, padding: int = 0) -> Spec:
     return Spec(name, "maxpool", 0, kernel, stride, padding)
+
+
+CLASSIFIER = (Spec("fc6", "dense", 4096), Spec("fc7", "dense", 4096), Spec("fc8", "dense", 1000, relu=False))
+"""The end of AlexNet, ZFNet and VGG."""
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
@@ -104,15 +113,23 @@ TABLES = {
             Spec("fc3", "dense", 10, relu=False),
         ),
     ),
-    "alexnet": Table("AlexNet, both sets: 5 convolutions, 3 pools; 227x227x3 input", (3, 227, 227), _alexnet(2)),
+    "alexnet": Table(
+        "AlexNet, both sets: 5 convolutions, 3 pools; 227x227x3 input", (3, 227, 227), _alexnet(2), CLASSIFIER
+    ),
     "alexnet-set": Table(
         "AlexNet's first two convolutions and pools, one of the two sets; 227x227x3 input",
         (3, 227, 227),
         _alexnet(1)[:4],
     ),
-    "vgg11": Table("VGG-11 (A): 8 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(1, 1, 2, 2, 2)),
-    "vgg16": Table("VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3)),
-    "vgg19": Table("VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4)),
+    "vgg11": Table(
+        "VGG-11 (A): 8 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(1, 1, 2, 2, 2), CLASSIFIER
+    ),
+    "vgg16": Table(
+        "VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3), CLASSIFIER
+    ),
+    "vgg19": Table(
+        "VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4), CLASSIFIER
+    ),
     "zfnet": Table(
         "ZFNet: 5 convolutions, 3 pools; 224x224x3 input",
         (3, 224, 224),
@@ -126,6 +143,7 @@ TABLES = {
             _conv("conv5", 256, 3, padding=1),
             _pool("pool5", 3),
         ),
+        CLASSIFIER,
     ),
     "decoilfnet-four": Table(
         "DeCoILFNet's own network (Table III): 4 convolutions of 64 filters; 224x224x3 input",
@@ -176,8 +194,9 @@ def precision(name: str) -> tuple[str, int]:
     return plain, bits
 
 
-def find(name: str) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables.
+def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
+    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables; with
+    the classifier if wanted.
 
     Raises
     ------
@@ -191,12 +210,13 @@ def find(name: str) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
     if not match:
         raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH][,int16], as in {plain}:2@64x64")
     count, height, width = (None if group is None else int(group) for group in match.groups())
-    if count is not None and not 1 <= count <= len(table.layers):
-        raise ModelError(f"{name}: {plain} has {len(table.layers)} layers; a prefix must be 1 to that, not {count}")
+    layers = table.layers + (table.classifier if classifier else ())
+    if count is not None and not 1 <= count <= len(layers):
+        raise ModelError(f"{name}: {plain} has {len(layers)} layers; a prefix must be 1 to that, not {count}")
     channels, rows, columns = table.input
     if height is None or width is None:
         height, width = rows, columns
-    return table.layers[:count], (channels, height, width)
+    return layers[:count], (channels, height, width)
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:

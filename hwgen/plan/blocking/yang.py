@@ -102,6 +102,11 @@ def codesign(
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, width=width)
 
 
+def at_once(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
+    """What the datapath computes of ``problem`` at once: ``core``, or one element where there are no weights."""
+    return core if problem.weighted else {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """One hierarchy for several layers.
@@ -154,7 +159,10 @@ def common(
     """
     core = CORE if base is None else base
     kinds = {replace(problem, name=""): problem for problem in problems}
-    alone = {kind: codesign(problem, limit, levels=levels, pair=True, base=core) for kind, problem in kinds.items()}
+    alone = {
+        kind: codesign(problem, limit, levels=levels, base=at_once(problem, core))
+        for kind, problem in kinds.items()
+    }
     weight = {kind: sum(replace(problem, name="") == kind for problem in problems) for kind in kinds}
 
     # the dearest layers first: they soonest show that a hierarchy is no better than the best so far
@@ -169,7 +177,7 @@ def common(
     if costs[best] == inf:
         raise PlanError(f"no hierarchy of at most {limit} bytes was found that all {len(problems)} layers can use")
     hierarchy = _private(best)
-    final = {kind: search(kind, hierarchy, base=core, pair=True) for kind in kinds}
+    final = {kind: search(kind, hierarchy, base=at_once(kind, core)) for kind in kinds}
     found = tuple(final[replace(problem, name="")] for problem in problems)
     return Common(
         hierarchy=hierarchy,
@@ -181,13 +189,14 @@ def common(
 def _total(
     sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
 ) -> float:
-    """pJ of all layers, each as often as ``weight`` says, by rough searches; infinite if one does not fit, or once it
-    can't be below ``best``."""
+    """pJ of all layers, each as often as ``weight`` says, by rough searches with the window as a pair; infinite if one
+    does not fit, or once it can't be below ``best``."""
     hierarchy = _private(sizes)
     least = sum(weight[kind] * bound for kind, bound in bounds.items())
     for kind, bound in bounds.items():
         try:
-            taken = search(kind, hierarchy, base=core, pair=True, first=_ROUGH, within=1.0).energy
+            base = at_once(kind, core)
+            taken = search(kind, hierarchy, base=base, pair=True, first=_ROUGH, within=1.0).energy
         except PlanError:
             return inf
         least += weight[kind] * (taken - bound)
