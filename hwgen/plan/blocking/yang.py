@@ -160,8 +160,7 @@ def common(
     core = CORE if base is None else base
     kinds = {replace(problem, name=""): problem for problem in problems}
     alone = {
-        kind: codesign(problem, limit, levels=levels, base=at_once(problem, core))
-        for kind, problem in kinds.items()
+        kind: codesign(problem, limit, levels=levels, base=at_once(problem, core)) for kind, problem in kinds.items()
     }
     weight = {kind: sum(replace(problem, name="") == kind for problem in problems) for kind in kinds}
 
