@@ -369,6 +369,30 @@ def test_written_and_read(network, data):
     assert [group.layers for group in again.groups] == [group.layers for group in made.groups]
 
 
+def test_groups_that_share_few_slices_still_do_when_read(lenet):
+    """The board's 220 would hold them side by side."""
+    made = plan.make(lenet, ZEDBOARD, dsp=5)
+    assert made.obstacle is not None
+    assert made.resources.dsp <= 5
+    again = plan.read(made.to_json(), lenet, ZEDBOARD)
+    assert (again.resources, again.obstacle, again.dsp) == (made.resources, made.obstacle, 5)
+    document = json.loads(made.to_json())
+    del document["dsp"]
+    assert plan.read(json.dumps(document), lenet, ZEDBOARD).obstacle is None
+    for wrong, why in ((0, "dsp must be at least 1, not 0"), ("5", "dsp must be an integer")):
+        with pytest.raises(PlanError, match=why):
+            plan.read(json.dumps(document | {"dsp": wrong}), lenet, ZEDBOARD)
+    with pytest.raises(PlanError, match="but 1 may be used on zedboard: lower the unroll or allow more"):
+        plan.read(json.dumps(document | {"dsp": 1}), lenet, ZEDBOARD)
+
+
+def test_a_group_without_slices(lenet):
+    """A pool by itself beside a layer that gets them all."""
+    for dsp in range(2, 9):
+        made = plan.make(part(lenet, 0, 2), ZEDBOARD, groups="conv1,pool1", dsp=dsp)
+        assert [group.resources.dsp for group in made.groups][1] == 0
+
+
 def test_weights_moved_by_hand(lenet):
     """conv1's weights from LUTs to block RAM, in the plan's JSON."""
     made = plan.make(lenet, ZEDBOARD)

@@ -609,7 +609,7 @@ def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: 
             latency = max(estimate_latency(works, windows, unrolls), floor)
             work, before = works[number], way.unrolls[number]
             extra = rank[0] - way.ranks[number][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
-            if best - latency > LEAST_GAIN * best * max(extra, 1) / budget:
+            if budget * (best - latency) > LEAST_GAIN * best * max(extra, 1):
                 ranks = (*way.ranks[:number], rank, *way.ranks[number + 1 :])
                 gains.append(((best - latency) / max(extra, 1), latency, replace(way, unrolls=unrolls, ranks=ranks)))
         if not gains:

@@ -25,6 +25,7 @@ def write(plan: Plan) -> str:
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
+        "dsp": plan.dsp,
         "groups": [_group(group, plan.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},
         "resources": plan.resources.as_dict(),
@@ -103,9 +104,19 @@ def read(text: str, network: Network, board: Board) -> Plan:
                 raise PlanError("plan group must have at least one layer, not 0")
             groups.append(_read_group(entry, part(network, begin, end)))
             begin = end
-        return Plan(network=network, board=board, groups=tuple(groups), dsp=board.dsp)
+        return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
+
+
+def _budget(document: Any, board: Board) -> int:
+    """DSP slices that may be used: groups that share them, because they are few, must not come apart."""
+    if "dsp" not in document:
+        return board.dsp
+    dsp = _field(document, "dsp", int, "plan")
+    if dsp < 1:
+        raise PlanError(f"plan: dsp must be at least 1, not {dsp}")
+    return min(dsp, board.dsp)
 
 
 def _check_names(names: list[str], network: Network) -> None:

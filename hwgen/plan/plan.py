@@ -377,7 +377,8 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
     """
     if used.dsp > dsp:
         raise OverBudgetError(
-            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll",
+            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll"
+            + (" or allow more (dsp)" if dsp < board.dsp else ""),
             "DSP slices",
             used.dsp,
         )
