@@ -52,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="design the memories, too: at most N an operand (1 to 5), together as large as --memory",
     )
     parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays may live on chip")
+    parser.add_argument("--ragged", action="store_true", help="with --memory: blocks that don't divide, too (slower)")
     parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
     parser.add_argument("--cores", type=int, metavar="N", help="with --levels: what 1, 2, 4 ... N cores take, too")
     parser.add_argument("--core", metavar="CxK", help="channels in and out a cycle (default 16x16)")
@@ -93,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.levels is not None and arguments.levels not in LEVELS:
         raise InputError(f"--levels must be {LEVELS[0]} to {LEVELS[-1]}, not {arguments.levels}")
-    for option in ("levels", "blocking", "core"):
-        if getattr(arguments, option) is not None and arguments.memory is None:
+    for option in ("levels", "blocking", "core", "ragged"):
+        if getattr(arguments, option) not in (None, False) and arguments.memory is None:
             raise InputError(f"--{option} needs --memory")
     for option in ("homed", "common", "cores"):
         if getattr(arguments, option) and arguments.levels is None:
@@ -103,6 +104,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper's are its own")
     if arguments.common and arguments.homed:
         raise InputError("--homed makes every layer's own memories: leave it or --common out")
+    if arguments.ragged and (arguments.common or arguments.blocking is not None):
+        raise InputError("--ragged is searched for layers by themselves: leave --common and --blocking out")
     if (
         None not in (arguments.json, arguments.plot)
         and Path(arguments.json).resolve() == Path(arguments.plot).resolve()
@@ -253,7 +256,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
         )
     hierarchy = _shared(memories)
     if arguments.blocking is None:
-        found = [search.search(problem, hierarchy, base=base) for problem, base in layers]
+        found = [search.search(problem, hierarchy, base=base, ragged=arguments.ragged) for problem, base in layers]
         return EnergyReport(name=name, found=found)
     if len(layers) != 1:
         raise InputError("--blocking is for one layer, not for a model")
@@ -279,7 +282,7 @@ def _codesigned(
         )
 
     def design(size: int) -> list:
-        options = {"levels": arguments.levels, "homed": arguments.homed}
+        options = {"levels": arguments.levels, "homed": arguments.homed, "ragged": arguments.ragged}
         return [yang.codesign(problem, size, base=base, **options) for problem, base in layers]
 
     found = design(limit)

@@ -70,6 +70,15 @@ def test_memories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [layer["name"] for layer in model] == LENET
 
 
+def test_blocks_that_do_not_divide(tmp_path: Path) -> None:
+    given = ("27x27x32->32 k5", "--memory", "1KB")
+    even, ragged = (written(tmp_path, *given, *more)["layers"][0] for more in ((), ("--ragged",)))
+    assert ragged["pj_per_mac"] < 0.8 * even["pj_per_mac"]
+    assert ragged["pj_per_mac_bound"] > 0.95 * ragged["pj_per_mac"]
+    designed = written(tmp_path, given[0], "--memory", "64KB", "--levels", "2", "--ragged")["layers"][0]
+    assert sum(buffer["bytes"] for buffer in designed["buffers"]) <= 64 << 10
+
+
 def test_designed_memories(tmp_path: Path) -> None:
     two, three = (
         written(tmp_path, "14x14x32->32 k3", "--memory", "64KB", "--levels", str(levels))["layers"][0]
@@ -234,6 +243,8 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("--paper", "diannao", "--core", "8x8"), "--core needs --memory"),
         (("56x56x128->256 k3", "--memory", "32KB", "--bits", "8"), "--bits needs --board"),
         (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--homed"), "leave it or --common out"),
+        (("56x56x128->256 k3", "--paper", "diannao", "--ragged"), "--ragged needs --memory"),
+        (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--ragged"), "leave --common and --blocking out"),
         (("56x56x128->256 k3", "--memory", "9" * 400 + "B"), "must be at most 1048576 MB"),
         (("56x56x128->256 k3", "--memory", "17MB"), "17MB: --memory without --levels must be at most 16MB"),
         (("56x56x128->256 k3 g2x3", "--memory", "32KB"), "must look like"),

@@ -154,6 +154,67 @@ def listed(nest: Nest, hierarchy: CoDesign | Shared) -> float:
     return best
 
 
+def ragged_nests(problem: Problem) -> list[Nest]:
+    """Every order of loops whose blocks hold whole inner ones, save at the edge. They divide, or are the smallest for
+    their number; the window's divide."""
+    sizes = {}
+    for dim in DIMS:
+        size = problem.size(dim)
+        smallest = {-(-size // step): step for step in range(size, 0, -1)} if dim in "XYCK" else {}
+        sizes[dim] = sorted({*smallest.values(), *(step for step in range(1, size + 1) if size % step == 0)})
+
+    def grown(reached: dict[str, int], last: str) -> list[list[Loop]]:
+        found: list[list[Loop]] = [[]] if all(reached[dim] == problem.size(dim) for dim in DIMS) else []
+        for dim in DIMS:
+            for extent in sizes[dim]:
+                holds = extent % reached[dim] == 0 or extent == problem.size(dim)
+                if dim != last and extent > reached[dim] and holds:
+                    found += [[Loop(dim, extent), *rest] for rest in grown({**reached, dim: extent}, dim)]
+        return found
+
+    return [Nest(problem, tuple(loops)) for loops in grown(dict.fromkeys(DIMS, 1), "")]
+
+
+RAGGED = [
+    Problem.valid("a", X=5, Y=1, C=3, K=2),
+    Problem.valid("b", X=7, Y=1, C=2, K=3),
+    Problem(name="c", X=5, Y=1, C=1, K=3, Fw=3, Fh=1, width=5, height=1, pad=(0, 1)),
+    Problem(name="d", X=5, Y=3, C=1, K=1, Fw=2, Fh=1, width=5, height=3, weighted=False),
+    Problem.valid("e", X=3, Y=3, C=3, K=1),
+]
+
+
+@pytest.mark.parametrize("problem", RAGGED, ids=lambda problem: problem.name)
+def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
+    """The bound is one, what is found is the best here."""
+    nests = ragged_nests(problem)
+    assert any(problem.size(loop.dim) % loop.extent for nest in nests for loop in nest.loops)
+    for words in (2, 3, 5):
+        memories = {operand: [memory("small", words, 1.0), memory("large", words + 2, 2.5)] for operand in OPERANDS}
+        hierarchy = Private(memories=memories, top=40.0)
+        least = min(place.best(nest, hierarchy).energy for nest in nests)
+        found = search(problem, hierarchy, ragged=True)
+        assert found.bound <= least * (1 + 1e-9)
+        assert least == pytest.approx(found.energy)
+
+
+def test_blocks_that_do_not_divide_are_better() -> None:
+    """13 x 13 maps, which have only whole rows otherwise; and where all is even nothing changes."""
+    odd = Problem.parse("13x13x256->384 k3")
+    whole, found = (search(odd, yang.diannao(), base=yang.CORE, ragged=ragged) for ragged in (False, True))
+    assert found.energy < 0.95 * whole.energy
+    assert whole.gap < 1e-9
+    assert found.gap < 0.02
+    assert any(odd.size(loop.dim) % loop.extent for loop in found.nest.loops)
+    hierarchy = CoDesign(limit=1 << 20, levels=2, widths=yang.WIDTHS)
+    whole, found = (search(odd, hierarchy, base=yang.CORE, ragged=ragged) for ragged in (False, True))
+    assert found.energy <= whole.energy
+    assert found.on_chip <= 1 << 20
+    even = Problem.valid("even", X=2, Y=2, C=2, K=2)
+    memories = Private(memories={operand: [memory(operand, 3, 1.0)] for operand in OPERANDS}, top=30.0)
+    assert search(even, memories, ragged=True).energy == search(even, memories).energy
+
+
 def test_shared_memories_against_every_nest() -> None:
     problem = Problem.valid("e", X=2, Y=1, C=2, K=2, Fw=2)
     for sizes in ((3, 9), (4, 8)):

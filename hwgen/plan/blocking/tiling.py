@@ -204,6 +204,12 @@ class Tiling:
             words = words * self._words[key]
         return words
 
+    def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
+        """Words of the input along one axis, at most, under ``windows`` of each size of tile; of all blocks of taps."""
+        axis = input_axes(self.problem)[dims]
+        taps = self.problem.size(dims[1])
+        return self._table(dims, lambda x, f: -(-taps // f) * axis.room(windows[x], f) if windows[x] else 0)
+
     def _array(self, indexed: Collection[str]) -> np.ndarray:
         words = self.problem.groups
         for dim in indexed:

@@ -94,12 +94,13 @@ def codesign(
     levels: int = 4,
     homed: bool = False,
     pair: bool = False,
+    ragged: bool = False,
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> Found:
     """The memories and the blocking that take least energy together, with at most ``limit`` bytes on chip."""
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
-    return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, width=width)
+    return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 
 
 def at_once(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
