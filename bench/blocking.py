@@ -38,6 +38,7 @@ def main() -> None:
         for pair in (True, False):
             text = "pair" if pair else "apart"
             _timed(f"{name}, DianNao, {text}", lambda: search(problem, yang.diannao(), base=yang.CORE, pair=pair))  # noqa: B023
+            _timed(f"{name}, DianNao, {text}, ragged", lambda: _ragged(problem, pair))  # noqa: B023
             for limit in (8, 1):
                 _timed(f"{name}, {limit} MB, {text}", lambda: yang.codesign(problem, limit << 20, pair=pair))  # noqa: B023
     if arguments.common:
@@ -48,6 +49,11 @@ def main() -> None:
         print(f"| VGG-16, common | {time.process_time() - begin:.1f} | {found.energy / macs:.3f} | {found.gap:.2%} |")
     if not arguments.no_zigzag and importlib.util.find_spec("zigzag") is not None:
         _zigzag()
+
+
+def _ragged(problem: Problem, pair: bool) -> Found:
+    """With blocks that don't divide."""
+    return search(problem, yang.diannao(), base=yang.CORE, pair=pair, ragged=True)
 
 
 def _timed(name: str, run: Callable[[], object]) -> None:
