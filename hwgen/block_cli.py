@@ -65,16 +65,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, write; returns the exit status."""
     from hwgen.cli import Outputs
-    from hwgen.plan.picture import FORMATS
+    from hwgen.plan.picture import kind_of
 
     outputs = Outputs()
     outputs.check(arguments.json, arguments.plot)
-    kind = None
-    if arguments.plot is not None:
-        suffix = Path(arguments.plot).suffix
-        kind = suffix.lower().lstrip(".")
-        if kind not in FORMATS:
-            raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {suffix!r}")
+    kind = kind_of(arguments.plot)
     _check(arguments)
     if arguments.paper is not None:
         report = _paper(arguments)

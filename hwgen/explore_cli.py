@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
-
-from hwgen.errors import InputError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,16 +19,12 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.boards import load as load_board
     from hwgen.cli import Outputs
     from hwgen.network import shapes
-    from hwgen.plan.explore import PLOT_FORMATS, explore
+    from hwgen.plan.explore import explore
+    from hwgen.plan.picture import kind_of
 
     outputs = Outputs()
     outputs.check(arguments.json, arguments.plot)
-    kind = None
-    if arguments.plot is not None:
-        suffix = Path(arguments.plot).suffix
-        kind = suffix.lower().lstrip(".")
-        if kind not in PLOT_FORMATS:
-            raise InputError(f"plot {arguments.plot} must end in .svg or .png, not {suffix!r}")
+    kind = kind_of(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.load(arguments.model)
     if arguments.first is not None:

@@ -9,8 +9,8 @@ import pytest
 from accelerators import integers, to_beats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, Trace, patterns, run
-from walks import line_buffers, step_mask, step_words, steps_of, together, whole_windows
+from testbench import ALWAYS, Pattern, Trace, patterns
+from walks import line_buffers, run_walk, step_mask, step_words, steps_of, together, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
@@ -56,22 +56,8 @@ def masked(config: LineBufferConfig, frames: np.ndarray, words: list[int]) -> li
 
 
 def simulate(config: LineBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
-    component = LineBuffer(config)
-    watch = {
-        "offered": component.i.valid,
-        "room": component.room,
-        "start": component.start,
-        "fold": component.fold,
-    }
-    return run(
-        component,
-        to_beats(config.input, frames),
-        len(expected_steps(config, frames)),
-        offer=offer,
-        drive=[(component.room, room)],
-        watch=watch,
-        **options,
-    )
+    steps = len(expected_steps(config, frames))
+    return run_walk(LineBuffer(config), to_beats(config.input, frames), steps, offer=offer, room=room, **options)
 
 
 def next_high(values: list[int], cycle: int) -> int:

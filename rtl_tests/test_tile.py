@@ -11,9 +11,9 @@ from chains import conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_line_buffer import frames_for, next_high
-from testbench import ALWAYS, Pattern, Trace, patterns, run
+from testbench import ALWAYS, Pattern, Trace, patterns
 from tiles import beats_of, rectangles, tile_buffers, whole_parts
-from walks import step_words, steps_of, whole_windows
+from walks import run_walk, step_words, steps_of, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -48,22 +48,8 @@ def tiles_of(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
 
 
 def simulate(config: TileBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
-    component = TileBuffer(config)
-    watch = {
-        "offered": component.i.valid,
-        "room": component.room,
-        "start": component.start,
-        "fold": component.fold,
-    }
-    return run(
-        component,
-        tiles_of(config, frames),
-        len(expected_steps(config, frames)),
-        offer=offer,
-        drive=[(component.room, room)],
-        watch=watch,
-        **options,
-    )
+    steps = len(expected_steps(config, frames))
+    return run_walk(TileBuffer(config), tiles_of(config, frames), steps, offer=offer, room=room, **options)
 
 
 def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:

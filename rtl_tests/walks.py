@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from testbench import channel_lanes, pack
+from testbench import Pattern, Trace, channel_lanes, pack, run
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.tile import TileBuffer
 
 
 @st.composite
@@ -125,6 +126,17 @@ def step_words(config: LineBufferConfig, steps: list[list[int]]) -> list[int]:
         first, last = place == 0, place == config.steps - 1
         words.append(pack(values, config.input.bits) | first << top | last << (top + 1))
     return words
+
+
+def run_walk(component: LineBuffer | TileBuffer, words: list[int], steps: int, *, room: Pattern, **options) -> Trace:
+    """`testbench.run` with a pattern of room for output folds behind; what `check_times` needs is watched."""
+    watch = {
+        "offered": component.i.valid,
+        "room": component.room,
+        "start": component.start,
+        "fold": component.fold,
+    }
+    return run(component, words, steps, drive=[(component.room, room)], watch=watch, **options)
 
 
 def bare(window: LineBufferConfig, **changes) -> LineBufferConfig:

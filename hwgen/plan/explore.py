@@ -13,14 +13,12 @@ from hwgen.network.shapes import LayerShape, NetworkShape
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
 from hwgen.plan.memory import BRAM36_BITS
-from hwgen.plan.picture import FORMATS, picture
+from hwgen.plan.picture import picture
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 
 WORD_BITS = 8 * papers.WORD_BYTES
 LISTED_LAYERS = 12
 """Plots show every grouping of networks up to so many layers, as the thesis does."""
-
-PLOT_FORMATS = FORMATS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hwgen.errors import InputError, ToolError
 
 FORMATS = ("svg", "png")
+
+
+def kind_of(path: str | None) -> str | None:
+    """The kind of picture that a file is to hold, by its name; ``None`` without one.
+
+    Raises
+    ------
+    InputError
+        If it ends in something else.
+    """
+    if path is None:
+        return None
+    suffix = Path(path).suffix
+    kind = suffix.lower().lstrip(".")
+    if kind not in FORMATS:
+        raise InputError(f"plot {path} must end in .svg or .png, not {suffix!r}")
+    return kind
 
 
 def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[float, float] = (11, 8)) -> bytes:
