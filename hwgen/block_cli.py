@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
-    from hwgen.boards import Board
-    from hwgen.plan.blocking.cecconi import Tile, Transfer
     from hwgen.plan.blocking.nest import Nest
     from hwgen.plan.blocking.problem import Problem
     from hwgen.plan.blocking.report import Report
@@ -200,32 +198,17 @@ def _paper(arguments: argparse.Namespace) -> Report:
 
 def _tiles(arguments: argparse.Namespace) -> Report:
     from hwgen.boards import load as load_board
-    from hwgen.plan.blocking import cecconi
+    from hwgen.plan.blocking import on_board
     from hwgen.plan.blocking.report import TiledLayer, TileReport
-    from hwgen.plan.memory import BRAM36_BITS
 
-    board = load_board(arguments.board)
-    bits = arguments.bits or 8
-    limit = board.bram36 * BRAM36_BITS // 2 // bits
-    transfer = cecconi.Transfer(
-        call=board.dma_call_ns * 1e-9,
-        jump=board.dma_jump_ns * 1e-9,
-        word=bits / 8 / (board.memory_gb_s * 1e9),
-    )
+    board, bits = load_board(arguments.board), arguments.bits or 8
     layers = []
     for problem in problems(arguments.layer):
-        tile = cecconi.optimise(problem, limit, transfer)
-        layers.append(TiledLayer(problem=problem, tile=tile, times=_times(problem, tile, transfer, board)))
+        found = on_board.tiled(problem, board, bits, board.dsp)
+        times = (found.double_buffered, found.in_turn)
+        layers.append(TiledLayer(problem=problem, tile=found.tile, times=times))
+    limit = on_board.buffer_words(board, bits)
     return TileReport(name=f"{' '.join(arguments.layer)} on {board.name}", limit=limit, layers=layers)
-
-
-def _times(problem: Problem, tile: Tile, transfer: Transfer, board: Board) -> tuple[float, float]:
-    """Seconds with all the board's DSP slices at work: double buffered, and in turn."""
-    from hwgen.plan.blocking import timing
-
-    steps = timing.steps(problem, tile)
-    parts = steps.times(transfer, 1e-6 / (board.dsp * board.clock_mhz))
-    return problem.groups * timing.double_buffered(*parts), problem.groups * timing.in_turn(*parts)
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:

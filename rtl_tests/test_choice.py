@@ -143,6 +143,16 @@ def test_other_resources(lenet, limit):
     assert made.interval >= free.interval
 
 
+def test_judged_by_the_best_tiles(lenet):
+    """Groups in turn: what layers move by themselves, here every input, weight, bias and output once."""
+    words = [1024 + 156 + 4704, 4704 + 1176, 1176 + 2416 + 1600, 1600 + 400]
+    words += [400 + 48_120 + 120, 120 + 10_164 + 84, 84 + 850 + 10]
+    made = plan.make(lenet, ZEDBOARD, dsp=5)
+    (note,) = (note for note in made.notes if note.startswith("layer by layer in the best tiles"))
+    assert f" {sum(words):,} bytes and " in note
+    assert sum(made.traffic_bytes.values()) < sum(words)
+
+
 def test_refused_with_what_runs_out_and_what_fits(lenet):
     with pytest.raises(
         PlanError, match=r"^conv2 does not fit zedboard even alone: .* 2 DSP slices: .*; the first 2 layers .* fit$"
@@ -150,9 +160,12 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
         plan.make(lenet, ZEDBOARD, dsp=2)
     with pytest.raises(PlanError, match=r"fc1 does not fit .*: weights need 11 BRAM36, .* has 2; the first 4 layers"):
         plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=4_500))
-    # fc1's 48,000 weights of 8 bits, one a cycle: 12 block RAMs of 9 bits x 4,096, and what its input takes.
+    # fc1's 48,000 weights of 8 bits, one a cycle: 12 block RAMs of 9 bits x 4,096, and what its input takes. In tiles
+    # they come once, with 400 inputs, 120 biases and outputs, at 42.64 bytes a cycle.
     with pytest.raises(
-        PlanError, match=r"fc1 does not fit .*: plan needs 1[2-4](\.5)? BRAM36, .* has 10: .*; the first 4 layers"
+        PlanError,
+        match=r"fc1 does not fit .*: plan needs 1[2-4](\.5)? BRAM36, .* has 10: .*; the first 4 layers .* fit; "
+        r"tile by tile .* would move 48,640 bytes and take at least 1,1[4-9]\d cycles a frame$",
     ):
         plan.make(lenet, replace(ZEDBOARD, bram36=10))
     with pytest.raises(

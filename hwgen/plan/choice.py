@@ -90,6 +90,11 @@ class Goal:
     tile: tuple[int, int] | None = None
     overlap: str | None = None
 
+    @property
+    def products(self) -> int:
+        """Multiply-adds a cycle at most."""
+        return self.dsp * self.macs_per_dsp
+
 
 class Chooser:
     """Plans groups of a network's layers, each by itself.
@@ -547,7 +552,7 @@ def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: 
     """
     goal = chooser.goal
     shapes = [of_layer(layer) for layer in chooser.network.layers[begin:end]]
-    worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.dsp * goal.macs_per_dsp)
+    worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     for tip in worth_trying:
         last = tip == worth_trying[-1]
         try:

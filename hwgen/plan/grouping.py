@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hwgen.errors import InputError, PlanError
-from hwgen.network.graph import Network
+from hwgen.network.graph import Layer, Network
+from hwgen.plan.blocking import on_board
 from hwgen.plan.choice import Chooser
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency
@@ -157,7 +158,17 @@ class _Cutting:
             message += f"; {layers[0].name} alone fits"
         elif fit:
             message += f"; the first {fit} layers ({layers[0].name} to {layers[fit - 1].name}) fit"
+        if self.refused[number, number + 1].resource == "BRAM36":
+            message += self._in_tiles(layers[number])
         raise PlanError(message)
+
+    def _in_tiles(self, layer: Layer) -> str:
+        """What becomes of a layer whose weights or maps are too large, in the best tiles."""
+        try:
+            moved, cycles = on_board.of_network(layer, self.chooser.board, self.chooser.goal.products)
+        except PlanError:  # nor does a window of it fit
+            return ""
+        return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
 
     def _neediest(self) -> tuple[int, str]:
         """The most slices that a layer needs at the least, and the first layer that does."""

@@ -11,6 +11,7 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
+from hwgen.plan.blocking import on_board
 from hwgen.plan.choice import Chooser, Goal
 from hwgen.plan.fusion import Span
 from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan
@@ -133,7 +134,19 @@ def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Pl
     except OverBudgetError as error:
         if len(chooser.works) == 1:
             raise
-        return _cut(chooser, (*notes, f"no single group was found that fits: {error}"))
+        refusal = f"no single group was found that fits: {error}"
+        return _cut(chooser, (*notes, refusal, *_in_tiles(chooser)))
+
+
+def _in_tiles(chooser: Chooser) -> tuple[str, ...]:
+    """What groups are to be better than: every layer by itself, in its best tiles."""
+    board, products = chooser.board, chooser.goal.products
+    try:
+        found = [on_board.of_network(layer, board, products) for layer in chooser.network.layers]
+    except PlanError:  # a window of some layer does not fit
+        return ()
+    moved, cycles = (sum(figures) for figures in zip(*found, strict=True))
+    return (f"layer by layer in the best tiles (hwgen block): {moved:,} bytes and at least {cycles:,} cycles a frame",)
 
 
 def _apart(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | None:
