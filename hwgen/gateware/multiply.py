@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -99,10 +100,9 @@ class MultiplyConfig:
         if len(self.weights) != size:
             raise ConfigError(f"weights must be {size} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
-        if not (-limit <= min(self.weights) and max(self.weights) < limit):
-            raise ConfigError(
-                f"weights must fit {self.weight_bits} bits, not {min(self.weights)!r} .. {max(self.weights)!r}"
-            )
+        least, most = self.extremes
+        if not (-limit <= least and most < limit):
+            raise ConfigError(f"weights must fit {self.weight_bits} bits, not {least!r} .. {most!r}")
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.weights_in not in (None, "lut", "block"):
@@ -127,7 +127,7 @@ class MultiplyConfig:
                 f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
                 f"{self.weight_bits}), not 2"
             )
-        worst = max(min(self.weights), max(self.weights), key=abs)
+        worst = max(*self.extremes, key=abs)
         if not packable(worst, worst, bits):
             index = self.weights.index(worst)
             place = []
@@ -255,13 +255,23 @@ class MultiplyConfig:
         )
 
     @property
+    def _numbers(self) -> np.ndarray:
+        """The weights: there may be millions, and planning makes many configurations."""
+        return np.asarray(self.weights)
+
+    @cached_property
+    def extremes(self) -> tuple[int, int]:
+        """The least and the greatest weight."""
+        return int(self._numbers.min()), int(self._numbers.max())
+
+    @property
     def memory_bits(self) -> int:
         return self.rom_depth * self.products * sum(self.unit_bits)
 
     @cached_property
     def upper_bits(self) -> int:
         """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
-        return self.weight_bits + (min(self.weights) - 1 < -1 << (self.weight_bits - 1))
+        return self.weight_bits + (self.extremes[0] - 1 < -1 << (self.weight_bits - 1))
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
@@ -271,7 +281,7 @@ class MultiplyConfig:
     @cached_property
     def field_bits(self) -> int:
         """Width of each sum of a chain that holds two."""
-        peak = max(-min(self.weights), max(self.weights))
+        peak = max(map(abs, self.extremes))
         # One more, as the upper one lacks its carry.
         return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
 
@@ -292,10 +302,8 @@ class MultiplyConfig:
         """What must be added to each output channel's sums, as the operands are less than the activations."""
         if not self.operand_offset:
             return (0,) * self.outputs
-        size = self._output_weights
-        return tuple(
-            self.operand_offset * sum(self.weights[start : start + size]) for start in range(0, len(self.weights), size)
-        )
+        sums = self._numbers.reshape(self.outputs, -1).sum(axis=1, dtype=np.int64)
+        return tuple((self.operand_offset * sums).tolist())
 
     def lane_of(self, chain: int, position: int) -> int | None:
         """The product (tap, then channel) at a chain's position; short chains lack their first positions."""

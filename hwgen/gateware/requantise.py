@@ -17,8 +17,8 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import count
+from functools import cached_property, lru_cache
+from itertools import count, repeat
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
@@ -32,6 +32,22 @@ SIGNIFICAND_BITS = 24
 #: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
 WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
 PIECE = NARROW_PORT - 1
+
+
+@lru_cache(maxsize=1 << 14)
+def _ends(sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int]) -> tuple[int, int]:
+    """The part of ``sums`` whose scaled values lie between ``outputs``, and one more at each end where there is one.
+
+    Kept, as planning makes many configurations of the same layer.
+    """
+
+    def scaled(total: int) -> int:
+        return round_half_even(total * significand, shift)
+
+    every = range(sums[0], sums[1] + 1)
+    first = every[max(bisect_right(every, outputs[0], key=scaled) - 1, 0)]
+    last = every[min(bisect_left(every, outputs[1], key=scaled), len(every) - 1)]
+    return min(first, last), max(first, last)
 
 
 def round_half_even(value: int, shift: int) -> int:
@@ -256,18 +272,9 @@ class RequantiseConfig(_ChannelsConfig):
     @cached_property
     def _useful(self) -> tuple[tuple[int, int], ...]:
         """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
-        result = []
-        for channel, bias in enumerate(self.bias):
-            least, most = self._sums(channel)
-
-            def output(total: int, channel: int = channel, bias: int = bias) -> int:
-                return self.compute(channel, total - bias)
-
-            sums = range(least, most + 1)
-            first = sums[max(bisect_right(sums, self.low, key=output) - 1, 0)]
-            last = sums[min(bisect_left(sums, self.high, key=output), len(sums) - 1)]
-            result.append((min(first, last), max(first, last)))
-        return tuple(result)
+        ends = (self.low - self.zero_point, self.high - self.zero_point)
+        sums = map(self._sums, range(self.channels))
+        return tuple(map(_ends, sums, self.significand, self.shift, repeat(ends)))
 
     @cached_property
     def _scales(self) -> tuple[tuple[int, int], ...]:

@@ -176,7 +176,7 @@ def _conv_parts(
         window=window,
         outputs=layer.output.channels,
         lanes=plan.tm,
-        weights=array("i", layer.weights.ravel().tolist()),
+        weights=array("i", layer.weights.astype(np.intc).tobytes()),
         weight_bits=weight_bits(layer),
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,

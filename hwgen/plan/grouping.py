@@ -144,8 +144,13 @@ class _Cutting:
         return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
 
     def _refuse(self) -> NoReturn:
-        """Name the first layer that does not fit even alone; if there were none, a layer a group would do."""
-        number = next(number for number in range(len(self.layers)) if not self._fits((number, number + 1)))
+        """Name a layer that does not fit even alone; if there were none, a layer a group would do.
+
+        The first one known: planning those before it to find another may take minutes.
+        """
+        alone = [(number, number + 1) for number in range(len(self.layers))]
+        known = [span for span in alone if span in self.refused]
+        number = next(span[0] for span in known or alone if not self._fits(span))
         board, layers = self.chooser.board, self.layers
         name, error = layers[number].name, str(self.refused[number, number + 1])
         if self.refused[number, number + 1].resource == "DSP slices":
@@ -186,8 +191,8 @@ class _Cutting:
         return span in self.exact
 
     def _most_that_fit(self, count: int) -> int:
-        """How many of the first ``count`` layers, each of which fits, fit together: all, or by bisection."""
-        low, high, trial = min(count, 1), count, count
+        """How many of the first ``count`` layers fit together: all, or by bisection."""
+        low, high, trial = 0, count, count
         while low < high:
             if self._first_fit(trial):
                 low = trial
@@ -201,8 +206,11 @@ class _Cutting:
         try:
             self.chooser.group(0, count)
         except PlanError:
+            alone = [(number, number + 1) for number in range(count)]
+            if not all(map(self._fits, alone)):
+                return False
             try:
-                self.chooser.plan(tuple(self.exact[number, number + 1] for number in range(count)))
+                self.chooser.plan(tuple(self.exact[span] for span in alone))
             except OverBudgetError:
                 return False
         return True
