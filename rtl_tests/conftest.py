@@ -9,9 +9,13 @@ import pytest
 import testbench
 from hypothesis import HealthCheck, settings
 
-# Simulated hardware takes its time. A failure prints the blob that repeats it (``@reproduce_failure``).
+# Simulated hardware takes its time, and many random layers can't be. A failure prints the blob that repeats it
+# (``@reproduce_failure``).
 settings.register_profile(
-    "hwgen", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "hwgen",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.load_profile("hwgen")
 
