@@ -119,7 +119,14 @@ def test_windows(config, seed, offer, room):
 
 @pytest.mark.parametrize(("taps", "pixels"), [(1, 1), (3, 1), (9, 1), (4, 1), (3, 2)])
 @pytest.mark.parametrize("rows", [3, 4, 7])
-@pytest.mark.parametrize("shape", [{"channels": 3, "height": 5, "width": 7}, {"channels": 5, "height": 3, "width": 6}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"channels": 3, "height": 5, "width": 7},
+        {"channels": 5, "height": 3, "width": 6},
+        {"channels": 5, "height": 3, "width": 4, "lanes": 1},
+    ],
+)
 def test_rate(shape, taps, pixels, rows):
     """Nobody stalls: a step a cycle from the second frame on, across padding, row ends and frame ends."""
     config = make(taps=taps, pixels=pixels, input_pixels=pixels, rows=rows, **shape)
