@@ -124,7 +124,7 @@ def test_windows(config, seed, offer, room):
     [
         {"channels": 3, "height": 5, "width": 7},
         {"channels": 5, "height": 3, "width": 6},
-        {"channels": 5, "height": 3, "width": 4, "lanes": 1},
+        {"channels": 4, "height": 3, "width": 4, "lanes": 1},
     ],
 )
 def test_rate(shape, taps, pixels, rows):
