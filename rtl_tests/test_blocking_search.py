@@ -101,6 +101,31 @@ def test_private_memories_against_every_nest(problem: Problem) -> None:
     assert found.bound == pytest.approx(least)
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        # windows that overlap, and no loop outside that would be a reason to keep the map
+        Problem(name="pool", X=3, Y=1, C=1, K=1, Fw=2, Fh=1, width=4, height=1, groups=3, weighted=False),
+        # nothing to sum up: a buffer of outputs saves reading zeros
+        Problem.valid("point", X=3, Y=2, C=1, K=2),
+        Problem.valid("row", X=4, Y=1, C=2, K=1, Fw=3),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_whole_arrays_against_every_nest(problem: Problem) -> None:
+    for words in (1, 4, 12):
+        memories = {operand: [memory("small", 1, 0.5), memory("large", words, 1.5)] for operand in OPERANDS}
+        hierarchy = Private(memories=memories, top=40.0)
+        least = min(place.best(nest, hierarchy).energy for nest in every_nest(problem))
+        found = search(problem, hierarchy)
+        assert found.energy == pytest.approx(least)
+        assert found.bound == pytest.approx(least)
+        shared = Shared(memories=[memory("m0", 2, 1.0), memory("m1", words + 6, 5.0)], top=50.0)
+        assert search(problem, shared).energy == pytest.approx(
+            min(listed(nest, shared) for nest in every_nest(problem))
+        )
+
+
 @pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
 @pytest.mark.parametrize(
     ("levels", "limit"),
@@ -196,6 +221,17 @@ def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
         found = search(problem, hierarchy, ragged=True)
         assert found.bound <= least * (1 + 1e-9)
         assert least == pytest.approx(found.energy)
+
+
+def test_a_buffer_for_what_stays_at_the_edge() -> None:
+    """Within "K0=2 X=8 K1=3" the third weight stays in a buffer of one word, and need not come from the next."""
+    problem = Problem.valid("edge", X=8, Y=1, C=1, K=3)
+    memories = {"input": [memory("i", 1, 0.1)], "weights": [memory("w0", 1, 0.1), memory("w1", 2, 1.0)], "output": []}
+    hierarchy = Private(memories=memories, top=40.0)
+    given = place.best(Nest.parse(problem, "K0=2 X=8 K1=3"), hierarchy)
+    found = search(problem, hierarchy, ragged=True)
+    assert found.bound <= given.energy * (1 + 1e-9)
+    assert found.energy <= given.energy * (1 + 1e-9)
 
 
 def test_blocks_that_do_not_divide_are_better() -> None:

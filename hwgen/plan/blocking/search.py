@@ -2,9 +2,9 @@
 
 **The space.** A nest grows from the datapath's block to the whole layer, one loop at a time: a path through the lattice
 of extents. Any order and any number of loops a dimension is such a path. Beside it, each operand has buffers: a loop
-that doesn't index an operand is a reason for a buffer inside it (Yang, section 3.2), and inputs may have one at any
-place, because windows overlap. What a buffer fetches depends on the extents where it is placed and where the loops that
-it spans end, and on nothing in between; so does its price.
+that doesn't index an operand is a reason for a buffer inside it (Yang, section 3.2), inputs may have one at any
+place, because windows overlap, and any array may lie in one as a whole. What a buffer fetches depends on the extents
+where it is placed and where the loops that it spans end, and on nothing in between; so does its price.
 
 **The search** keeps, for each point of the lattice, all ways to get there (labels) that no other way beats in energy so
 far, in the accesses that each operand still has to serve, in levels and in room used: dynamic programming with
@@ -236,7 +236,7 @@ class _Lattice:
                     times = times * self.tiling.blocks[dim]
             fill = words * times
             if self.least and self.edged:
-                fill = fill - np.floor(self._staying(operand) * words) * (times - 1)
+                fill = fill - self._staying(operand) * words * (times - 1)
             if operand == "output":
                 fill = 2 * fill - self.problem.output_words
             fills.append(np.broadcast_to(fill.astype(float), self.tiling.shape).ravel())
@@ -269,7 +269,7 @@ class _Lattice:
             for dims in input_axes(self.problem):
                 last = self.tiling.input_block(dims, dict(zip(self.sizes[dims[0]], self.edges[dims[0]], strict=True)))
                 share = np.maximum(share, last / np.maximum(1, self.tiling.axis_words(dims, None)))
-        return np.minimum(share, 1)
+        return np.minimum(share * (1 + EXACT), 1)
 
     @cached_property
     def taken(self) -> np.ndarray:
@@ -606,7 +606,9 @@ def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[
                     _sort_in(waiting, part, lattice.ranks[part.point])
         if not waiting:
             return inf, missed, None
-    return _finish(prices, trail, _Labels.join(waiting[rank]), limit, missed)
+    labels = _Labels.join(waiting[rank])
+    labels = _at_end(lattice, prices, labels, trail.add(labels))
+    return _finish(prices, trail, labels, limit, missed)
 
 
 def _sort_in(waiting: dict[int, list[_Labels]], labels: _Labels, ranks: np.ndarray) -> None:
@@ -697,7 +699,11 @@ def _beaten(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
 def _expand(
     lattice: _Lattice, prices: _Prices, grown: tuple[str, ...], following: np.ndarray, labels: _Labels
 ) -> list[_Labels]:
-    """All labels that a loop makes of ``labels``: with or without a buffer inside it, for each operand."""
+    """All labels that a loop makes of ``labels``: with or without a buffer inside it, for each operand.
+
+    Windows overlap, so inputs may have one anywhere. One of outputs at the datapath saves reading zeros. Where blocks
+    may stay at an edge, any buffer may be good for something.
+    """
     there = following[labels.point]
     rows = np.flatnonzero(there >= 0)
     if not len(rows):
@@ -706,7 +712,8 @@ def _expand(
     labels = _moved(lattice, labels.take(rows), there[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
-        if not spans and operand != "input":
+        useless = operand == "weights" or (operand == "output" and here.any())
+        if not spans and useless and not lattice.least:
             labels.closed[:, index] = True
             continue
         fill = lattice.fill[index][labels.point if spans else here]
@@ -716,27 +723,57 @@ def _expand(
             labels.served[:, index] = np.where(closed, labels.served[:, index], fill)
         else:
             labels.closed[:, index] = True
-        room = lattice.room[index][here].astype(float)
-        parts, places = [labels], [here]
-        for level, free in prices.options(index, labels.level[:, index]):
-            cost = prices.table[index][level][here]
-            able = useful & free & (cost < inf)
-            resource = level if isinstance(prices.hierarchy, Shared) else 0
-            if len(prices.limits) and "room" in prices.limited:
-                able &= labels.used[:, resource] + room <= prices.limits[resource]
-            chosen = np.flatnonzero(able)
-            placed = labels.take(chosen)
-            placed.spent += placed.served[:, index] * cost[chosen]
-            placed.served[:, index] = fill[chosen]
-            placed.closed[:, index] = not spans
-            placed.level[:, index] = level + ("levels" in prices.limited)
-            placed.action += (level + 1) << (8 * index)
-            if len(prices.limits):
-                placed.used[:, resource] += room[chosen]
-            parts.append(placed)
-            places.append(here[chosen])
-        labels, here = _Labels.join(parts), np.concatenate(places)
+        labels, here = _placed(lattice, prices, labels, here, index, useful, fill, spans)
     return [labels]
+
+
+def _at_end(lattice: _Lattice, prices: _Prices, labels: _Labels, first: int) -> _Labels:
+    """``labels``, ``first`` of the trail, with or without a buffer of each whole array."""
+    labels = labels.take(np.arange(len(labels)))
+    labels.parent[:] = first + np.arange(len(labels))
+    labels.action[:] = 0
+    here = labels.point
+    for index in range(len(OPERANDS)):
+        fill = lattice.fill[index][here]
+        useful = labels.closed[:, index] & (labels.served[:, index] > fill)
+        labels, here = _placed(lattice, prices, labels, here, index, useful, fill, False)
+    return labels
+
+
+def _placed(
+    lattice: _Lattice,
+    prices: _Prices,
+    labels: _Labels,
+    here: np.ndarray,
+    index: int,
+    useful: np.ndarray,
+    fill: np.ndarray,
+    spans: bool,
+) -> tuple[_Labels, np.ndarray]:
+    """``labels`` and their points, and those with a buffer of one operand at ``here`` where that is ``useful``.
+
+    It takes in ``fill`` words, and spans the loop that comes, or not.
+    """
+    room = lattice.room[index][here].astype(float)
+    parts, places = [labels], [here]
+    for level, free in prices.options(index, labels.level[:, index]):
+        cost = prices.table[index][level][here]
+        able = useful & free & (cost < inf)
+        resource = level if isinstance(prices.hierarchy, Shared) else 0
+        if len(prices.limits) and "room" in prices.limited:
+            able &= labels.used[:, resource] + room <= prices.limits[resource]
+        chosen = np.flatnonzero(able)
+        placed = labels.take(chosen)
+        placed.spent += placed.served[:, index] * cost[chosen]
+        placed.served[:, index] = fill[chosen]
+        placed.closed[:, index] = not spans
+        placed.level[:, index] = level + ("levels" in prices.limited)
+        placed.action += (level + 1) << (8 * index)
+        if len(prices.limits):
+            placed.used[:, resource] += room[chosen]
+        parts.append(placed)
+        places.append(here[chosen])
+    return _Labels.join(parts), np.concatenate(places)
 
 
 def _moved(lattice: _Lattice, labels: _Labels, point: np.ndarray, rows: np.ndarray) -> _Labels:
