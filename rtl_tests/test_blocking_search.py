@@ -234,6 +234,28 @@ def test_a_buffer_for_what_stays_at_the_edge() -> None:
     assert found.energy <= given.energy * (1 + 1e-9)
 
 
+def test_random_layers_with_blocks_that_do_not_divide() -> None:
+    """Searches whose sums don't agree with the exact counts fail by themselves; what divides is never better."""
+    sizes = {"input": (2048,), "weights": (2048, 4096), "output": (512,)}
+    memories = {
+        operand: [Memory(name=str(size), size=size, energy=energy.access(size, 64)) for size in own]
+        for operand, own in sizes.items()
+    }
+    search(Problem.parse("5x7x112->80 k1"), Private(memories=memories), base=yang.CORE, ragged=True)
+    rng = random.Random(5)
+    for _ in range(25):
+        X, Y, C, K = rng.choice((3, 5, 7, 10, 13)), rng.choice((1, 3, 5)), rng.choice((1, 5, 7)), rng.choice((5, 7, 11))
+        stride, window = rng.choice((1, 2, 3)), rng.choice((1, 2))
+        width = (X - 1) * stride + window
+        problem = Problem(name="r", X=X, Y=Y, C=C, K=K, Fw=window, Fh=1, width=width, height=Y, stride=(1, stride))
+        sizes = {operand: sorted(rng.sample(range(2, 40), 2)) for operand in OPERANDS}
+        memories = {operand: [memory(str(words), words, words**0.5) for words in own] for operand, own in sizes.items()}
+        hierarchy = Private(memories=memories, top=rng.choice((40.0, 320.0)))
+        found = search(problem, hierarchy, ragged=True, width=400)
+        assert found.bound <= found.energy * (1 + 1e-9)
+        assert found.energy <= search(problem, hierarchy, width=400).energy * (1 + 1e-9)
+
+
 def test_blocks_that_do_not_divide_are_better() -> None:
     """13 x 13 maps, which have only whole rows otherwise; and where all is even nothing changes."""
     odd = Problem.parse("13x13x256->384 k3")
