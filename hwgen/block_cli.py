@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwgen.errors import InputError
+from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from hwgen.plan.blocking.nest import Nest
@@ -266,17 +266,27 @@ def _codesigned(
     found = design(limit)
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
     against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
-    cores = [_cores(one, arguments.cores) for one in found] if arguments.cores else []
+    cores = [_cores(one, arguments.cores, strict=len(found) == 1) for one in found] if arguments.cores else []
     return EnergyReport(name=name, found=found, cores=cores, against=[*against, (limit, found)] if plot else [])
 
 
-def _cores(found: Found, most: int) -> list[tuple[str, int, dict[str, float]]]:
-    """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``."""
+def _cores(found: Found, most: int, *, strict: bool) -> list[tuple[str, int, dict[str, float]]]:
+    """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``.
+
+    What can't be parted is an error if ``strict``; otherwise it is left out, and said so.
+    """
     from hwgen.plan.blocking import yang
 
-    numbers = [1 << power for power in range((most - 1).bit_length())] + [most]
-    ways = ("input", "weights") if found.nest.problem.weighted else ()
-    return [(shared, cores, yang.multicore(found, cores, shared)) for shared in ways for cores in numbers]
+    result = []
+    for shared in ("input", "weights") if found.nest.problem.weighted else ():
+        for cores in [1 << power for power in range((most - 1).bit_length())] + [most]:
+            try:
+                result.append((shared, cores, yang.multicore(found, cores, shared)))
+            except PlanError as error:
+                if strict:
+                    raise
+                print(f"left out: {error}")
+    return result
 
 
 def _shared(memories: list[int]) -> Shared:

@@ -161,6 +161,17 @@ def test_several_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "3 cores can't share" in capsys.readouterr().err
 
 
+def test_cores_of_a_model_whose_layers_can_not_all_be_parted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = written(tmp_path, "lenet5", "--memory", "64KB", "--levels", "2", "--cores", "2")["layers"]
+    ways = {layer["name"]: [(way["shared"], way["cores"]) for way in layer["cores"]] for layer in layers}
+    assert ways["conv1"] == [("input", 1), ("input", 2), ("weights", 1), ("weights", 2)]
+    assert ways["fc1"] == [("input", 1), ("input", 2), ("weights", 1)]  # of one pixel
+    assert ways["pool1"] == []
+    assert "left out: fc1: 2 cores can't share weights" in capsys.readouterr().out
+
+
 def test_pools_are_left_out_of_diannao_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     layers = written(tmp_path, "lenet5", "--paper", "diannao")["layers"]
     assert [layer["name"] for layer in layers] == [name for name in LENET if "pool" not in name]

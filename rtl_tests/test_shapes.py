@@ -105,6 +105,31 @@ def test_fully_connected_layers_of_onnx_files_if_asked_for():
     ]
 
 
+@pytest.mark.parametrize(
+    ("node", "outputs"),
+    [
+        (helper.make_node("Gemm", ["f", "w"], ["y"]), 10),
+        (helper.make_node("MatMul", ["f", "w"], ["y"]), 10),
+        (helper.make_node("Gemm", ["f", "v"], ["y"], transB=1), 10),
+        # the map on the other side, an operator of somebody else's, too few inputs, no output
+        (helper.make_node("Gemm", ["v", "f"], ["y"], transB=1), None),
+        (helper.make_node("Gemm", ["f", "w"], ["y"], domain="my.own"), None),
+        (helper.make_node("QGemm", ["f", "w"], ["y"], domain="com.microsoft"), None),
+        (helper.make_node("Gemm", ["f", "none"], ["y"]), None),
+    ],
+)
+def test_what_is_a_fully_connected_layer(tmp_path, node, outputs):
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        node,
+    ]
+    weights = [("k", [3, 2, 9, 9]), ("w", [48, 10]), ("v", [10, 48]), ("none", [48, 0])]
+    path = save(tmp_path / "m.onnx", nodes, weights=weights, output=("n", "c"))
+    found = [layer.outputs for layer in shapes.load(path, dense=True).layers]
+    assert found == [3] if outputs is None else [3, outputs]
+
+
 def test_an_onnx_file():
     digits = shapes.load(str(DIGITS))
     assert [layer.name for layer in digits.layers] == ["conv1", "conv2", "pool1", "conv3", "pool2"]
@@ -148,15 +173,17 @@ def test_parts_of_a_residual_network():
 # Models made here.
 
 
-def save(path, nodes, shape=("n", 2, 12, 12), weights=()):
+def save(path, nodes, shape=("n", 2, 12, 12), weights=(), output=("n", "c", "p", "q")):
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["n", "c", "p", "q"])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, list(output))],
         [helper.make_tensor(name, TensorProto.FLOAT, dims, [0.0] * prod(dims)) for name, dims in weights],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    domains = {node.domain for node in nodes} - {""}
+    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in sorted(domains))]
+    model = helper.make_model(graph, opset_imports=imports)
     model.ir_version = 8
     onnx.save(model, path)
     return str(path)

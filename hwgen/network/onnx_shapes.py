@@ -28,6 +28,7 @@ _CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Where the weights are among the inputs."""
 _DENSE = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
 """The same for fully connected layers."""
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 _BUILDABLE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 _POINTWISE = _BUILDABLE | {
@@ -195,12 +196,17 @@ class _Graph:
         return self._dense and node.op_type in _DENSE and self._matrix(node)[:1] == (prod(shape[1:]),)
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Inputs and outputs; empty if the weights are not a matrix of known size."""
+        """Inputs and outputs; empty if it is no product of a variable map and a constant matrix of known size."""
         from onnx import helper
 
-        weights = self._shapes.get(node.input[_DENSE[node.op_type]], ())
+        position = _DENSE[node.op_type]
+        if node.domain not in _DOMAINS or len(node.input) <= position:
+            return ()
+        if node.input[0] not in self._variable or node.input[position] in self._variable:
+            return ()
+        weights = self._shapes.get(node.input[position], ())
         turned = any(entry.name == "transB" and helper.get_attribute_value(entry) for entry in node.attribute)
-        return () if len(weights) != 2 else weights[::-1] if turned else weights
+        return () if len(weights) != 2 or 0 in weights else weights[::-1] if turned else weights
 
     def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape:
         return LayerShape(

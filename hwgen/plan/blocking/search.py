@@ -260,7 +260,7 @@ class _Lattice:
         return any(map(any, self.edges.values()))
 
     def _staying(self, operand: str) -> np.ndarray:
-        """The part of an operand's words, at most, that lies in blocks which are alone at an edge."""
+        """The part of an operand's words, at most, in blocks that are alone at an edge; broadcasts over `DIMS`."""
         share = np.zeros((1,) * len(DIMS))
         for dim in DIMS:
             if indexes(operand, dim) and not (operand == "input" and dim != "C"):
@@ -460,7 +460,7 @@ def search(
     pair : bool
         Walk the window's two loops as one.
     ragged : bool
-        Try blocks that don't divide, too: several times slower.
+        Try blocks that don't divide, too: several times slower, and without a datapath's block much more.
     width : int
         Most labels at a point.
     first : int
@@ -490,42 +490,38 @@ def search(
         ]
         return replace(min(each, key=lambda found: found.energy), bound=min(found.bound for found in each))
     lattice = _Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
-    found, _ = _best(lattice, hierarchy, first, width, within)
+    found = _best(lattice, hierarchy, first, width, within)
     if found is None:
         raise PlanError(f"{problem.name}: no blocking of it fits the memories")
     return _ragged(lattice, hierarchy, found, first, width, within) if ragged else found
 
 
 def _best(
-    lattice: _Lattice, hierarchy: Hierarchy, first: int, width: int, within: float
-) -> tuple[Found | None, frozenset[str]]:
-    """The best blocking, and the limits of co-designed memories that it took to keep it within all of them."""
+    lattice: _Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
+) -> Found | None:
+    """The best blocking of less energy than ``below``."""
     floor, limited = 0.0, frozenset[str]()
     while True:
-        found = _refined(lattice, _Prices(hierarchy, lattice, limited), first, width, within)
+        found = _refined(lattice, _Prices(hierarchy, lattice, limited), first, width, within, below)
         if found is None:
-            return None, limited
+            return None
         # what comes out beyond a limit that was left out is a bound still
         floor = max(floor, found.bound)
         if not (exceeded := _exceeded(hierarchy, found)):
-            return replace(found, bound=floor), limited
+            return replace(found, bound=floor)
         limited |= exceeded
 
 
 def _ragged(lattice: _Lattice, hierarchy: Hierarchy, whole: Found, first: int, width: int, within: float) -> Found:
     """What blocks that don't divide can better in ``whole``, the best of those that do."""
-    lattice = replace(lattice, ragged=True, least=True)
-    found, limited = _best(lattice, hierarchy, first, width, within)
-    assert found is not None, "whole is one of these"
-    best = whole if whole.energy <= found.energy * (1 + EXACT) else found
-    best = replace(best, bound=min(best.energy, found.bound))
-    if best.gap > max(within, EXACT):
-        lattice = replace(lattice, least=False)
-        prices = _Prices(hierarchy, lattice, limited)
-        least, _, path = _run(lattice, prices, width, best.energy * (1 - EXACT))
-        better = best if path is None else _found(lattice, prices, path, least, best.bound)
-        if not _exceeded(hierarchy, better):
-            return better
+    fewest = _best(replace(lattice, ragged=True, least=True), hierarchy, first, width, within)
+    bound = 0.0 if fewest is None else fewest.bound
+    best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
+    best = replace(best, bound=min(best.energy, bound))
+    if best.gap > max(within, 2 * EXACT):
+        below = best.energy * (1 - EXACT)
+        better = _best(replace(lattice, ragged=True), hierarchy, first, width, within, below)
+        best = best if better is None else replace(better, bound=min(better.energy, bound))
     return best
 
 
@@ -556,11 +552,11 @@ def _exceeded(hierarchy: Hierarchy, found: Found) -> frozenset[str]:
     return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
-def _refined(lattice: _Lattice, prices: _Prices, first: int, width: int, within: float) -> Found | None:
-    """A rough search, then a thorough one for what beats it."""
-    best, bound, path = _run(lattice, prices, first, inf)
-    if bound < best * (1 - within):
-        limit = best * (1 - within)
+def _refined(lattice: _Lattice, prices: _Prices, first: int, width: int, within: float, below: float) -> Found | None:
+    """A rough search for less than ``below``, then a thorough one for what beats it."""
+    best, bound, path = _run(lattice, prices, first, below)
+    if bound < min(best, below) * (1 - within):
+        limit = min(best, below) * (1 - within)
         found, missed, better = _run(lattice, prices, width, limit)
         bound = min(found, missed, limit)
         if found < best:
@@ -599,10 +595,10 @@ def _run(lattice: _Lattice, prices: _Prices, width: int, limit: float) -> tuple[
         if len(labels):
             labels, dropped = _kept(labels, bounds, width, prices.limited)
             missed = min(missed, dropped)
-            first = trail.add(labels)
+            number = trail.add(labels)
             for grown, following in lattice.steps:
                 for part in _expand(lattice, prices, grown, following, labels):
-                    part.parent += first
+                    part.parent += number
                     _sort_in(waiting, part, lattice.ranks[part.point])
         if not waiting:
             return inf, missed, None
@@ -712,7 +708,8 @@ def _expand(
     labels = _moved(lattice, labels.take(rows), there[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
-        useless = operand == "weights" or (operand == "output" and here.any())
+        at_datapath = not here.any()  # all points of a rank; the first one is alone in its
+        useless = operand == "weights" or (operand == "output" and not at_datapath)
         if not spans and useless and not lattice.least:
             labels.closed[:, index] = True
             continue
