@@ -223,6 +223,28 @@ def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
         assert least == pytest.approx(found.energy)
 
 
+@pytest.mark.parametrize("problem", [RAGGED[0], RAGGED[2]], ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    "hierarchy",
+    [
+        Shared(memories=[memory("m0", 3, 1.0), memory("m1", 9, 5.0)], top=50.0),
+        CoDesign(limit=24, levels=1, widths=yang.WIDTHS),
+    ],
+    ids=["shared", "designed"],
+)
+def test_limits_of_blocks_that_do_not_divide(problem: Problem, hierarchy: Shared | CoDesign) -> None:
+    least = min(listed(nest, hierarchy) for nest in ragged_nests(problem))
+    found = search(problem, hierarchy, ragged=True)
+    assert found.bound <= least * (1 + 1e-9)
+    assert least == pytest.approx(found.energy)
+    if isinstance(hierarchy, CoDesign):
+        assert found.on_chip <= hierarchy.limit
+    else:
+        for level in hierarchy.memories:
+            words = sum(buffer.words for buffer in found.buffers if buffer.memory == level.name)
+            assert words * energy.WORD_BYTES <= level.size
+
+
 def test_a_buffer_for_what_stays_at_the_edge() -> None:
     """Within "K0=2 X=8 K1=3" the third weight stays in a buffer of one word, and need not come from the next."""
     problem = Problem.valid("edge", X=8, Y=1, C=1, K=3)
