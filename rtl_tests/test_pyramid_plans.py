@@ -149,8 +149,8 @@ def test_beats_no_wider_than_the_input():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("macs", "most", "pixels"), [(1, 540, 2), (2, 270, 4)])
-def test_alexnet(macs, most, pixels):
+@pytest.mark.parametrize(("macs", "most", "pixels", "cycles"), [(1, 540, 2, 98_000), (2, 270, 4, 49_000)])
+def test_alexnet(macs, most, pixels, cycles):
     """Both sets, 3,600 slices, tips of 1 x 1: the arithmetic alone takes 497 (249) cycles a pyramid inside the map."""
     net = network.load("alexnet:4@227x227")
     made = plan.make(net, boards.load("vc709"), template="pyramid", tile=(1, 1), macs_per_dsp=macs)
@@ -158,5 +158,5 @@ def test_alexnet(macs, most, pixels):
     assert group.tiling == Tiling(tile=(1, 1), overlap="reuse", pixels=pixels)
     assert group.pyramid_cycles <= most
     assert sum(layer.reuse.words for layer in group.config.layers) == 29_327
-    assert made.interval < 1.02 * group.slowest
+    assert made.interval < cycles
     assert made.traffic_bytes == {"feature_maps": 3 * 227 * 227 + 256 * 13 * 13, "weights": 0}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from math import ceil, inf
 from typing import Any, NoReturn
 
@@ -38,7 +39,7 @@ from hwgen.plan.plan import (
 )
 from hwgen.plan.schedule import Schedule
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
-from hwgen.plan.tips import INPUT_PIXELS, most, tiled_work, tips
+from hwgen.plan.tips import INPUT_PIXELS, TiledWork, most, tips
 from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
@@ -461,9 +462,13 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _TiledChoice(_Choice):
-    """The choice for one group that is computed pyramid by pyramid."""
+    """The choice for one group that is computed pyramid by pyramid.
+
+    Layers are balanced inside the map, or with ``in_all`` by what they do in a frame.
+    """
 
     tiling: Tiling
+    in_all: bool = False
 
     @cached_property
     def search(self) -> Search:
@@ -478,17 +483,29 @@ class _TiledChoice(_Choice):
 
     @cached_property
     def works(self) -> list[LayerWork]:
-        plain = self.chooser.works[self.begin : self.end]
-        pixels = [self.tiling.pixels] + [1] * (len(plain) - 1)
-        works = [tiled_work(*entry, self._pyramids) for entry in zip(plain, self._tiles, pixels, strict=True)]
+        plain, each = self.chooser.works[self.begin : self.end], self._each
+        works = [
+            (tiled.in_all if self.in_all else tiled.inside)(work, self._pyramids)
+            for work, tiled in zip(plain, each, strict=True)
+        ]
         # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
         return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
 
-    @property
+    @cached_property
     def _pyramids(self) -> int:
-        """Tips of a frame."""
+        """Tips of a frame, or how many inside the map its pyramids are worth."""
         last = self.network.output
-        return ceil_div(last.height, self.tiling.tile[0]) * ceil_div(last.width, self.tiling.tile[1])
+        tips = ceil_div(last.height, self.tiling.tile[0]) * ceil_div(last.width, self.tiling.tile[1])
+        return tips if self.in_all else max(tips, *(tiled.worth for tiled in self._each))
+
+    @cached_property
+    def _each(self) -> list[TiledWork]:
+        return [TiledWork(tiles, 1 if number else self.tiling.pixels) for number, tiles in enumerate(self._tiles)]
+
+    def estimate(self, way: Way) -> int:
+        """Cycles of a frame: of each pyramid, those of its slowest layer."""
+        layers = zip(self._each, self.works, way.unrolls, strict=True)
+        return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 
     @cached_property
     def _tiles(self) -> list[tuple[Axis, Axis]]:
@@ -579,25 +596,31 @@ def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Til
     PlanError
         If the slices don't suffice, or no interval is short enough, whatever the beats.
     """
-    found: list[tuple[float, int, _TiledChoice]] = []
+    found: list[tuple[float, int, bool, _TiledChoice, Way]] = []
     refusal: PlanError | None = None
-    for pixels in INPUT_PIXELS:
-        choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels))
+    few = chooser.goal.objective == "dsp"
+    for in_all, pixels in product((False, True), INPUT_PIXELS):
+        choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels), in_all)
         if pixels > choice.network.input.width:
-            break
+            continue
         try:
             way = choice.quick()
         except ConfigError:  # tiles don't begin at beats of so many pixels
-            break
+            continue
         except PlanError as error:
             refusal = error
             continue
-        cost = way.cost if chooser.goal.objective == "dsp" else interval(choice.works, way.unrolls)
-        found.append((cost, pixels, choice))
+        cost = way.cost if few else interval(choice.works, way.unrolls)
+        found.append((cost, pixels, in_all, choice, way))
     if not found:
         assert refusal is not None
         raise refusal
-    return min(found, key=lambda entry: entry[:2])[2]
+    # Of each balance the fewest pixels; then what is faster, all pyramids counted as they are.
+    best = [
+        min((one for one in found if one[2] == in_all), default=None, key=lambda one: one[:2])
+        for in_all in (False, True)
+    ]
+    return min(filter(None, best), key=lambda one: (one[0] if few else 0, one[3].estimate(one[4])))[3]
 
 
 def _climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:

@@ -7,15 +7,18 @@ what a tip costs is a product of what its rows and its columns cost, and hundred
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import gcd, prod
+
+import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.spans import Axis
 from hwgen.network.shapes import LayerShape
 from hwgen.plan.tiles import axes
-from hwgen.plan.unroll import LayerWork, ceil_div
+from hwgen.plan.unroll import LayerWork, Unroll, ceil_div
 
 #: Pixels of a beat of the input of a group of pyramids, tried in turn.
 INPUT_PIXELS = (1, 2, 4, 8)
@@ -30,10 +33,9 @@ Pair = tuple[int, int]
 """Rows, columns."""
 
 
-def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids: int) -> LayerWork:
-    """A layer's work, as if all pyramids were like those inside the map: these are balanced against each other.
-
-    More where the windows and pixels of all pyramids come to more: many of a small map lie at its border.
+@dataclass(frozen=True)
+class TiledWork:
+    """What a layer has to do in each pyramid of a frame.
 
     Parameters
     ----------
@@ -41,24 +43,51 @@ def tiled_work(work: LayerWork, tiles: tuple[Axis, Axis], pixels: int, pyramids:
         Rows and columns.
     pixels : int
         Neighbouring pixels of an input beat.
-    pyramids : int
-        Of a frame.
 
     Raises
     ------
     ConfigError
         If tiles don't begin at beats of so many pixels.
     """
-    rows, columns = tiles
-    beats = [cut.size for cut in columns.cut(pixels)]
-    sizes = [span.size for span in rows.spans]
-    return replace(
-        work,
-        height=max(pyramids * most(rows, "windows") * most(columns, "windows"), rows.windows * columns.windows),
-        width=1,
-        input_height=max(pyramids * max(sizes) * max(beats), sum(sizes) * sum(beats)),
-        input_width=1,
-    )
+
+    tiles: tuple[Axis, Axis]
+    pixels: int
+
+    def __post_init__(self) -> None:
+        self.beats  # noqa: B018 (beats that can't be are refused here)
+
+    @cached_property
+    def windows(self) -> np.ndarray:
+        """By row and column of pyramids."""
+        rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
+        return np.outer(rows, columns)
+
+    @cached_property
+    def beats(self) -> np.ndarray:
+        """Of a tile's pixels, by row and column of pyramids."""
+        rows, columns = self.tiles
+        return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
+
+    @property
+    def worth(self) -> int:
+        """Pyramids inside the map that a frame's windows, and its beats, come to at least."""
+        return max(ceil_div(int(each.sum()), int(each.max())) for each in (self.windows, self.beats))
+
+    def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
+        """``work``, as if it were ``pyramids`` inside the map: these are balanced against each other."""
+        return self._of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
+
+    def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
+        """The same, but all that a frame has, where that is more: many pyramids of a small map lie at its border."""
+        most = (max(pyramids * int(each.max()), int(each.sum())) for each in (self.windows, self.beats))
+        return self._of(work, *most)
+
+    def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
+        """Of each pyramid."""
+        return np.maximum(self.windows * int(work.walk(unroll)), self.beats * int(work.beats(unroll)))
+
+    def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
+        return replace(work, height=windows, width=1, input_height=beats, input_width=1)
 
 
 def most(axis: Axis, what: str) -> int:
