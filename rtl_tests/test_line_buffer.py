@@ -276,3 +276,12 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert masked(config, frames, trace.words) == expected_steps(config, frames)
     check_times(config, trace, 3)
+
+
+def test_several_output_folds_a_group():
+    """Four, for which counting down would not come to the same."""
+    config = make(channels=4, lanes=1, groups=2, output_folds=8)
+    frames = frames_for(config, 2, 3)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    check_times(config, trace, 2)
