@@ -196,13 +196,20 @@ def test_needed_and_released(config):
     assert released_before == source.frame_pixels
 
 
+def test_windows_right_of_the_map_need_nothing():
+    """The second of two windows begins at column 3 of three: it waits for no pixel but the first window's one."""
+    config = make(height=1, width=3, kernel=(1, 1), stride=(1, 3), padding=(0, 0, 0, 1), taps=1, rows=1, pixels=2)
+    assert config.output_width == 2
+    assert config.needed(0, 0) == 1
+
+
 @settings(max_examples=300)
 @given(config=line_buffers(most_side=12))
 def test_cost(config):
     taps = [(row, column) for row in range(config.kernel[0]) for column in range(config.kernel[1])]
     assert sorted(tap for fold in config.step_taps for tap in fold) == taps  # each once
     assert [len(fold) for fold in config.step_taps[:-1]] == [config.taps] * (config.tap_folds - 1)
-    assert 1 <= len(config.step_taps[-1]) <= config.taps
+    assert len(config.step_taps[-1]) == len(taps) - config.taps * (config.tap_folds - 1)
     assert config.tap_folds == -(-len(taps) // config.taps)
     if config.chooses:
         assert config.patch == config.kernel

@@ -170,7 +170,7 @@ class _Cutting:
     def _in_tiles(self, layer: Layer) -> str:
         """What becomes of a layer whose weights or maps are too large, in the best tiles."""
         try:
-            moved, cycles = on_board.of_network(layer, self.chooser.board, self.chooser.goal.products)
+            moved, cycles = on_board.bytes_and_cycles(layer, self.chooser.board, self.chooser.goal.products)
         except PlanError:  # nor does a window of it fit
             return ""
         return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"

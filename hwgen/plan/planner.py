@@ -142,7 +142,7 @@ def _in_tiles(chooser: Chooser) -> tuple[str, ...]:
     """What groups are to be better than: every layer by itself, in its best tiles."""
     board, products = chooser.board, chooser.goal.products
     try:
-        found = [on_board.of_network(layer, board, products) for layer in chooser.network.layers]
+        found = [on_board.bytes_and_cycles(layer, board, products) for layer in chooser.network.layers]
     except PlanError:  # a window of some layer does not fit
         return ()
     moved, cycles = (sum(figures) for figures in zip(*found, strict=True))

@@ -13,7 +13,7 @@ from hwgen.plan.blocking.cecconi import Tile, Transfer
 from hwgen.plan.blocking.problem import Problem
 from hwgen.plan.memory import BRAM36_BITS
 
-__all__ = ["Tiled", "buffer_words", "of_network", "tiled"]
+__all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,11 @@ class Tiled:
 
     Parameters
     ----------
-    problem : Problem
     tile : Tile
     double_buffered, in_turn : float
         Seconds a frame at least, all multipliers being at work: transfers beside computation, or one after the other.
     """
 
-    problem: Problem
     tile: Tile
     double_buffered: float
     in_turn: float
@@ -57,16 +55,14 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
     tile = cecconi.optimise(problem, buffer_words(board, bits), transfer)
     parts = timing.steps(problem, tile).times(transfer, 1e-6 / (products * board.clock_mhz))
     return Tiled(
-        problem=problem,
         tile=tile,
         double_buffered=problem.groups * timing.double_buffered(*parts),
         in_turn=problem.groups * timing.in_turn(*parts),
     )
 
 
-def of_network(layer: Layer, board: Board, products: int) -> tuple[int, int]:
-    """Bytes that a layer of a network moves a frame in its best tiles, in words as wide as its input's; and cycles at
-    least.
+def bytes_and_cycles(layer: Layer, board: Board, products: int) -> tuple[int, int]:
+    """What a layer moves a frame in its best tiles, in words as wide as its input's, and the cycles it takes at least.
 
     Raises
     ------
