@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import cycle
 
+import numpy as np
 import pytest
 from amaranth import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
@@ -34,9 +35,16 @@ GOOD = {
 
 
 def expected(config: RequantiseConfig, channel: int, accumulator: int) -> int:
-    """As the docstring of `hwgen.network.graph.Requantisation` says; Python rounds fractions half to even."""
+    """As the docstring of `hwgen.network.graph.Requantisation` says; Python rounds fractions half to even.
+
+    NumPy multiplies in float32.
+    """
     total = accumulator + config.bias[channel]
-    scaled = round(Fraction(total * config.significand[channel], 2 ** config.shift[channel]))
+    significand, shift = config.significand[channel], config.shift[channel]
+    if config.float32:
+        scaled = int(np.rint(np.float32(total) * np.ldexp(np.float32(significand), -shift)))
+    else:
+        scaled = round(Fraction(total * significand, 2**shift))
     return min(max(scaled + config.zero_point, config.low), config.high)
 
 
@@ -110,7 +118,8 @@ def configs(draw) -> RequantiseConfig:
     lanes = draw(st.integers(1, 3))
     channels = draw(st.integers(1, 6))
     accumulator_bits = draw(st.integers(9, 46))
-    bits, is_signed = draw(st.integers(2, 16)), draw(st.booleans())
+    float32 = draw(st.booleans())
+    bits, is_signed = draw(st.integers(2, 8 if float32 else 16)), draw(st.booleans())
     least = -(2 ** (bits - 1)) if is_signed else 0
     values = st.integers(least, least + 2**bits - 1)
     full = draw(st.booleans())
@@ -146,6 +155,7 @@ def configs(draw) -> RequantiseConfig:
         high=high,
         bits=bits,
         signed=is_signed,
+        float32=float32,
         beats=beats_of(draw, channels, lanes),
         pixels=draw(PIXELS),
     )

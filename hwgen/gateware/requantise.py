@@ -1,6 +1,6 @@
 """From accumulators to the next layer's values: bias, scale, zero point, saturation.
 
-The arithmetic is exact, so it may be rearranged freely as long as every output stays the same. Before there is
+The product is exact, so it may be rearranged freely as long as every output stays the same. Before there is
 any hardware the configuration looks for the cheapest arrangement (`RequantiseConfig.recipe`):
 
 - Channels with different shifts get one common shift: what a shift lacks goes into the significand while the
@@ -9,6 +9,13 @@ any hardware the configuration looks for the cheapest arrangement (`RequantiseCo
 - Rounding is "add a half and cut". The correction that makes ties even is built only if a tie can occur between
   the two bounds; with a significand of many odd digits none can.
 - The half and the zero point come in through the C port of the first DSP slice.
+
+Outputs of 8 bits are rounded twice, as ONNX Runtime does it: to float32, then to an integer. The product need not be
+rounded for that. Between ``n`` and ``n + 1`` float32 has steps of ``2**(e - 23)``, with ``e = floor(log2(n + 1/2))``,
+and ``n + 1/2`` is one of them, so that a product within half a step of it becomes the tie ``n + 1/2``, the ends of that
+band included: there the second significand that float32 has to choose from is odd. (Below 1/2 steps are half as wide,
+but what lies there gives 0 either way.) So only products next to ties need a correction, to the even neighbour. What
+float32 does to sums of ``2**24`` and more is done before the multiplier. Both are built only if some sum asks for it.
 """
 
 from __future__ import annotations
@@ -17,8 +24,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import count, repeat
+from operator import or_
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
@@ -35,14 +43,16 @@ PIECE = NARROW_PORT - 1
 
 
 @lru_cache(maxsize=1 << 14)
-def _ends(sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int]) -> tuple[int, int]:
+def _ends(
+    sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
+) -> tuple[int, int]:
     """The part of ``sums`` whose scaled values lie between ``outputs``, and one more at each end where there is one.
 
     Kept, as planning makes many configurations of the same layer.
     """
 
     def scaled(total: int) -> int:
-        return round_half_even(total * significand, shift)
+        return scale_sum(total, significand, shift, float32)
 
     every = range(sums[0], sums[1] + 1)
     first = every[max(bisect_right(every, outputs[0], key=scaled) - 1, 0)]
@@ -57,6 +67,68 @@ def round_half_even(value: int, shift: int) -> int:
     result = (value + (1 << (shift - 1))) >> shift
     tie = value % (1 << shift) == 1 << (shift - 1)
     return result & ~1 if tie else result
+
+
+def to_float32(value: int) -> int:
+    """``value`` rounded to 24 significant bits, ties to even."""
+    excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
+    return round_half_even(value, excess) << excess
+
+
+def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
+    """``total * significand / 2**shift`` to the nearest integer, ties to even.
+
+    With ``float32`` the sum and the product are rounded to 24 significant bits before.
+    """
+    product = to_float32(to_float32(total) * significand) if float32 else total * significand
+    return round_half_even(product, shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bands:
+    """Which products next to ties there are.
+
+    ``beside`` a tie, where float32 gives another output; and exactly at the end of a band, ``above`` a tie that is
+    rounded down or ``below`` one that is rounded up.
+    """
+
+    beside: bool = False
+    above: bool = False
+    below: bool = False
+
+    def __or__(self, other: _Bands) -> _Bands:
+        return _Bands(
+            beside=self.beside or other.beside, above=self.above or other.above, below=self.below or other.below
+        )
+
+
+@lru_cache(maxsize=1 << 14)
+def _bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> _Bands:
+    """The products of integers from ``sums[0]`` to ``sums[1]`` with ``factor / 2**shift`` that lie next to ties.
+
+    Ties between two of the integers from ``outputs[0]`` to ``outputs[1]`` are looked at, one after the other.
+    """
+    least, most = sums
+    if max(-least, most) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
+        return _Bands()  # float32 holds every product
+    found = _Bands()
+    for upper in range(outputs[0] + 1, outputs[1] + 1):
+        tie = (2 * upper - 1) << (shift - 1)
+        place = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
+        if place < 0:
+            continue
+        if upper % 2:
+            total, end = tie // factor + 1, tie + (1 << place)
+            inside, ends = total * factor <= end, end // factor
+        else:
+            total, end = -(-tie // factor) - 1, tie - (1 << place)
+            inside, ends = total * factor >= end, -(-end // factor)
+        found |= _Bands(
+            beside=inside and least <= total <= most,
+            above=bool(upper % 2) and ends * factor == end and least <= ends <= most,
+            below=not upper % 2 and ends * factor == end and least <= ends <= most,
+        )
+    return found
 
 
 def signed_bits(*values: int) -> int:
@@ -193,6 +265,8 @@ class Recipe:
 class RequantiseConfig(_ChannelsConfig):
     """``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``, by channel.
 
+    With ``float32`` both the sum and its product are first rounded to 24 significant bits, ties to even.
+
     Parameters
     ----------
     lanes : int
@@ -209,6 +283,8 @@ class RequantiseConfig(_ChannelsConfig):
         Of the output; ``low`` and ``high`` within its type.
     bits, signed : int, bool
         Shape of an output.
+    float32 : bool
+        Whether to round to float32 on the way. An output has at most 8 bits then.
     beats : tuple of tuple of int
         The channels each beat of a pixel carries, lowest lane first.
     pixels : int
@@ -227,11 +303,14 @@ class RequantiseConfig(_ChannelsConfig):
     high: int
     bits: int
     signed: bool
+    float32: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits < 1:
             raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
+        if self.float32 and self.bits > 8:
+            raise ConfigError(f"bits must be at most 8 with float32, not {self.bits!r}")
         for name in ("significand", "shift"):
             if len(getattr(self, name)) != self.channels:
                 raise ConfigError(
@@ -259,8 +338,9 @@ class RequantiseConfig(_ChannelsConfig):
 
     def compute(self, channel: int, accumulator: int) -> int:
         """The output for one accumulator, as defined (the hardware is arranged otherwise)."""
-        product = (accumulator + self.bias[channel]) * self.significand[channel]
-        return min(max(round_half_even(product, self.shift[channel]) + self.zero_point, self.low), self.high)
+        total = accumulator + self.bias[channel]
+        scaled = scale_sum(total, self.significand[channel], self.shift[channel], self.float32)
+        return min(max(scaled + self.zero_point, self.low), self.high)
 
     # What matters of each channel.
 
@@ -269,19 +349,46 @@ class RequantiseConfig(_ChannelsConfig):
         half = 1 << (self.accumulator_bits - 1)
         return self.bias[channel] - half, self.bias[channel] + half - 1
 
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """The bounds, counted from the zero point."""
+        return self.low - self.zero_point, self.high - self.zero_point
+
+    @cached_property
+    def _useful_sums(self) -> tuple[tuple[int, int], ...]:
+        """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
+        sums = map(self._sums, range(self.channels))
+        return tuple(map(_ends, sums, self.significand, self.shift, repeat(self.outputs), repeat(self.float32)))
+
+    @cached_property
+    def rounded_bits(self) -> int:
+        """How many bits more than 24 a sum has for which it matters that float32 rounds it; 0 if none has."""
+        if not self.float32:
+            return 0
+        most = max(abs(end) for ends in self._useful_sums for end in ends)
+        return max(0, (most - 1).bit_length() - SIGNIFICAND_BITS)
+
+    def _round(self, total: int) -> int:
+        """A sum as it meets the multiplier."""
+        excess = min(self.rounded_bits, max(0, abs(total).bit_length() - SIGNIFICAND_BITS))
+        return round_half_even(total, excess) << excess
+
+    def _operands(self, channel: int) -> tuple[int, int]:
+        """Least and greatest sum that meets the multiplier."""
+        least, most = self._sums(channel)
+        return self._round(least), self._round(most)
+
     @cached_property
     def _useful(self) -> tuple[tuple[int, int], ...]:
-        """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
-        ends = (self.low - self.zero_point, self.high - self.zero_point)
-        sums = map(self._sums, range(self.channels))
-        return tuple(map(_ends, sums, self.significand, self.shift, repeat(ends)))
+        """`_useful_sums` as they meet the multiplier."""
+        return tuple((self._round(least), self._round(most)) for least, most in self._useful_sums)
 
     @cached_property
     def _scales(self) -> tuple[tuple[int, int], ...]:
         """By channel: an odd factor and a shift (which may be negative), or (0, 0) if every product rounds to 0."""
         scales = []
         for channel, (factor, shift) in enumerate(zip(self.significand, self.shift, strict=True)):
-            greatest = max(abs(total) for total in self._sums(channel))
+            greatest = max(abs(total) for total in self._operands(channel))
             if 2 * greatest * factor <= 1 << shift:
                 scales.append((0, 0))
             elif factor > 1 << (shift + self.bits + 1):  # any sum but 0 saturates
@@ -302,6 +409,20 @@ class RequantiseConfig(_ChannelsConfig):
                 if (first | 1) * half <= most:
                     return True
         return False
+
+    @cached_property
+    def bands(self) -> _Bands:
+        """Which products of all channels lie next to ties, where float32 takes them for ties."""
+        found = _Bands()
+        if self.float32:
+            for (factor, shift), operands in zip(self._scales, map(self._operands, range(self.channels)), strict=True):
+                found |= _bands(operands, factor, shift, self.outputs)
+        return found
+
+    @property
+    def beside_ties(self) -> bool:
+        """Whether products next to ties are corrected: those of some sum give another output in float32."""
+        return self.bands.beside
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -333,7 +454,7 @@ class RequantiseConfig(_ChannelsConfig):
             left = [all_ - part for all_, part in zip(missing, into, strict=True)]
             factors = [factor << part for (factor, _), part in zip(self._scales, into, strict=True)]
             for clamp in (False, True):
-                ends = self._useful if clamp else [self._sums(channel) for channel in range(self.channels)]
+                ends = self._useful if clamp else [self._operands(channel) for channel in range(self.channels)]
                 bits = max(
                     signed_bits(least << shift, most << shift) for (least, most), shift in zip(ends, left, strict=True)
                 )
@@ -358,30 +479,40 @@ class RequantiseConfig(_ChannelsConfig):
         return bits if full and (bits == self.bits or self.low % (1 << bits) == 0) else 0
 
     @property
-    def _zero(self) -> int:
-        """What a product of 0 is after the offset: the zero point, counted from ``low`` if that is aligned."""
+    def zero(self) -> int:
+        """The zero point, counted from ``low`` if that is aligned."""
         return self.zero_point - (self.low if self.aligned_bits else 0)
 
     @property
     def ties_down(self) -> bool:
         """Ties are first rounded down and then, if odd, up; otherwise the other way round.
 
-        Either way the correction writes the lowest bit alone: to 1 where an odd zero point is counted in, to 0
-        where it is even.
+        Either way the correction of exact ties writes the lowest bit alone: to 1 where an odd zero point is counted
+        in, to 0 where it is even. Where products beside ties are corrected, too, this moves the ends of the bands by
+        one place: the ones above ties become products that need no comparison of all their bits.
         """
-        return self.ties and self._zero % 2 == 1
+        if self.beside_ties:
+            return self.bands.above and not self.bands.below
+        return self.ties and self.zero % 2 == 1
 
     @property
     def offset(self) -> int:
-        """Half a step and the zero point, in the scale of the product."""
-        return ((2 * self._zero + 1) << (self.recipe.shift - 1)) - self.ties_down
+        """Half a step and the zero point, in the scale of the product; no zero point if that is added later."""
+        zero = 0 if self.beside_ties else self.zero
+        return ((2 * zero + 1) << (self.recipe.shift - 1)) - self.ties_down
+
+    @property
+    def whole_bits(self) -> int:
+        """Width of a rounded product before products beside ties are corrected, signed; larger ones saturate."""
+        least, most = self.outputs
+        return signed_bits(least - 1, most + 1)
 
     @property
     def offset_place(self) -> str:
         """Where the offset is added: in the "bias", the "slice", or "late" (in fabric, after the product)."""
         recipe = self.recipe
         if recipe.pieces == 0:
-            return "late" if any(recipe.left) or 0 in recipe.factor else "bias"
+            return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
         return "slice" if signed_bits(self.offset) < SUM_BITS else "late"
 
     @property
@@ -391,7 +522,7 @@ class RequantiseConfig(_ChannelsConfig):
         half = 1 << (recipe.operand_bits - 1)
         products = []
         for channel, (left, factor) in enumerate(zip(recipe.left, recipe.factor, strict=True)):
-            least, most = self._sums(channel)
+            least, most = self._operands(channel)
             products.append(max(least << left, -half) * factor)
             products.append(min(most << left, half - 1) * factor)
         return signed_bits(min(products) + self.offset, max(products) + self.offset, *products)
@@ -401,6 +532,12 @@ class RequantiseConfig(_ChannelsConfig):
         """Width of accumulator + bias, signed."""
         early = self.offset if self.offset_place == "bias" else 0
         return signed_bits(*(end + early for channel in range(self.channels) for end in self._sums(channel)))
+
+    @property
+    def rounded_sum_bits(self) -> int:
+        """Width of accumulator + bias after float32 has rounded it, signed."""
+        ends = (self._operands(channel) for channel in range(self.channels))
+        return signed_bits(*(end for pair in ends for end in pair)) if self.rounded_bits else self.sum_bits
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
@@ -427,7 +564,8 @@ class RequantiseConfig(_ChannelsConfig):
         """Cycles from a beat to its outputs."""
         recipe = self.recipe
         multiply = recipe.pieces + 1 if recipe.pieces else 0
-        return 2 + any(recipe.left) + recipe.clamp + multiply + (self.offset_place == "late") + 1
+        early = 2 + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
+        return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
 
     @property
     def multipliers(self) -> int:
@@ -461,6 +599,16 @@ def _pack(fields: Sequence[tuple[int, int]]) -> int:
 
 def _shape(values: Sequence[int]) -> Shape:
     return bits_for_range(min(values), max(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rounded:
+    """A rounded product in registers: ``whole + more``, or what saturates if ``whole`` lies ``beyond`` its bits."""
+
+    whole: Value
+    more: Value
+    negative: Value
+    beyond: Value
 
 
 class _Beats:
@@ -613,9 +761,12 @@ class Requantise(wiring.Component):
 
         values = sums(0)
         cycle = 2
+        if config.rounded_bits:
+            values = self._rounded_sums(m, values)
+            cycle += 2
         if any(recipe.left):
             lefts = beats.read("left", cycle)
-            bits = config.sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
+            bits = config.rounded_sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
             shifted = [value << left for value, left in zip(values, lefts, strict=True)]
             values = self._registers(m, "shifted", shifted, signed(bits))
             cycle += 1
@@ -627,7 +778,7 @@ class Requantise(wiring.Component):
         for piece in range(1, recipe.pieces):
             # Yosys 0.66 takes a sum that several slices multiply into the pre-adder of one and leaves the others
             # without, so each slice gets an adder of its own: its pre-adder, which costs nothing.
-            own = recipe.split_factor and not (any(recipe.left) or recipe.clamp)
+            own = recipe.split_factor and not (any(recipe.left) or recipe.clamp or config.rounded_bits)
             late = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
             operands.append(sums(piece) if own else late)
         values = self._multiply(m, beats, operands, cycle)
@@ -639,8 +790,13 @@ class Requantise(wiring.Component):
             moved = [Cat(value[:zeros], value[zeros:].as_signed() + step).as_signed() for value in values]
             values = self._registers(m, "offset", moved, signed(config.product_bits))
             cycle += 1
+        if config.beside_ties:
+            bounded = [self._bound_even(self._to_even(m, lane, value)) for lane, value in enumerate(values)]
+            cycle += 1
+        else:
+            bounded = [self._bound(value) for value in values]
         present = beats.read("present", cycle)
-        bounded = [Mux(here, self._bound(value), 0) for value, here in zip(values, present, strict=True)]
+        bounded = [Mux(here, value, 0) for value, here in zip(bounded, present, strict=True)]
         outputs = self._registers(m, "output", bounded, config.output)
         m.d.comb += self.o.valid.eq(beats.valid(cycle + 1))
         m.d.comb += [self.o.payload[lane].eq(output) for lane, output in enumerate(outputs)]
@@ -689,6 +845,97 @@ class Requantise(wiring.Component):
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
 
+    def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
+        """Sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` asks for it; 2 cycles.
+
+        Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
+        """
+        config = self.config
+        rounded = []
+        for lane, value in enumerate(values):
+            longer, odd = [], Const(0, 1)
+            for j in range(1, config.rounded_bits + 1):  # at least j bits go
+                above = value[SIGNIFICAND_BITS + j - 1 :]
+                longer.append(above.any() & ~above.all())
+                odd = Mux(longer[-1], value[j], odd)
+            gone = delayed(m, f"gone_{lane}", Cat(longer), 1)
+            odd = delayed(m, f"odd_{lane}", odd, 1)
+            late = delayed(m, f"whole_sum_{lane}", value, 1)
+            total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
+            rounded.append(Cat(total[: len(gone)] & ~gone, total[len(gone) :]).as_signed())
+        return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
+
+    def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
+        """A product with offset, cut; odd ones next to a tie are made even.
+
+        Where the fraction is next to 0 the even neighbour is the one below, where it is next to 1 the one above. Next
+        to them means that all its bits from the weight of ``2**(e - 24)`` up are equal. ``2**e`` is the weight of the
+        highest bit of the tie's magnitude, ``e = -1`` that of 1/2.
+        """
+        config, shift = self.config, self.config.recipe.shift
+        least, most = config.outputs
+        value = _extended(value, shift + config.whole_bits + 1)
+        whole, sign = value[shift:], value[-1] if least < 0 else Const(0, 1)
+
+        def fraction(weight: int) -> Value:
+            place = shift + weight - SIGNIFICAND_BITS
+            return value[place] if place >= 0 else Const(0, 1)
+
+        up = fraction(SIGNIFICAND_BITS - 1)
+        highest = (2 * max(most, -least) - 1).bit_length() - 2
+        # The odd product's lowest bit belongs to the tie's magnitude only if the tie lies on the far side of it.
+        magnitude = [(whole[weight] if weight else up) ^ sign for weight in range(highest + 1)]
+        equal = [fraction(weight) == up for weight in range(-1, SIGNIFICAND_BITS - 1)]
+        pairs = list(zip(magnitude, equal, strict=False))
+        enough = reduce(or_, _carry(pairs)) if pairs else Const(1)
+        near = enough & Cat(equal[len(pairs) :]).all()
+        if config.bands.above and config.bands.below:
+            near |= self._at_end(magnitude, [fraction(weight) for weight in range(-1, SIGNIFICAND_BITS)], value)
+        near &= whole[0]
+        low, beyond = whole[: config.whole_bits - 1], whole[config.whole_bits - 1 :]
+        parts = {
+            "whole": Cat(low[0] & ~(near & ~up), low[1:]),
+            "more": near & up,
+            "negative": sign,
+            "beyond": beyond.any() & ~beyond.all(),
+        }
+        if least >= 0:  # what is negative gives the same as 0
+            parts = {name: Mux(whole[-1], 0, part) for name, part in parts.items()}
+        return _Rounded(**{name: delayed(m, f"{name}_{lane}", part, 1) for name, part in parts.items()})
+
+    def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
+        """Whether the fraction is ``2**(e - 24)``; ``bits`` are its first ones, the last of them the highest."""
+        chosen = Const(1)
+        wanted: list[Value] = []
+        for bit in reversed(magnitude):
+            wanted.insert(0, chosen & bit)
+            chosen = chosen & ~bit
+        wanted.insert(0, chosen)
+        first = Cat(bits) == Cat(wanted)
+        return first & ~value[: max(0, self.config.recipe.shift - len(bits))].any()
+
+    def _bound_even(self, value: _Rounded) -> Value:
+        """The output for a rounded product: add the zero point and what is still due, saturate."""
+        config = self.config
+        bits, (least, _) = config.aligned_bits, config.outputs
+        low, high = (0, (1 << bits) - 1) if bits else (config.low, config.high)
+        whole = Cat(value.whole, value.negative).as_signed()
+        total = whole + value.more
+        if config.zero:
+            zero = Const(config.zero, signed(config.bits + 2))
+            total = (Cat(1, whole).as_signed() + Cat(value.more, zero).as_signed())[1:].as_signed()
+        below, above = (total[-1], total[bits:].any()) if bits else (total < low, total > high)
+        inside = Mux(value.beyond | above, high, total[:bits] if bits else total)
+        if least:  # else nothing lies below: what is negative was made 0
+            inside = Mux(Mux(value.beyond, value.negative, below), low, inside)
+        return self._from_low(inside) if bits else inside
+
+    def _from_low(self, inside: Value) -> Value:
+        """What is counted from ``low``, if that is aligned, as an output."""
+        config = self.config
+        low, bits = config.low, config.aligned_bits
+        return Cat(inside[:bits] ^ (low % (1 << bits)), Const(low >> bits, signed(config.bits + 1)))
+
     def _bound(self, value: Value) -> Value:
         """The output for a product with offset: cut the fraction, make ties even, saturate."""
         config = self.config
@@ -703,9 +950,8 @@ class Requantise(wiring.Component):
         if bits:
             # Counted from ``low``: the sign says too little, the bits above say too much. Neither sees the correction,
             # which writes the lowest bit alone.
-            low, above = config.low, rounded[bits:].any()
-            inside = Mux(rounded[-1], 0, Mux(above, (1 << bits) - 1, whole[:bits]))
-            return Cat(inside ^ (low % (1 << bits)), Const(low >> bits, signed(config.bits + 1)))
+            inside = Mux(rounded[-1], 0, Mux(rounded[bits:].any(), (1 << bits) - 1, whole[:bits]))
+            return self._from_low(inside)
         # The correction makes an odd value even, counted from the zero point: a bound must not miss that.
         if config.ties_down:
             below, above = rounded < config.low, rounded >= config.high
@@ -729,3 +975,12 @@ def _clamp(value: Value, bits: int) -> Value:
     """``value`` in the range of a signed integer of ``bits`` bits."""
     sign, fits = value[-1], (value[bits - 1 :].all() | ~value[bits - 1 :].any())
     return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()
+
+
+def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
+    """Of ``(generate, propagate)``, the lowest first: whether all of them together generate a carry, or pass one on."""
+    if len(steps) == 1:
+        return steps[0]
+    half = len(steps) // 2
+    (low_generates, low_passes), (generates, passes) = _carry(steps[:half]), _carry(steps[half:])
+    return generates | (passes & low_generates), passes & low_passes

@@ -1,4 +1,4 @@
-"""The golden model: a network computed in exact integers, with NumPy.
+"""The golden model: a network computed in integers, with NumPy; float32 where ONNX Runtime rounds to it.
 
 A convolution is a matrix product over im2col columns, a block of output rows at a time, in float64: exact as
 long as no partial sum can reach 2**53, which is checked from the weights. Slower int64 steps in beyond that.
@@ -7,6 +7,7 @@ long as no partial sum can reach 2**53, which is checked from the weights. Slowe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -80,7 +81,13 @@ def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: 
     ``bound`` is the largest magnitude among ``accumulators`` that can occur, below 2**60. Outputs have 32 bits at most.
     """
     significand, shift = requantisation.significand[:, None], requantisation.shift[:, None]
-    if bound << 24 < 1 << 61:
+    if requantisation.float32:
+        # Products are below 2**84. Where the factor is below float32's least normal number they are far below 1/2.
+        factor = np.ldexp(significand.astype(np.float32), -np.minimum(shift, 1 << 10).astype(np.int32))
+        product = np.rint(accumulators.astype(np.float32) * factor)
+        reach = np.float32(1 << 33)  # beyond any output
+        quotient = np.clip(product, -reach, reach).astype(np.int64)
+    elif bound << 24 < 1 << 61:
         quotient = _rounded(accumulators * significand, shift)
     else:
         # Products past int64. Where the shift is below 24, the factor is 1 or more: what is clamped saturates anyway.
@@ -158,13 +165,7 @@ def _convolve(layer: Conv, frame: np.ndarray) -> np.ndarray:
 
 
 def _filters(requantisation: Requantisation, filters: slice) -> Requantisation:
-    return Requantisation(
-        significand=requantisation.significand[filters],
-        shift=requantisation.shift[filters],
-        zero_point=requantisation.zero_point,
-        low=requantisation.low,
-        high=requantisation.high,
-    )
+    return replace(requantisation, significand=requantisation.significand[filters], shift=requantisation.shift[filters])
 
 
 def _pool(layer: MaxPool, frame: np.ndarray) -> np.ndarray:

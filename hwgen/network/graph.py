@@ -105,6 +105,10 @@ class Requantisation:
     ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays of one entry an
     output channel: together the float32 ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the bounds
     after the zero point, those of the output type or tighter where a Relu or Clip was fused.
+
+    With ``float32`` the accumulator is rounded to float32 before the product, and the product before it is rounded to
+    an integer, as ONNX Runtime's integer kernels do; all roundings are to nearest, ties to even. Without it the
+    product is exact.
     """
 
     significand: np.ndarray
@@ -112,6 +116,7 @@ class Requantisation:
     zero_point: int
     low: int
     high: int
+    float32: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -142,7 +142,12 @@ class Builder:
             significand, shift = multiplier(factor, bound)
             significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
             step.requantisation = Requantisation(
-                significand=significand, shift=shift, zero_point=zero, low=low, high=high
+                significand=significand,
+                shift=shift,
+                zero_point=zero,
+                low=low,
+                high=high,
+                float32=_eight_bits(step.input, sums.weights, kind),
             )
             step.low, step.high = low, high
         self.steps.append(step)
@@ -311,3 +316,8 @@ class Builder:
         weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
         window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
         return Sums(node, window, weights, bias, x_scale, w_scale, (1, 1))
+
+
+def _eight_bits(source: Map, weights: np.ndarray, kind: IntegerType) -> bool:
+    """Whether a layer has an integer kernel in ONNX Runtime: 8 bits in, out, and in its weights (9 less zero point)."""
+    return max(source.type.bits, kind.bits) <= 8 and int(np.abs(weights).max()) < 1 << 8

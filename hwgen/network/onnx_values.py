@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,7 @@ class Step:
         }
         if self.weights is None or self.bias is None:
             return MaxPool(**common)
-        requantisation = self.requantisation and Requantisation(
-            significand=self.requantisation.significand,
-            shift=self.requantisation.shift,
-            zero_point=self.requantisation.zero_point,
-            low=self.low,
-            high=self.high,
-        )
+        requantisation = self.requantisation and replace(self.requantisation, low=self.low, high=self.high)
         return Conv(**common, weights=self.weights, bias=self.bias, requantisation=requantisation, groups=self.groups)
 
 

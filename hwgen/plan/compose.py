@@ -207,6 +207,7 @@ def _conv_parts(
         high=requantisation.high,
         bits=layer.output.type.bits,
         signed=layer.output.type.signed,
+        float32=requantisation.float32,
         beats=beats,
         pixels=window.pixels,
     )
