@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from hwgen.network import golden, load
 from hwgen.network.graph import Conv, MaxPool, Network
 from hwgen.network.onnx_import import to_network
 from hwgen.network.quantise import prepare_input
-from hwgen.network.rescale import multiplier
+from hwgen.network.rescale import fit_table, multiplier
 
 # Referees.
 
@@ -586,6 +587,28 @@ def test_shared_scale_becomes_bounds(tmp_path: Path) -> None:
     assert conv.requantisation is not None
     scale = conv.output.scale
     assert (conv.requantisation.low, conv.requantisation.high) == (round(-0.25 / scale), round(1.25 / scale))
+
+
+@pytest.mark.parametrize(
+    ("x_zero", "zero", "x_scale", "y_scale"),
+    [
+        (72, -79, "0x1.efd45ep-5", 0.2225797474384308),
+        (126, 50, "0x1.6b6ca6p-5", 0.396312415599823),
+        (-83, -102, "0x1.7984cep-4", 0.3407410681247711),
+    ],
+)
+def test_factors_are_moved(x_zero: int, zero: int, x_scale: str, y_scale: float) -> None:
+    """Scales whose quotient, rounded to float32, gives another output for some integer, whatever the weight is."""
+    scale = np.float32(float.fromhex(x_scale))
+    values = np.arange(-128, 128) - x_zero
+    wanted = np.rint(values.astype(np.float32) * scale / np.float32(y_scale)).astype(np.int64) + zero
+    wanted = np.clip(wanted, -128, 127)[None]
+    bounds = zero, int(wanted.min()), int(wanted.max())
+    found = fit_table(values, np.zeros(1), wanted, float(scale), y_scale, bounds, 8)
+    assert found is not None
+    weight, bias, significand, shift = (int(row[0]) for row in found)
+    outputs = [round(Fraction((weight * int(value) + bias) * significand, 1 << shift)) + zero for value in values]
+    np.testing.assert_array_equal(np.clip(outputs, *bounds[1:]), wanted[0])
 
 
 def pointwise_model(seed: int, bits: int = 8, powers: bool = False) -> onnx.ModelProto:

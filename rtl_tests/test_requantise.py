@@ -275,6 +275,13 @@ def test_every_accumulator(config, ties, pieces, place):
         ({"significand": (2**23, 2**23, 2**23)}, 0, 5),
         ({"significand": (2**23, 2**23, 2**23), "shift": (30, 30, 30)}, 0, 3),
         ({"bits": 16, "high": 65535, "pixels": 3}, 12, 6),
+        # Products next to ties are made even in one cycle more; none of these 16-bit sums has one.
+        ({"shift": (31, 31, 31), "float32": True}, 2, 5),
+        ({"accumulator_bits": 22, "shift": (37, 37, 37)}, 3, 6),
+        ({"accumulator_bits": 22, "shift": (37, 37, 37), "float32": True}, 3, 7),
+        # Beyond 2**24 sums are rounded, too, in two cycles, unless they saturate.
+        ({"accumulator_bits": 30, "shift": (44, 44, 44), "float32": True}, 4, 9),
+        ({"accumulator_bits": 30, "shift": (39, 39, 39), "float32": True}, 4, 7),
     ],
 )
 def test_cost(changes, multipliers, latency):
@@ -282,6 +289,38 @@ def test_cost(changes, multipliers, latency):
     config = RequantiseConfig(**(GOOD | changes))
     assert config.multipliers == multipliers
     assert config.latency == latency
+
+
+def test_product_bits():
+    """No wider than the products of clamped sums: 17 bits and sign, times 23 bits, and what the offset adds."""
+    config = RequantiseConfig(
+        **(GOOD | {"accumulator_bits": 30, "shift": (26, 27, 26), "significand": (2**23 + 1,) * 3})
+    )
+    assert config.recipe.clamp
+    ends = -(2 ** (config.recipe.operand_bits - 1)), 2 ** (config.recipe.operand_bits - 1) - 1
+    products = [end * factor for end in ends for factor in config.recipe.factor]
+    reach = max(max(products) + config.offset, -min(products) - 1)
+    assert config.product_bits == reach.bit_length() + 1
+
+
+@settings(max_examples=60)
+@given(
+    bits=st.integers(8, 18),
+    shift=st.integers(0, 4),
+    significand=st.integers(2**23, 2**24 - 1) | st.integers(2**11, 2**12 - 1).map(lambda odd: odd << 12),
+    output=st.sampled_from([(0, 0, 255), (3, -128, 127), (-20, -19, 90)]),
+)
+def test_beside_ties(bits, shift, significand, output):
+    """The logic for products next to ties is built where some sum needs it, and only there: all sums are tried."""
+    zero, low, high = output
+    shape = {"accumulator_bits": bits, "zero_point": zero, "low": low, "high": high, "signed": low < 0}
+    shape |= {"significand": (significand,), "shift": (max(0, 15 + bits + shift),), "float32": True}
+    config = narrow(**shape)
+    totals = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
+    factor = np.ldexp(np.float64(significand), -config.shift[0])
+    exact, rounded = np.rint(totals * factor), np.rint(totals.astype(np.float32) * np.float32(factor))
+    differ = np.clip(exact + zero, low, high) != np.clip(rounded + zero, low, high)
+    assert config.beside_ties == differ.any()
 
 
 def test_memory_bits():
@@ -388,6 +427,7 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, most_lu
         ({"beats": ((0, 1), (1,), (2,))}, "beats must carry each of the 3 channels that have a bias once, not "),
         ({"beats": (), "bias": ()}, r"beats must not be empty, not \(\)"),
         ({"bits": 0}, "bits must be a positive integer, not 0"),
+        ({"bits": 9, "float32": True}, "bits must be at most 8 with float32, not 9"),
         ({"significand": (2**23,)}, r"significand must have one entry for each of 3 channels, not \(8388608,\)"),
         ({"shift": (1, 2)}, r"shift must have one entry for each of 3 channels, not \(1, 2\)"),
         (

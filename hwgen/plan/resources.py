@@ -29,7 +29,7 @@ from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.gateware.requantise import PIECE, AddBiasConfig, RequantiseConfig, signed_bits
+from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS, AddBiasConfig, RequantiseConfig, signed_bits
 from hwgen.gateware.reuse import ReuseBufferConfig
 from hwgen.gateware.spans import Axis, Cut
 from hwgen.gateware.tile import HALVES, TileBufferConfig
@@ -288,6 +288,8 @@ def _sums(cost: _Cost, config: MultiplyConfig, sums: int, widths: list[int], car
         cost.lut += sums * config.sum_bits * (2 if widths[0] == config.sum_bits else 1)
 
 
+#: LUTs of a requantiser's lane for products next to ties: about 9 find them, 8 add what is due.
+_BESIDE_TIES = 17
 #: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
 _LAST_LEVEL = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
@@ -400,7 +402,8 @@ def _requantise(config: RequantiseConfig) -> Resources:
     sums = config.lanes * config.pixels
     beat = _bits(len(config.beats))
     moves = any(recipe.left)
-    own = recipe.pieces > 0 and recipe.split_factor and not moves and not recipe.clamp
+    rounds = config.rounded_bits > 0
+    own = recipe.pieces > 0 and recipe.split_factor and not moves and not recipe.clamp and not rounds
     cost.ff += beat + config.latency
     cost.lut += beat
 
@@ -411,10 +414,17 @@ def _requantise(config: RequantiseConfig) -> Resources:
         cost.ff += sums * config.accumulator_bits
         cost.lut += sums * config.sum_bits
         in_slice = recipe.pieces > 0
-        last = "clamp" if recipe.clamp else "shift" if moves else "sum"
+        last = "clamp" if recipe.clamp else "shift" if moves else "rounded" if rounds else "sum"
         if not (in_slice and last == "sum"):
             cost.ff += sums * config.sum_bits
-        bits = config.sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
+        if rounds:
+            # Which bits go, and then they do; beside them the sum waits for a cycle.
+            cost.ff += sums * (config.rounded_bits + 1 + config.sum_bits)
+            cost.lut += sums * (3 * config.rounded_bits + config.rounded_sum_bits)
+            if not (in_slice and last == "rounded"):
+                cost.ff += sums * config.rounded_sum_bits
+            cycle += 2
+        bits = config.rounded_sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
         if moves:
             if _table(cost, config, "left"):
                 latest = cycle
@@ -437,12 +447,17 @@ def _requantise(config: RequantiseConfig) -> Resources:
     cycle += recipe.pieces + 1 if recipe.pieces else 0
     for piece in range(recipe.pieces - 1):
         start = piece * PIECE
-        low = max(0, PIECE - (0 if config.ties else max(0, recipe.shift - start)))
+        low = min(PIECE, max(0, start + PIECE - _unused(config)))
         cost.delay(sums * low, recipe.pieces - 1 - piece)
     if config.offset_place == "late":
         # Bits below the half that is added pass by; without ties they are not looked at any more.
-        cost.ff += sums * (config.product_bits - (0 if config.ties else recipe.shift))
+        cost.ff += sums * (config.product_bits - _unused(config))
         cost.lut += sums * (config.product_bits - _even(config.offset))
+        cycle += 1
+    if config.beside_ties:
+        # The whole number, what is due and what saturates; the comparison, and an adder for what is due.
+        cost.ff += sums * (config.whole_bits + 1 + (config.low < config.zero_point))
+        cost.lut += sums * _BESIDE_TIES
         cycle += 1
     if _table(cost, config, "present"):
         latest = max(latest, cycle)
@@ -451,6 +466,14 @@ def _requantise(config: RequantiseConfig) -> Resources:
     cost.ff += sums * bits
     cost.lut += sums * (bits + 1)
     return cost.resources
+
+
+def _unused(config: RequantiseConfig) -> int:
+    """Bits of the product, from the lowest one, at which nothing looks."""
+    if config.beside_ties:
+        ends = config.bands.above and config.bands.below
+        return 0 if ends else max(0, config.recipe.shift - SIGNIFICAND_BITS - 1)
+    return 0 if config.ties else config.recipe.shift
 
 
 def _regroup(config: RegroupConfig) -> Resources:
