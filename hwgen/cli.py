@@ -136,6 +136,8 @@ def _load(arguments: argparse.Namespace) -> Model:
     model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits)
     for reason in model.network.left_out:
         print(f"left out: {reason}")
+    for reason in model.network.warnings:
+        print(f"hwgen: warning: {reason}", file=sys.stderr)
     return model
 
 

@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from referees import by_float64, by_onnxruntime, by_reference
 
+from hwgen import cli
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
 from hwgen.network.graph import Conv, MaxPool, Network
@@ -919,6 +920,28 @@ def _constant(name: str, value: np.ndarray) -> Callable[[onnx.GraphProto], None]
                 tensor.CopyFrom(numpy_helper.from_array(value, name))
 
     return change
+
+
+def test_overflowing_scales_warn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """155 steps of 3e36 are infinite in float32, 100 are not; integer kernels know only the quotient of the scales."""
+    conv = ("Conv", {})
+    large = edited(_constant("s", np.float32(3e36)), conv)
+    said = [
+        f"node0: scale 3e+36 is so large that its {what} overflow float32; integers are right"
+        for what in ("inputs", "outputs")
+    ]
+    assert to_network(large, "large").warnings == tuple(said)
+    assert to_network(edited(_constant("s", np.float32(2e36)), conv), "fine").warnings == ()
+    steps = np.random.default_rng(1).integers(-99, 100, (2, 2, 10, 11))
+    ordinary = by_hwgen(edited(_constant("s", np.float32(1)), conv), steps.astype(np.float32))
+    np.testing.assert_array_equal(by_hwgen(large, steps.astype(np.float32) * np.float32(3e36)), ordinary)
+    onnx.save(large, tmp_path / "large.onnx")
+    assert cli.main(["plan", str(tmp_path / "large.onnx"), "--board", "zedboard"]) == 0
+    assert capsys.readouterr().err.splitlines() == [f"hwgen: warning: {line}" for line in said]
+    infinite = edited(_constant("s", np.float32(3e36)), conv)
+    _constant("w_s", np.float32(1e3))(infinite.graph)
+    with pytest.raises(ModelError, match=r"x_scale \* w_scale / y_scale must be finite in float32"):
+        to_network(infinite, "infinite")
 
 
 def _float_tail(graph: onnx.GraphProto) -> None:

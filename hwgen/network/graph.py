@@ -177,12 +177,14 @@ class MaxPool(Layer):
 class Network:
     """A chain of layers: each one's input is the output of the layer before.
 
-    ``left_out`` says what of the model is not in it, and why (for people to read).
+    ``left_out`` says what of the model is not in it, and why; ``warnings`` what can hardly be meant (for people to
+    read).
     """
 
     name: str
     layers: tuple[Layer, ...]
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -67,7 +67,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     layers: list[Layer] = []
     for step in build.steps:
         layers.append(step.frozen(layers[-1].output if layers else step.input.frozen()))
-    return Network(name=name, layers=tuple(layers))
+    return Network(name=name, layers=tuple(layers), warnings=tuple(build.warnings))
 
 
 def _begin(model: onnx.ModelProto, where: str) -> Builder:

@@ -30,6 +30,8 @@ class Builder:
         self.map = Map(0, 0, 0, UINT8)
         """The last feature map."""
         self.state: Floats | Integers | Reals | Sums | Tail = Integers()
+        self.warnings: list[str] = []
+        """What can be built, but hardly be meant."""
         self._names: set[str] = set()
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
@@ -139,6 +141,7 @@ class Builder:
             factor = sums.x_scale * sums.w_scale / scale
             if not np.isfinite(factor).all():
                 raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
+            self._warn_of_overflow(step, sums, scale)
             significand, shift = multiplier(factor, bound)
             significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
             step.requantisation = Requantisation(
@@ -152,6 +155,24 @@ class Builder:
             step.low, step.high = low, high
         self.steps.append(step)
         self.map = output
+
+    def _warn_of_overflow(self, step: Step, sums: Sums, scale: np.float32) -> None:
+        """Note scales with which what an integer stands for, as ONNX defines it, is infinite in float32."""
+
+        def reach(map_: Map) -> int:
+            zero = map_.zero_point or 0
+            return max(map_.type.maximum - zero, zero - map_.type.minimum)
+
+        parts = {
+            "inputs": (step.input.scale, reach(step.input)),
+            "weights": (sums.w_scale.max(), int(np.abs(sums.weights).max())),
+            "outputs": (scale, reach(step.output)),
+        }
+        for what, (size, most) in parts.items():
+            if size is not None and not np.isfinite(np.float32(size) * np.float32(most)):
+                self.warnings.append(
+                    f"{step.name}: scale {size:g} is so large that its {what} overflow float32; integers are right"
+                )
 
     def bound(self, step: Step) -> int:
         """The largest magnitude of the accumulators of ``step``."""
