@@ -22,7 +22,15 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, ram_attributes, sparse_table
+from hwgen.gateware.lookup import (
+    bits_for_range,
+    delayed,
+    delayed_fast,
+    dense_table,
+    place,
+    ram_attributes,
+    sparse_table,
+)
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -202,6 +210,11 @@ class LineBufferConfig:
     def bank_depth(self) -> int:
         """Words of one bank; a word is one beat."""
         return self.row_words * self.rows // self.row_banks
+
+    @property
+    def in_block_ram(self) -> bool:
+        """Whether the banks lie in block RAM."""
+        return place(self.bank_depth) == "block"
 
     @property
     def memory_bits(self) -> int:
@@ -691,21 +704,29 @@ class LineBuffer(wiring.Component):
         ]
 
     def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
-        """Stage 4, where each row has its own banks: by row of the patch and column bank."""
+        """Stage 4, where each row has its own banks: by row of the patch and column bank.
+
+        Words of block RAM, which is slow, go into its output registers here; rows are then chosen in the next stage.
+        """
         config = self.config
         patch_rows, columns, banks = config.patch[0], range(config.column_banks), config.row_banks
         if banks == 1:  # one bank holds every row; where a patch has several, the ring has but one
             return {(row, column): outputs[0, column] for row in range(patch_rows) for column in columns}
-        slot = delayed(m, "slot", walk.slot, 3)
+        if config.in_block_ram:
+            outputs = {
+                (row, column): delayed(m, f"bank_{row}_{column}_word", word, 1)
+                for (row, column), word in outputs.items()
+            }
+        slot = delayed_fast(m, "slot", walk.slot, 4) if config.in_block_ram else delayed(m, "slot", walk.slot, 3)
         rotated: _Pixels = {}
         for row in range(patch_rows):
             for column in columns:
-                register = Signal(config.word_bits, name=f"row_{row}_{column}", reset_less=True)
+                turned = Signal(config.word_bits, name=f"row_{row}_{column}_turned")
                 with m.Switch(slot):
                     for first in range(banks):
                         with m.Case(first):
-                            m.d.sync += register.eq(outputs[(first + row) % banks, column])
-                rotated[row, column] = register
+                            m.d.comb += turned.eq(outputs[(first + row) % banks, column])
+                rotated[row, column] = turned if config.in_block_ram else delayed(m, f"row_{row}_{column}", turned, 1)
         return rotated
 
     def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:

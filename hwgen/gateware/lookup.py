@@ -68,3 +68,15 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
         m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """As `delayed`, at least one cycle; but a register gives the value where synthesis would take a shift register.
+
+    The output of a shift register in LUTs comes more than a nanosecond later than that of a flip-flop. One with a reset
+    is no part of it.
+    """
+    value = delayed(m, name, value, cycles - 1)
+    register = Signal(value.shape(), name=f"{name}_{cycles}")
+    m.d.sync += register.eq(value)
+    return register

@@ -189,11 +189,21 @@ class _Position:
         m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
 
 
+@dataclass(frozen=True)
+class _Flow:
+    """The beat in the register: its ``value``, and whether it leaves in this cycle."""
+
+    leave: Signal
+    value: Signal
+
+
 class _Band:
     """A memory that is read at one place and written at another while beats go by.
 
-    A beat may read what the one just before it wrote (the last of one tile, the first of the next): then it gets
-    that straight from the register.
+    A word is read when the beat that may want it comes next, behind the one at the entry: so it is there, with no more
+    than a choice between it and a register, in the cycle in which the beat enters. It may be what one of the two beats
+    before is yet to write (the last of one tile, the first of the next): ``from_last`` and ``from_older`` say so of the
+    beat at the entry.
     """
 
     def __init__(self, m: Module, name: str, width: int, depth: int):
@@ -201,31 +211,37 @@ class _Band:
         storage = memory.Memory(shape=width, depth=depth, init=[], attrs=ram_attributes(depth))
         m.submodules[name] = storage
         self._write, self._read = storage.write_port(), storage.read_port()
-        self.value = Signal(width, name=f"{name}_value")
+        self.word: Value = self._read.data
+        self.from_last = Signal(name=f"{name}_from_last", reset_less=True)
+        self.from_older = Signal(name=f"{name}_from_older", reset_less=True)
 
-    def connect(self, *, enter: Value, read: Value, write: Value, stores: Value, value: Value, leave: Value) -> None:
-        """``enter``: a beat that reads at ``read`` and, if ``stores``, writes at ``write`` comes into the pipeline's
-        register; ``leave``: it leaves, and its ``value`` is written."""
+    def connect(self, *, advance: Value, step: Value, flow: _Flow, read: Value, write: Value, stores: Value) -> None:
+        """With ``advance`` a beat comes to the entry, which reads at ``read`` and, if ``stores``, writes at ``write``.
+
+        With ``step`` it goes on into the register.
+        """
         m, name = self._m, self._name
-        stores_1 = Signal(name=f"{name}_stores_1")
-        write_1 = Signal(self._write.addr.shape(), name=f"{name}_write_1", reset_less=True)
-        forward = Signal(name=f"{name}_forward")
-        forwarded = Signal(self.value.shape(), name=f"{name}_forwarded", reset_less=True)
+        stores_0, stores_1 = Signal(name=f"{name}_stores_0"), Signal(name=f"{name}_stores_1")
+        write_0, write_1 = (
+            Signal(self._write.addr.shape(), name=f"{name}_write_{stage}", reset_less=True) for stage in range(2)
+        )
         m.d.comb += [
-            self._read.en.eq(enter),
+            self._read.en.eq(advance),
             self._read.addr.eq(read),
-            self._write.en.eq(leave & stores_1),
+            self._write.en.eq(flow.leave & stores_1),
             self._write.addr.eq(write_1),
-            self._write.data.eq(value),
-            self.value.eq(Mux(forward, forwarded, self._read.data)),
+            self._write.data.eq(flow.value),
         ]
-        with m.If(enter):
+        with m.If(advance):
             m.d.sync += [
-                stores_1.eq(stores),
-                write_1.eq(write),
-                forward.eq(self._write.en & (write_1 == self._read.addr)),
-                forwarded.eq(value),
+                stores_0.eq(stores),
+                write_0.eq(write),
+                # With the first beat nothing is at the entry, and nothing that is stored in the register.
+                self.from_last.eq(stores_0 & (write_0 == self._read.addr)),
+                self.from_older.eq(self._write.en & (write_1 == self._read.addr)),
             ]
+        with m.If(step):
+            m.d.sync += [stores_1.eq(stores_0), write_1.eq(write_0)]
 
 
 class ReuseBuffer(wiring.Component):
@@ -262,29 +278,37 @@ class ReuseBuffer(wiring.Component):
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
         fold = Signal(range(config.input.folds))
 
-        comes_in = Signal()
+        # A beat is looked up, stands at the entry, and is offered from the register.
+        begun = Signal()  # a beat stands at the entry
+        advance = Signal()  # the next beat comes to the entry
         step = Signal()  # a beat of the tile enters the register
-        leave = Signal()
         full = Signal()
         emits = Signal()  # of the beat in the register
+        value = Signal(config.input.data_bits, reset_less=True)
+        older = Signal(config.input.data_bits, reset_less=True)  # of the beat before
+        flow = _Flow(leave=Signal(name="leave"), value=value)
+        comes_in = Signal()
+        m.d.sync += begun.eq(1)
         m.d.comb += [
-            comes_in.eq(~row.old & ~column.old),
-            leave.eq(full & (self.o.ready | ~emits)),
-            self.i.ready.eq(comes_in & (~full | leave)),
-            step.eq((~full | leave) & (~comes_in | self.i.valid)),
+            flow.leave.eq(full & (self.o.ready | ~emits)),
+            self.i.ready.eq(begun & comes_in & (~full | flow.leave)),
+            step.eq(begun & (~full | flow.leave) & (~comes_in | self.i.valid)),
+            advance.eq(step | ~begun),
             self.o.valid.eq(full & emits),
         ]
         pixel_ends = Signal()
         row_ends = Signal()
         tile_ends = Signal()
         m.d.comb += [
-            pixel_ends.eq(step & (fold == config.input.folds - 1)),
+            pixel_ends.eq(advance & (fold == config.input.folds - 1)),
             row_ends.eq(pixel_ends & column.ends),
             tile_ends.eq(row_ends & row.ends),
         ]
+        with m.If(advance):
+            m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
         with m.If(step):
-            m.d.sync += [fold.eq(Mux(pixel_ends, 0, fold + 1)), full.eq(1)]
-        with m.Elif(leave):
+            m.d.sync += full.eq(1)
+        with m.Elif(flow.leave):
             m.d.sync += full.eq(0)
         with m.If(pixel_ends):
             column.step(m)
@@ -295,35 +319,56 @@ class ReuseBuffer(wiring.Component):
             with m.If(column.spans_end):
                 row.step_span(m)
 
-        value = Signal(config.input.data_bits)
-        new = Signal(config.input.data_bits, reset_less=True)
-        comes_in_1 = Signal(reset_less=True)
-        old_row_1 = Signal(reset_less=True)
-        last_1 = Signal(reset_less=True)
-        with m.If(step):
+        old_row = Signal(reset_less=True)
+        emits_0 = Signal(reset_less=True)
+        last_0 = Signal(reset_less=True)
+        last = Signal(reset_less=True)
+        with m.If(advance):
             m.d.sync += [
-                new.eq(self.i.payload.data),
-                comes_in_1.eq(comes_in),
-                old_row_1.eq(row.old),
-                emits.eq(~row.unused & ~column.unused),
-                last_1.eq(tile_ends & row.last_used & column.last_used),
+                comes_in.eq(~row.old & ~column.old),
+                old_row.eq(row.old),
+                emits_0.eq(~row.unused & ~column.unused),
+                last_0.eq(tile_ends & row.last_used & column.last_used),
             ]
         m.d.comb += [
-            value.eq(new),
             self.o.payload.data.eq(value),
-            self.o.payload.last.eq(last_1),
+            self.o.payload.last.eq(last),
         ]
-        if config.right_depth:
-            right = self._elaborate_right(m, row, column, step, row_ends, tile_ends, value, leave)
-            with m.If(~comes_in_1):
-                m.d.comb += value.eq(right.value)
+        bands = []
         if config.bottom_depth:
-            bottom = self._elaborate_bottom(m, row, column, step, row_ends, tile_ends, value, leave)
-            with m.If(old_row_1):
-                m.d.comb += value.eq(bottom.value)
+            bands.append((old_row, self._elaborate_bottom(m, row, column, advance, row_ends, tile_ends)))
+        if config.right_depth:
+            bands.append((~comes_in, self._elaborate_right(m, row, column, advance, row_ends, tile_ends)))
+        for _, (band, places) in bands:
+            band.connect(advance=advance, step=step, flow=flow, **places)
+        with m.If(step):
+            m.d.sync += [emits.eq(emits_0), last.eq(last_0), older.eq(value)]
+            m.d.sync += value.eq(self._choose(m, [(wanted, band) for wanted, (band, _) in bands], value, older))
         return m
 
-    def _elaborate_right(self, m, row, column, step, row_ends, tile_ends, value, leave) -> _Band:
+    def _choose(self, m: Module, bands: list[tuple[Value, _Band]], last: Value, older: Value) -> Value:
+        """The value of the beat at the entry: new, or from the first band that it is wanted of.
+
+        Memories are slow: what they give is chosen by the last of the LUTs on the way.
+        """
+        forwarded = Signal(self.config.input.data_bits)
+        choice = Signal(range(4))  # new, forwarded, a word of one of at most two bands
+        m.d.comb += forwarded.eq(last)
+        for number, (wanted, band) in reversed(list(enumerate(bands))):
+            with m.If(wanted):
+                m.d.comb += choice.eq(Mux(band.from_last | band.from_older, 1, 2 + number))
+                m.d.comb += forwarded.eq(Mux(band.from_last, last, older))
+        value = Signal.like(forwarded)
+        m.d.comb += value.eq(self.i.payload.data)
+        with m.Switch(choice):
+            with m.Case(1):
+                m.d.comb += value.eq(forwarded)
+            for number, (_, band) in enumerate(bands):
+                with m.Case(2 + number):
+                    m.d.comb += value.eq(band.word)
+        return value
+
+    def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept columns of new rows, by row of the pyramid; the first kept column first."""
         config = self.config
         base = Signal(range(config.right_depth + 1), name="right_row")
@@ -338,17 +383,9 @@ class ReuseBuffer(wiring.Component):
         with m.If(row_ends & ~row.old):
             m.d.sync += base.eq(Mux(tile_ends, 0, base + config.right_pitch))
         band = _Band(m, "right", config.input.data_bits, config.right_depth)
-        band.connect(
-            enter=step,
-            read=base + read,
-            write=base + write,
-            stores=~row.old & ~column.passes,
-            value=value,
-            leave=leave,
-        )
-        return band
+        return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
-    def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends, value, leave) -> _Band:
+    def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept rows, the first kept row first; each as wide as the map."""
         config = self.config
         pitch = config.bottom_pitch
@@ -371,12 +408,4 @@ class ReuseBuffer(wiring.Component):
             with m.If(~row.passes):
                 m.d.sync += write.eq(write + pitch)
         band = _Band(m, "bottom", config.input.data_bits, config.bottom_depth)
-        band.connect(
-            enter=step,
-            read=read + place,
-            write=write + place,
-            stores=~row.passes & column.passes,
-            value=value,
-            leave=leave,
-        )
-        return band
+        return band, {"read": read + place, "write": write + place, "stores": ~row.passes & column.passes}
