@@ -652,10 +652,13 @@ class LineBuffer(wiring.Component):
         released = Signal(range(config.input.frame_pixels + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, *config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
-        capacity = config.rows * config.input.width
-        space = Signal(range(capacity + config.input.frame_pixels + 1), init=capacity)
+        # Beyond a beat's pixels: where all beats have as many, the sign bit tells whether there is room for one.
+        pixels = config.input.pixels
+        capacity = config.rows * config.input.width - pixels
+        space = Signal(bits_for_range(-pixels, capacity + config.input.frame_pixels), init=capacity)
         m.d.sync += space.eq(space + released - writer.written)
-        m.d.comb += self.i.ready.eq(space >= writer.count)
+        even = config.input.width % pixels == 0
+        m.d.comb += self.i.ready.eq(~space[-1] if even else space + pixels >= writer.count)
 
     def _by_window(self, walk: _Walk, inside: dict[tuple[int, int], int], ends: dict[int, int]) -> Value:
         """Look up what belongs to the window the walk is at."""

@@ -143,6 +143,18 @@ class ReuseBufferConfig:
         rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
+    @property
+    def distance(self) -> int:
+        """From a beat that is kept to one that wants it: so many beats at least, 0 if none is kept."""
+        folds = self.input.folds
+        distances = []
+        if self.right_depth:  # the beats of a row that are kept are read in the same order
+            distances.append(min(cut.kept for cut in self.column_cuts if cut.kept) * folds)
+        if self.bottom_depth:  # and so are the rows
+            rows = min(cut.kept for cut in self.row_cuts if cut.kept)
+            distances.append(rows * min(cut.size for cut in self.column_cuts) * folds)
+        return min(distances, default=0)
+
     #: Cycles from a beat being taken to its being offered.
     latency = 1
 
@@ -189,21 +201,27 @@ class _Position:
         m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """The beat in the register: its ``value``, and whether it leaves in this cycle."""
+#: Beats between a beat that is looked up and the one that was written last: so many are on their way.
+IN_FLIGHT = 3
 
-    leave: Signal
-    value: Signal
+
+def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
+    """What belongs to a beat, stage by stage: where it is looked up, read, at the entry, and in the register."""
+    values = [value]
+    for stage in range(1, IN_FLIGHT + 1):
+        register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
+        with m.If(moves):
+            m.d.sync += register.eq(values[-1])
+        values.append(register)
+    return values
 
 
 class _Band:
     """A memory that is read at one place and written at another while beats go by.
 
-    A word is read when the beat that may want it comes next, behind the one at the entry: so it is there, with no more
-    than a choice between it and a register, in the cycle in which the beat enters. It may be what one of the two beats
-    before is yet to write (the last of one tile, the first of the next): ``from_last`` and ``from_older`` say so of the
-    beat at the entry.
+    A word is looked up two beats before the one that may want it stands at the entry: there it comes from the memory's
+    output register. Where it may be what a beat in flight has yet to write, ``from_beat`` tells of the beat at the
+    entry which one before it that is.
     """
 
     def __init__(self, m: Module, name: str, width: int, depth: int):
@@ -211,37 +229,32 @@ class _Band:
         storage = memory.Memory(shape=width, depth=depth, init=[], attrs=ram_attributes(depth))
         m.submodules[name] = storage
         self._write, self._read = storage.write_port(), storage.read_port()
-        self.word: Value = self._read.data
-        self.from_last = Signal(name=f"{name}_from_last", reset_less=True)
-        self.from_older = Signal(name=f"{name}_from_older", reset_less=True)
+        self.word = Signal(width, name=f"{name}_word", reset_less=True)
+        self.from_beat: list[Value] = []
 
-    def connect(self, *, advance: Value, step: Value, flow: _Flow, read: Value, write: Value, stores: Value) -> None:
-        """With ``advance`` a beat comes to the entry, which reads at ``read`` and, if ``stores``, writes at ``write``.
+    def connect(
+        self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
+    ) -> None:
+        """With ``moves`` a beat that reads at ``read`` and, if ``stores``, writes at ``write`` is looked up.
 
-        With ``step`` it goes on into the register.
+        ``value`` of the beat in the register is written when it ``leaves``; ``near``: it may be wanted soon after.
         """
         m, name = self._m, self._name
-        stores_0, stores_1 = Signal(name=f"{name}_stores_0"), Signal(name=f"{name}_stores_1")
-        write_0, write_1 = (
-            Signal(self._write.addr.shape(), name=f"{name}_write_{stage}", reset_less=True) for stage in range(2)
-        )
+        stored = _along(m, f"{name}_stores", stores, moves, reset_less=False)
+        written = _along(m, f"{name}_write", Value.cast(write)[: len(self._write.addr)], moves)
         m.d.comb += [
-            self._read.en.eq(advance),
+            self._read.en.eq(moves),
             self._read.addr.eq(read),
-            self._write.en.eq(flow.leave & stores_1),
-            self._write.addr.eq(write_1),
-            self._write.data.eq(flow.value),
+            self._write.en.eq(leaves & stored[-1]),
+            self._write.addr.eq(written[-1]),
+            self._write.data.eq(value),
         ]
-        with m.If(advance):
-            m.d.sync += [
-                stores_0.eq(stores),
-                write_0.eq(write),
-                # With the first beat nothing is at the entry, and nothing that is stored in the register.
-                self.from_last.eq(stores_0 & (write_0 == self._read.addr)),
-                self.from_older.eq(self._write.en & (write_1 == self._read.addr)),
-            ]
-        with m.If(step):
-            m.d.sync += [stores_1.eq(stores_0), write_1.eq(write_0)]
+        with m.If(moves):
+            m.d.sync += self.word.eq(self._read.data)
+        if near:
+            for before in range(1, IN_FLIGHT + 1):
+                hit = stored[before] & (written[before] == self._read.addr)
+                self.from_beat.append(_along(m, f"{name}_from_{before}", hit, moves)[-2])
 
 
 class ReuseBuffer(wiring.Component):
@@ -260,8 +273,8 @@ class ReuseBuffer(wiring.Component):
         for a pyramid without a window.
 
     Latency and throughput
-        One beat of a tile a cycle, kept or new, across tiles and frames. A new one is offered ``config.latency`` cycles
-        after it was taken.
+        One beat of a tile a cycle, kept or new, across tiles and frames; none in the first two cycles of all. A new one
+        is offered ``config.latency`` cycles after it was taken.
     """
 
     def __init__(self, config: ReuseBufferConfig):
@@ -278,37 +291,35 @@ class ReuseBuffer(wiring.Component):
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
         fold = Signal(range(config.input.folds))
 
-        # A beat is looked up, stands at the entry, and is offered from the register.
-        begun = Signal()  # a beat stands at the entry
-        advance = Signal()  # the next beat comes to the entry
+        # A beat is looked up, read, stands at the entry, and is offered from the register.
+        moves = Signal()  # all of them by one stage
         step = Signal()  # a beat of the tile enters the register
+        leaves = Signal()
         full = Signal()
-        emits = Signal()  # of the beat in the register
         value = Signal(config.input.data_bits, reset_less=True)
-        older = Signal(config.input.data_bits, reset_less=True)  # of the beat before
-        flow = _Flow(leave=Signal(name="leave"), value=value)
-        comes_in = Signal()
-        m.d.sync += begun.eq(1)
+        at_entry = _along(m, "begun", Const(1), moves, reset_less=False)[-2]
+        comes_in = _along(m, "comes_in", ~row.old & ~column.old, moves)[-2]
+        emits = _along(m, "emits", ~row.unused & ~column.unused, moves)[-1]
         m.d.comb += [
-            flow.leave.eq(full & (self.o.ready | ~emits)),
-            self.i.ready.eq(begun & comes_in & (~full | flow.leave)),
-            step.eq(begun & (~full | flow.leave) & (~comes_in | self.i.valid)),
-            advance.eq(step | ~begun),
+            leaves.eq(full & (self.o.ready | ~emits)),
+            self.i.ready.eq(at_entry & comes_in & (~full | leaves)),
+            step.eq(at_entry & (~full | leaves) & (~comes_in | self.i.valid)),
+            moves.eq(step | ~at_entry),
             self.o.valid.eq(full & emits),
         ]
         pixel_ends = Signal()
         row_ends = Signal()
         tile_ends = Signal()
         m.d.comb += [
-            pixel_ends.eq(advance & (fold == config.input.folds - 1)),
+            pixel_ends.eq(moves & (fold == config.input.folds - 1)),
             row_ends.eq(pixel_ends & column.ends),
             tile_ends.eq(row_ends & row.ends),
         ]
-        with m.If(advance):
+        with m.If(moves):
             m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
         with m.If(step):
             m.d.sync += full.eq(1)
-        with m.Elif(flow.leave):
+        with m.Elif(leaves):
             m.d.sync += full.eq(0)
         with m.If(pixel_ends):
             column.step(m)
@@ -319,54 +330,29 @@ class ReuseBuffer(wiring.Component):
             with m.If(column.spans_end):
                 row.step_span(m)
 
-        old_row = Signal(reset_less=True)
-        emits_0 = Signal(reset_less=True)
-        last_0 = Signal(reset_less=True)
-        last = Signal(reset_less=True)
-        with m.If(advance):
-            m.d.sync += [
-                comes_in.eq(~row.old & ~column.old),
-                old_row.eq(row.old),
-                emits_0.eq(~row.unused & ~column.unused),
-                last_0.eq(tile_ends & row.last_used & column.last_used),
-            ]
-        m.d.comb += [
-            self.o.payload.data.eq(value),
-            self.o.payload.last.eq(last),
-        ]
+        last = _along(m, "last", tile_ends & row.last_used & column.last_used, moves)[-1]
+        m.d.comb += [self.o.payload.data.eq(value), self.o.payload.last.eq(last)]
         bands = []
         if config.bottom_depth:
-            bands.append((old_row, self._elaborate_bottom(m, row, column, advance, row_ends, tile_ends)))
+            old_row = _along(m, "old_row", row.old, moves)[-2]
+            bands.append((old_row, *self._elaborate_bottom(m, row, column, moves, row_ends, tile_ends)))
         if config.right_depth:
-            bands.append((~comes_in, self._elaborate_right(m, row, column, advance, row_ends, tile_ends)))
-        for _, (band, places) in bands:
-            band.connect(advance=advance, step=step, flow=flow, **places)
-        with m.If(step):
-            m.d.sync += [emits.eq(emits_0), last.eq(last_0), older.eq(value)]
-            m.d.sync += value.eq(self._choose(m, [(wanted, band) for wanted, (band, _) in bands], value, older))
-        return m
-
-    def _choose(self, m: Module, bands: list[tuple[Value, _Band]], last: Value, older: Value) -> Value:
-        """The value of the beat at the entry: new, or from the first band that it is wanted of.
-
-        Memories are slow: what they give is chosen by the last of the LUTs on the way.
-        """
-        forwarded = Signal(self.config.input.data_bits)
-        choice = Signal(range(4))  # new, forwarded, a word of one of at most two bands
-        m.d.comb += forwarded.eq(last)
-        for number, (wanted, band) in reversed(list(enumerate(bands))):
+            bands.append((~comes_in, *self._elaborate_right(m, row, column, moves, row_ends, tile_ends)))
+        near = config.distance <= IN_FLIGHT
+        for _, band, places in bands:
+            band.connect(moves=moves, leaves=leaves, value=value, near=near, **places)
+        chosen = Signal.like(value, name="chosen")
+        m.d.comb += chosen.eq(self.i.payload.data)
+        before = [value, *_along(m, "before", value, moves)[1:IN_FLIGHT]] if near else []
+        for wanted, band, _ in reversed(bands):
             with m.If(wanted):
-                m.d.comb += choice.eq(Mux(band.from_last | band.from_older, 1, 2 + number))
-                m.d.comb += forwarded.eq(Mux(band.from_last, last, older))
-        value = Signal.like(forwarded)
-        m.d.comb += value.eq(self.i.payload.data)
-        with m.Switch(choice):
-            with m.Case(1):
-                m.d.comb += value.eq(forwarded)
-            for number, (_, band) in enumerate(bands):
-                with m.Case(2 + number):
-                    m.d.comb += value.eq(band.word)
-        return value
+                m.d.comb += chosen.eq(band.word)
+                for hit, beat in reversed(list(zip(band.from_beat, before, strict=False))):
+                    with m.If(hit):
+                        m.d.comb += chosen.eq(beat)
+        with m.If(step):
+            m.d.sync += value.eq(chosen)
+        return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept columns of new rows, by row of the pyramid; the first kept column first."""
