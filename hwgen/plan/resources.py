@@ -478,8 +478,12 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         cost.ram(word, config.bank_depth)
 
     # Data path behind the memories.
+    if config.registers_words:
+        cost.ff += row_banks * column_banks * config.pieces * word
+        cost.lut += row_banks * column_banks * word * _mux(config.pieces)
+    elif row_banks > 1:
+        cost.ff += patch_rows * column_banks * word
     if row_banks > 1:
-        cost.ff += (row_banks if config.in_block_ram else patch_rows) * column_banks * word
         cost.lut += patch_rows * column_banks * word * (_mux(row_banks) if _turns(config) else 0)
     cost.ff += patch_rows * reads * word
     cost.lut += patch_rows * reads * word * _rotation(column_banks, any(config.padding))
@@ -496,13 +500,13 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         cost.lut += column_banks * word * (turns > 1)
 
     # Control.
-    stage = 3 + (row_banks > 1)
-    cost.ff += _control_ff(config)
+    stage = config.word_stage
+    cost.ff += _control_ff(config) + 2 * _bits(config.pieces) * row_banks * column_banks
     if column_banks > 1:
         cost.delay(_bits(column_banks), stage)
     if row_banks > 1 and _turns(config):
         cost.delay(_bits(config.rows), 3)
-        cost.ff += _bits(config.rows) * config.in_block_ram
+        cost.ff += _bits(config.rows) * config.registers_words
     if any(config.padding):
         cost.delay(patch_rows * reads, stage)
     if config.chooses:
@@ -595,7 +599,7 @@ def _control_ff(config: LineBufferConfig) -> int:
     most = 2 * source.frame_pixels + config.rows * source.width
     total += bits_for_range(-most, most).width
     capacity = config.rows * source.width
-    total += _bits(capacity + source.frame_pixels + 1)
+    total += bits_for_range(-pixels, capacity + source.frame_pixels - pixels).width
     ends, columns, _ = window_tables(config)[1]
     total += 2 * _table_bits({0, *ends, *columns})
     # Walk.
