@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, small boards, 16 bits.
+"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, small boards, 16 bits, paths.
 
 Usage: python bench/performance.py [--page] [SECTION ...]     (needs pip install '.[test]')
 
@@ -36,6 +36,15 @@ VGG = {
     "vgg16:7-two": (802_816, 865_000, 3_600),
 }
 ZYNQ_INTERVAL = 12_093_000
+#: Nanoseconds of logic between registers at most.
+LOGIC_NS = 3.3
+#: Model, board and options of the designs whose paths are measured.
+PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "digits": (str(ROOT / "examples" / "digits" / "digits.onnx"), "zedboard", {}),
+    "vgg16:7": ("vgg16:7", "vc709", {}),
+    "vgg16:7, two MACs a DSP": ("vgg16:7", "vc709", {"macs_per_dsp": 2}),
+    "vgg16:7@64x64 in pyramids": ("vgg16:7@64x64", "vc709", {"dsp": 500, "template": "pyramid", "tile": (4, 8)}),
+}
 REQUANTISER_LUTS = 700
 
 
@@ -131,6 +140,24 @@ def zynq() -> str:
     return f"{layers('vgg16:6', 'zedboard', macs_per_dsp=2)}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
 
 
+def paths() -> str:
+    """The worst logic delay of each layer's components."""
+    rows: list[tuple[str, ...]] = []
+    for name, (model, board, steering) in PATHS.items():
+        plan = hwgen.load(model).plan(board, **steering).plan
+        for config in plan.configs():
+            result = synthesis.synthesise(
+                config, with_paths=True, progress=lambda done, total, now: progress(name, done, total, now)
+            )
+            for layer in config.layers:
+                found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
+                path, component = max(found, key=lambda one: one[0].delay)
+                need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
+                rows.append((name, f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
+    head = ("design", "component", f"logic [ns], at most {LOGIC_NS}", "from", "to")
+    return markdown(head, rows)
+
+
 def wide() -> str:
     return simulated("vgg16:7@32x32,int16", "digits-int16")
 
@@ -148,6 +175,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "seven-layers": ("Resources of the seven layers, from Yosys", seven_layers),
     "zynq": ("XC7Z020: VGG-16 to pool2 at 224 x 224", zynq),
     "wide": ("16-bit activations and weights", wide),
+    "paths": ("Worst logic delays", paths),
 }
 
 INTRODUCTION = """# Performance
@@ -174,6 +202,8 @@ Below: the longest paths between registers, by component.""",
     "seven-layers": "Each component by itself, so the sum is rather more than the whole; shares are of the device.",
     "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
     "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
+    "paths": """Of each layer, the component whose cells take longest from register to register, by Yosys' `sta`. Wires
+are not in these delays: they give no clock frequency.""",
 }
 
 

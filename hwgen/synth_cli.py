@@ -10,6 +10,9 @@ import sys
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything but MODEL and the options of a plan."""
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,16 +22,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     outputs = cli.Outputs()
     outputs.check(arguments.json)
-    synthesis.require()  # before planning, which may take a while
+    synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
     design = cli._plan(arguments)
     print(design.table(), flush=True)
-    parts = [synthesis.synthesise(config, progress=_progress) for config in design.plan.configs()]
-    result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows))
+    parts = [
+        synthesis.synthesise(config, with_paths=arguments.paths, progress=_progress) for config in design.plan.configs()
+    ]
+    result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
         outputs.add(arguments.json, (json.dumps(result.to_json(), indent=2) + "\n").encode())
     outputs.write()
     print()
     print(result.table())
+    if arguments.paths:
+        print()
+        print(result.path_table())
     return 0
 
 

@@ -292,3 +292,28 @@ def test_several_output_folds_a_group():
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)
     check_times(config, trace, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pieces"),
+    [
+        # Banks of their own for each row; four banks side by side in one row; a bank of two memories.
+        ({"channels": 12, "height": 4, "width": 40, "taps": 9}, 1),
+        ({"channels": 4, "height": 4, "width": 48, "kernel": (3, 4), "taps": 4}, 1),
+        ({"channels": 8, "lanes": 8, "height": 3, "width": 700, "kernel": (2, 1), "padding": (0,) * 4, "taps": 1}, 2),
+        pytest.param(
+            {"channels": 24, "lanes": 8, "height": 2, "width": 1400, "kernel": (2, 2), "padding": (0,) * 4, "taps": 4},
+            2,
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_words_in_output_registers(changes, pieces):
+    """Where much is chosen behind block RAM its words are registered, and deep banks are made of several memories."""
+    config = make(output_folds=1, **changes)
+    assert config.registers_words
+    assert config.pieces == pieces
+    frames = frames_for(config, 2, 5)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    check_times(config, trace, 2)

@@ -101,7 +101,7 @@ def check_cycles(case: Case, seed: int) -> None:
     assert np.diff(ends)[-1] == layer.cycles
     if not layer.regroup.needed:
         # From a fold's start, steps - 1 cycles before its last step, to its first beat; then its others.
-        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency
+        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency + trace.taken[0]
         assert lasts[0] == offered + layer.fold_beats[-1] - 1
 
 

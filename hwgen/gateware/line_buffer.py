@@ -22,8 +22,20 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, ram_attributes, sparse_table
+from hwgen.gateware.lookup import (
+    bits_for_range,
+    delayed,
+    delayed_fast,
+    dense_table,
+    place,
+    ram_attributes,
+    sparse_table,
+    stacked,
+)
 from hwgen.gateware.stream import BeatFormat
+
+#: Words among which one LUT a bit chooses.
+LUT_WAYS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +216,34 @@ class LineBufferConfig:
         return self.row_words * self.rows // self.row_banks
 
     @property
+    def in_block_ram(self) -> bool:
+        """Whether the banks lie in block RAM."""
+        return place(self.bank_depth) == "block"
+
+    @property
+    def piece_depth(self) -> int:
+        """Words of each of the memories that a bank is made of: of so many that one LUT chooses among block RAMs."""
+        number, words = stacked(self.word_bits, self.bank_depth)
+        return self.bank_depth if not self.in_block_ram or number <= LUT_WAYS else LUT_WAYS * words
+
+    @property
+    def pieces(self) -> int:
+        """Memories that a bank is made of."""
+        return -(-self.bank_depth // self.piece_depth)
+
+    @cached_property
+    def registers_words(self) -> bool:
+        """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
+        number, _ = stacked(self.word_bits, self.bank_depth)
+        ways = number * self.column_banks + any(self.padding)
+        return self.in_block_ram and (self.row_banks > 1 or ways > LUT_WAYS)
+
+    @property
+    def word_stage(self) -> int:
+        """Cycles from a step being issued to its words being there for columns to be chosen."""
+        return 3 + (self.row_banks > 1 or self.registers_words)
+
+    @property
     def memory_bits(self) -> int:
         return self.row_banks * self.column_banks * self.bank_depth * self.word_bits
 
@@ -215,7 +255,7 @@ class LineBufferConfig:
     @property
     def latency(self) -> int:
         """Cycles from a step being issued to its taps being on ``o``."""
-        return 4 + (self.row_banks > 1) + self.chooses
+        return self.word_stage + 1 + self.chooses
 
     def needed(self, row: int, step: int) -> int:
         """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
@@ -291,13 +331,23 @@ def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
 
 
 @dataclass(frozen=True)
+class _Port:
+    """Where a bank is written."""
+
+    addr: Signal
+    data: Signal
+    en: Signal
+
+
+@dataclass(frozen=True)
 class _Bank:
-    """A memory, and its place among the banks."""
+    """One or several memories, and their place among the banks; ``word`` is what lies at ``address``, as it is read."""
 
     row: int
     column: int
-    write: memory.WritePort
-    read: memory.ReadPort
+    write: _Port
+    address: Signal
+    word: Value
 
 
 @dataclass(frozen=True)
@@ -556,16 +606,42 @@ class LineBuffer(wiring.Component):
 
     def _elaborate_banks(self, m: Module) -> list[_Bank]:
         """The memories."""
-        config = self.config
-        banks = []
-        for row in range(config.row_banks):
-            for column in range(config.column_banks):
-                storage = memory.Memory(
-                    shape=config.word_bits, depth=config.bank_depth, init=[], attrs=ram_attributes(config.bank_depth)
-                )
-                m.submodules[f"bank_{row}_{column}"] = storage
-                banks.append(_Bank(row, column, storage.write_port(), storage.read_port()))
-        return banks
+        places = [(row, column) for row in range(self.config.row_banks) for column in range(self.config.column_banks)]
+        return [self._elaborate_bank(m, *place) for place in places]
+
+    def _elaborate_bank(self, m: Module, row: int, column: int) -> _Bank:
+        """A bank; in pieces if it is so deep that choosing among its block RAMs would take long."""
+        config, name = self.config, f"bank_{row}_{column}"
+        depth = config.piece_depth
+        write = _Port(
+            Signal(range(config.bank_depth), name=f"{name}_write_address"),
+            Signal(config.word_bits, name=f"{name}_written"),
+            Signal(name=f"{name}_writes"),
+        )
+        address = Signal(range(config.bank_depth), name=f"{name}_address")
+        low = (depth - 1).bit_length() if config.pieces > 1 else len(address)
+        words = []
+        for number in range(config.pieces):
+            size = min(depth, config.bank_depth - number * depth)
+            storage = memory.Memory(shape=config.word_bits, depth=size, init=[], attrs=ram_attributes(depth))
+            piece = name if config.pieces == 1 else f"{name}_{number}"
+            m.submodules[piece] = storage
+            into, out = storage.write_port(), storage.read_port()
+            m.d.comb += [
+                into.addr.eq(write.addr[: len(into.addr)]),
+                into.data.eq(write.data),
+                into.en.eq(write.en if config.pieces == 1 else write.en & (write.addr[low:] == number)),
+                out.addr.eq(address[: len(out.addr)]),
+            ]
+            words.append(delayed(m, f"{piece}_word", out.data, int(config.registers_words)))
+        word = words[0]
+        if config.pieces > 1:
+            word = Signal(config.word_bits, name=f"{name}_word")
+            with m.Switch(delayed_fast(m, f"{name}_piece", address[low:], 2)):
+                for number, value in enumerate(words):
+                    with m.Case(number):
+                        m.d.comb += word.eq(value)
+        return _Bank(row, column, write, address, word)
 
     def _elaborate_writer(self, m: Module, banks: list[_Bank]) -> _Writer:
         """Pixels come in row-major order, ``input.pixels`` at once, and go round the column banks."""
@@ -639,10 +715,13 @@ class LineBuffer(wiring.Component):
         released = Signal(range(config.input.frame_pixels + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, *config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
-        capacity = config.rows * config.input.width
-        space = Signal(range(capacity + config.input.frame_pixels + 1), init=capacity)
+        # Beyond a beat's pixels: where all beats have as many, the sign bit tells whether there is room for one.
+        pixels = config.input.pixels
+        capacity = config.rows * config.input.width - pixels
+        space = Signal(bits_for_range(-pixels, capacity + config.input.frame_pixels), init=capacity)
         m.d.sync += space.eq(space + released - writer.written)
-        m.d.comb += self.i.ready.eq(space >= writer.count)
+        even = config.input.width % pixels == 0
+        m.d.comb += self.i.ready.eq(~space[-1] if even else space + pixels >= writer.count)
 
     def _by_window(self, walk: _Walk, inside: dict[tuple[int, int], int], ends: dict[int, int]) -> Value:
         """Look up what belongs to the window the walk is at."""
@@ -660,7 +739,7 @@ class LineBuffer(wiring.Component):
     def _elaborate_fetch(self, m: Module, walk: _Walk, banks: list[_Bank]) -> None:
         """Addresses, memory, rotation of the banks to the taps, padding: the reading pipeline."""
         config = self.config
-        outputs = {(bank.row, bank.column): bank.read.data for bank in banks}
+        outputs = {(bank.row, bank.column): bank.word for bank in banks}
 
         # Stage 1: the row's and the column's word, and the fold's; stage 2: the sum; stage 3: the memory.
         width = max(1, (config.bank_depth - 1).bit_length())
@@ -677,7 +756,7 @@ class LineBuffer(wiring.Component):
             m.d.sync += address.eq(base_1 + fold_1)
             for bank in banks:
                 if bank.column == column:
-                    m.d.comb += bank.read.addr.eq(address)
+                    m.d.comb += bank.address.eq(address)
 
         rows = self._rotate_rows(m, walk, outputs)
         pixels = self._rotate_columns(m, walk, rows)
@@ -691,27 +770,31 @@ class LineBuffer(wiring.Component):
         ]
 
     def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
-        """Stage 4, where each row has its own banks: by row of the patch and column bank."""
+        """Stage 4, where each row has its own banks: by row of the patch and column bank.
+
+        Words of block RAM have just come into its output registers; their rows are chosen in the next stage.
+        """
         config = self.config
         patch_rows, columns, banks = config.patch[0], range(config.column_banks), config.row_banks
         if banks == 1:  # one bank holds every row; where a patch has several, the ring has but one
             return {(row, column): outputs[0, column] for row in range(patch_rows) for column in columns}
-        slot = delayed(m, "slot", walk.slot, 3)
+        late = config.registers_words
+        slot = delayed_fast(m, "slot", walk.slot, 4) if late else delayed(m, "slot", walk.slot, 3)
         rotated: _Pixels = {}
         for row in range(patch_rows):
             for column in columns:
-                register = Signal(config.word_bits, name=f"row_{row}_{column}", reset_less=True)
+                turned = Signal(config.word_bits, name=f"row_{row}_{column}_turned")
                 with m.Switch(slot):
                     for first in range(banks):
                         with m.Case(first):
-                            m.d.sync += register.eq(outputs[(first + row) % banks, column])
-                rotated[row, column] = register
+                            m.d.comb += turned.eq(outputs[(first + row) % banks, column])
+                rotated[row, column] = turned if late else delayed(m, f"row_{row}_{column}", turned, 1)
         return rotated
 
     def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:
         """The next stage: by row and column of the patch, with the padding."""
         config = self.config
-        stage = 3 + (config.row_banks > 1)
+        stage = config.word_stage
         banks = config.column_banks
         phase = delayed(m, "phase", walk.phase, stage)
         inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage - 1)

@@ -10,6 +10,22 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value
 #: Deepest memory that is held in LUTs; deeper ones go to block RAM.
 LUT_DEPTH = 64
 
+#: Width and depth of a block RAM, by the share of a RAMB36 that it is. Parity bits are used where there are any.
+RATIOS = {
+    1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
+    0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
+}
+
+
+def stacked(width: int, depth: int) -> tuple[int, int]:
+    """Of how many block RAMs, one above the other, synthesis makes a memory, and the words of each."""
+    _, number, words = min(
+        (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
+        for share, ratios in RATIOS.items()
+        for block_width, words in ratios
+    )
+    return number, words
+
 
 def place(depth: int) -> str:
     """Where a memory of that depth goes if nobody says otherwise: ``lut`` or ``block``."""
@@ -68,3 +84,15 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
         m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """As `delayed`, at least one cycle; but a register gives the value where synthesis would take a shift register.
+
+    The output of a shift register in LUTs comes more than a nanosecond later than that of a flip-flop. One with a reset
+    is no part of it.
+    """
+    value = delayed(m, name, value, cycles - 1)
+    register = Signal(value.shape(), name=f"{name}_{cycles}")
+    m.d.sync += register.eq(value)
+    return register

@@ -22,7 +22,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed, place, rom_attributes
+from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
 
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
@@ -433,9 +433,9 @@ class Multiply(wiring.Component):
         done = Signal()
         m.d.sync += done.eq(valid & last)
         if config.accumulates:
-            first_next = Signal(reset_less=True)
+            first_next = delayed_fast(m, "first_next", first, 1)
             done_next = Signal()
-            m.d.sync += [first_next.eq(first), done_next.eq(done)]
+            m.d.sync += done_next.eq(done)
             m.d.comb += self.o.valid.eq(done_next)
         else:
             m.d.comb += self.o.valid.eq(done)
@@ -488,7 +488,7 @@ class Multiply(wiring.Component):
                 operands[chain, position] = delayed(m, value.name, value, position + (not config.whole))
         return operands
 
-    def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Signal]:
+    def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Value]:
         """Weight of every (unit, chain, position), as skewed as the activation."""
         config = self.config
         weights = {}
@@ -498,17 +498,34 @@ class Multiply(wiring.Component):
             m.d.comb += word.as_value().eq(stored)
             for unit, lanes in enumerate(config.units):
                 for number, chain in enumerate(chains):
-                    weight = word[unit * len(chains) + number]
-                    weights[unit, chain, position] = weight if len(lanes) == 1 else self._spread(weight)
+                    weight: Value = word[unit * len(chains) + number]
+                    if len(lanes) > 1:
+                        weight = self._spread(weight)
+                    if config.memory == "block":
+                        # The output register of block RAM. It is written here, as the slice gets the weight: there
+                        # Yosys, which knows no such register, takes it into the slice.
+                        weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
+                    weights[unit, chain, position] = weight
         return weights
 
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """The word of each position's weight memory, as skewed as the activation."""
+        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
+
+        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
+        it costs no cycle.
+        """
         config = self.config
+        ahead = config.memory == "block"
         address = Signal(range(config.rom_depth))
-        with m.If(self.i.valid):
+        enable: Value = Const(1)
+        step: Value = self.i.valid
+        if ahead:
+            begun = Signal()
+            m.d.sync += begun.eq(1)
+            step = enable = Signal(name="enable")
+            m.d.comb += enable.eq(self.i.valid | ~begun)
+        with m.If(step):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        position_address = address
         for position in range(config.positions):
             rom = memory.Memory(
                 shape=config.rom_widths[position],
@@ -518,9 +535,11 @@ class Multiply(wiring.Component):
             )
             m.submodules[f"weights_{position}"] = rom
             read = rom.read_port()
-            m.d.comb += read.addr.eq(position_address)
+            m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
             if position < config.positions - 1:
-                position_address = delayed(m, f"address_{position}", position_address, 1, reset_less=False)
+                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
+                if ahead:
+                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
             yield read.data
 
     def _word_layout(self, chains: int) -> data.Layout:

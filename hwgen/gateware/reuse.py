@@ -143,6 +143,18 @@ class ReuseBufferConfig:
         rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
+    @property
+    def distance(self) -> int:
+        """From a beat that is kept to one that wants it: so many beats at least, 0 if none is kept."""
+        folds = self.input.folds
+        distances = []
+        if self.right_depth:  # the beats of a row that are kept are read in the same order
+            distances.append(min(cut.kept for cut in self.column_cuts if cut.kept) * folds)
+        if self.bottom_depth:  # and so are the rows
+            rows = min(cut.kept for cut in self.row_cuts if cut.kept)
+            distances.append(rows * min(cut.size for cut in self.column_cuts) * folds)
+        return min(distances, default=0)
+
     #: Cycles from a beat being taken to its being offered.
     latency = 1
 
@@ -189,11 +201,27 @@ class _Position:
         m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
 
 
+#: Beats between a beat that is looked up and the one that was written last: so many are on their way.
+IN_FLIGHT = 3
+
+
+def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
+    """What belongs to a beat, stage by stage: where it is looked up, read, at the entry, and in the register."""
+    values = [value]
+    for stage in range(1, IN_FLIGHT + 1):
+        register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
+        with m.If(moves):
+            m.d.sync += register.eq(values[-1])
+        values.append(register)
+    return values
+
+
 class _Band:
     """A memory that is read at one place and written at another while beats go by.
 
-    A beat may read what the one just before it wrote (the last of one tile, the first of the next): then it gets
-    that straight from the register.
+    A word is looked up two beats before the one that may want it stands at the entry: there it comes from the memory's
+    output register. Where it may be what a beat in flight has yet to write, ``from_beat`` tells of the beat at the
+    entry which one before it that is.
     """
 
     def __init__(self, m: Module, name: str, width: int, depth: int):
@@ -201,31 +229,32 @@ class _Band:
         storage = memory.Memory(shape=width, depth=depth, init=[], attrs=ram_attributes(depth))
         m.submodules[name] = storage
         self._write, self._read = storage.write_port(), storage.read_port()
-        self.value = Signal(width, name=f"{name}_value")
+        self.word = Signal(width, name=f"{name}_word", reset_less=True)
+        self.from_beat: list[Value] = []
 
-    def connect(self, *, enter: Value, read: Value, write: Value, stores: Value, value: Value, leave: Value) -> None:
-        """``enter``: a beat that reads at ``read`` and, if ``stores``, writes at ``write`` comes into the pipeline's
-        register; ``leave``: it leaves, and its ``value`` is written."""
+    def connect(
+        self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
+    ) -> None:
+        """With ``moves`` a beat that reads at ``read`` and, if ``stores``, writes at ``write`` is looked up.
+
+        ``value`` of the beat in the register is written when it ``leaves``; ``near``: it may be wanted soon after.
+        """
         m, name = self._m, self._name
-        stores_1 = Signal(name=f"{name}_stores_1")
-        write_1 = Signal(self._write.addr.shape(), name=f"{name}_write_1", reset_less=True)
-        forward = Signal(name=f"{name}_forward")
-        forwarded = Signal(self.value.shape(), name=f"{name}_forwarded", reset_less=True)
+        stored = _along(m, f"{name}_stores", stores, moves, reset_less=False)
+        written = _along(m, f"{name}_write", Value.cast(write)[: len(self._write.addr)], moves)
         m.d.comb += [
-            self._read.en.eq(enter),
+            self._read.en.eq(moves),
             self._read.addr.eq(read),
-            self._write.en.eq(leave & stores_1),
-            self._write.addr.eq(write_1),
+            self._write.en.eq(leaves & stored[-1]),
+            self._write.addr.eq(written[-1]),
             self._write.data.eq(value),
-            self.value.eq(Mux(forward, forwarded, self._read.data)),
         ]
-        with m.If(enter):
-            m.d.sync += [
-                stores_1.eq(stores),
-                write_1.eq(write),
-                forward.eq(self._write.en & (write_1 == self._read.addr)),
-                forwarded.eq(value),
-            ]
+        with m.If(moves):
+            m.d.sync += self.word.eq(self._read.data)
+        if near:
+            for before in range(1, IN_FLIGHT + 1):
+                hit = stored[before] & (written[before] == self._read.addr)
+                self.from_beat.append(_along(m, f"{name}_from_{before}", hit, moves)[-2])
 
 
 class ReuseBuffer(wiring.Component):
@@ -244,8 +273,8 @@ class ReuseBuffer(wiring.Component):
         for a pyramid without a window.
 
     Latency and throughput
-        One beat of a tile a cycle, kept or new, across tiles and frames. A new one is offered ``config.latency`` cycles
-        after it was taken.
+        One beat of a tile a cycle, kept or new, across tiles and frames; none in the first two cycles of all. A new one
+        is offered ``config.latency`` cycles after it was taken.
     """
 
     def __init__(self, config: ReuseBufferConfig):
@@ -262,29 +291,35 @@ class ReuseBuffer(wiring.Component):
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
         fold = Signal(range(config.input.folds))
 
-        comes_in = Signal()
+        # A beat is looked up, read, stands at the entry, and is offered from the register.
+        moves = Signal()  # all of them by one stage
         step = Signal()  # a beat of the tile enters the register
-        leave = Signal()
+        leaves = Signal()
         full = Signal()
-        emits = Signal()  # of the beat in the register
+        value = Signal(config.input.data_bits, reset_less=True)
+        at_entry = _along(m, "begun", Const(1), moves, reset_less=False)[-2]
+        comes_in = _along(m, "comes_in", ~row.old & ~column.old, moves)[-2]
+        emits = _along(m, "emits", ~row.unused & ~column.unused, moves)[-1]
         m.d.comb += [
-            comes_in.eq(~row.old & ~column.old),
-            leave.eq(full & (self.o.ready | ~emits)),
-            self.i.ready.eq(comes_in & (~full | leave)),
-            step.eq((~full | leave) & (~comes_in | self.i.valid)),
+            leaves.eq(full & (self.o.ready | ~emits)),
+            self.i.ready.eq(at_entry & comes_in & (~full | leaves)),
+            step.eq(at_entry & (~full | leaves) & (~comes_in | self.i.valid)),
+            moves.eq(step | ~at_entry),
             self.o.valid.eq(full & emits),
         ]
         pixel_ends = Signal()
         row_ends = Signal()
         tile_ends = Signal()
         m.d.comb += [
-            pixel_ends.eq(step & (fold == config.input.folds - 1)),
+            pixel_ends.eq(moves & (fold == config.input.folds - 1)),
             row_ends.eq(pixel_ends & column.ends),
             tile_ends.eq(row_ends & row.ends),
         ]
+        with m.If(moves):
+            m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
         with m.If(step):
-            m.d.sync += [fold.eq(Mux(pixel_ends, 0, fold + 1)), full.eq(1)]
-        with m.Elif(leave):
+            m.d.sync += full.eq(1)
+        with m.Elif(leaves):
             m.d.sync += full.eq(0)
         with m.If(pixel_ends):
             column.step(m)
@@ -295,35 +330,31 @@ class ReuseBuffer(wiring.Component):
             with m.If(column.spans_end):
                 row.step_span(m)
 
-        value = Signal(config.input.data_bits)
-        new = Signal(config.input.data_bits, reset_less=True)
-        comes_in_1 = Signal(reset_less=True)
-        old_row_1 = Signal(reset_less=True)
-        last_1 = Signal(reset_less=True)
-        with m.If(step):
-            m.d.sync += [
-                new.eq(self.i.payload.data),
-                comes_in_1.eq(comes_in),
-                old_row_1.eq(row.old),
-                emits.eq(~row.unused & ~column.unused),
-                last_1.eq(tile_ends & row.last_used & column.last_used),
-            ]
-        m.d.comb += [
-            value.eq(new),
-            self.o.payload.data.eq(value),
-            self.o.payload.last.eq(last_1),
-        ]
-        if config.right_depth:
-            right = self._elaborate_right(m, row, column, step, row_ends, tile_ends, value, leave)
-            with m.If(~comes_in_1):
-                m.d.comb += value.eq(right.value)
+        last = _along(m, "last", tile_ends & row.last_used & column.last_used, moves)[-1]
+        m.d.comb += [self.o.payload.data.eq(value), self.o.payload.last.eq(last)]
+        bands = []
         if config.bottom_depth:
-            bottom = self._elaborate_bottom(m, row, column, step, row_ends, tile_ends, value, leave)
-            with m.If(old_row_1):
-                m.d.comb += value.eq(bottom.value)
+            old_row = _along(m, "old_row", row.old, moves)[-2]
+            bands.append((old_row, *self._elaborate_bottom(m, row, column, moves, row_ends, tile_ends)))
+        if config.right_depth:
+            bands.append((~comes_in, *self._elaborate_right(m, row, column, moves, row_ends, tile_ends)))
+        near = config.distance <= IN_FLIGHT
+        for _, band, places in bands:
+            band.connect(moves=moves, leaves=leaves, value=value, near=near, **places)
+        chosen = Signal.like(value, name="chosen")
+        m.d.comb += chosen.eq(self.i.payload.data)
+        before = [value, *_along(m, "before", value, moves)[1:IN_FLIGHT]] if near else []
+        for wanted, band, _ in reversed(bands):
+            with m.If(wanted):
+                m.d.comb += chosen.eq(band.word)
+                for hit, beat in reversed(list(zip(band.from_beat, before, strict=False))):
+                    with m.If(hit):
+                        m.d.comb += chosen.eq(beat)
+        with m.If(step):
+            m.d.sync += value.eq(chosen)
         return m
 
-    def _elaborate_right(self, m, row, column, step, row_ends, tile_ends, value, leave) -> _Band:
+    def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept columns of new rows, by row of the pyramid; the first kept column first."""
         config = self.config
         base = Signal(range(config.right_depth + 1), name="right_row")
@@ -338,17 +369,9 @@ class ReuseBuffer(wiring.Component):
         with m.If(row_ends & ~row.old):
             m.d.sync += base.eq(Mux(tile_ends, 0, base + config.right_pitch))
         band = _Band(m, "right", config.input.data_bits, config.right_depth)
-        band.connect(
-            enter=step,
-            read=base + read,
-            write=base + write,
-            stores=~row.old & ~column.passes,
-            value=value,
-            leave=leave,
-        )
-        return band
+        return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
-    def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends, value, leave) -> _Band:
+    def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept rows, the first kept row first; each as wide as the map."""
         config = self.config
         pitch = config.bottom_pitch
@@ -371,12 +394,4 @@ class ReuseBuffer(wiring.Component):
             with m.If(~row.passes):
                 m.d.sync += write.eq(write + pitch)
         band = _Band(m, "bottom", config.input.data_bits, config.bottom_depth)
-        band.connect(
-            enter=step,
-            read=read + place,
-            write=write + place,
-            stores=~row.passes & column.passes,
-            value=value,
-            leave=leave,
-        )
-        return band
+        return band, {"read": read + place, "write": write + place, "stores": ~row.passes & column.passes}

@@ -19,7 +19,7 @@ from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
-from hwgen.gateware.lookup import bits_for_range, delayed, ram_attributes, sparse_table
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
 from hwgen.gateware.spans import Axis, Cut, Span
 
 #: Tiles held: one that is filled and one that is read.
@@ -538,14 +538,15 @@ class TileBuffer(wiring.Component):
         values = {place: port.data for place, port in ports.items()}
         stage = 3
         if config.row_banks > 1:
-            phase = delayed(m, "row_phase", row.phase, stage)
+            # Block RAM is slow, so its words go into its output registers before rows are chosen.
+            values = {place: delayed(m, f"bank_{place[0]}_{place[1]}_word", word, 1) for place, word in values.items()}
+            stage += 1
+            phase = delayed_fast(m, "row_phase", row.phase, stage)
             values = {
                 place: self._turned(m, f"row_{place[0]}_{place[1]}", phase, place[0], banks)
                 for place in values
                 for banks in [[values[bank, place[1]] for bank in range(config.row_banks)]]
             }  # by row of the patch and column bank
-            values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
-            stage += 1
         phase = delayed(m, "column_phase", column.phase, stage)
         inside = self._inside(m, row, column, stage)
         pad = self._pad()

@@ -14,16 +14,10 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.lookup import LUT_DEPTH, RATIOS
 
 #: Bits of a RAMB36E1.
 BRAM36_BITS = 36_864
-
-#: Width and depth of a block, by the share of a RAMB36 that it is. Parity bits are used where there are any.
-RATIOS = {
-    1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
-    0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
-}
 
 
 def block_rams(width: int, depth: int) -> float:

@@ -7,7 +7,7 @@ proportions were fitted to what Yosys 0.66 makes of many components (bench/resou
 What Yosys does, and what is counted on here:
 
 - A register without reset that only delays, three cycles or more, is a shift register in LUTs: one LUT a bit.
-- A DSP slice takes up to two registers in front of its activation operand and none in front of a weight.
+- A DSP slice takes up to two registers in front of its activation operand, and the one behind a weight in block RAM.
 - Bits of a read-only memory in LUTs that are equal in every word are one; constant ones are none.
 - A multiplexer of up to 4 ways is one LUT a bit, one of up to 8 ways two, one of up to 16 ways four.
 """
@@ -232,12 +232,13 @@ def _multiply(config: MultiplyConfig) -> Resources:
         columns = _columns(config.contents[position], width) if config.memory == "lut" else ()
         cost.rom(columns, config.rom_depth, width, block=config.memory == "block")
     address = _bits(config.rom_depth)
-    cost.ff += address * positions
-    cost.lut += 1.2 * address
-    cost.ff += to_sum + 1 + config.accumulates
+    enabled = config.memory == "block"
+    cost.ff += (address + enabled) * positions
+    cost.lut += 1.2 * address + enabled
+    cost.ff += to_sum + 1 + 2 * config.accumulates
     cost.delay(1, to_sum)  # last
     if config.accumulates:
-        cost.delay(1, to_sum + 1)  # first
+        cost.delay(1, to_sum)  # first
     cost.lut += config.products * pixels * bool(config.operand_offset)  # an inverter each
     pairs = config.lanes // 2 if config.macs_per_dsp == 2 else 0
     alone = config.lanes - 2 * pairs
@@ -500,8 +501,12 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         cost.ram(word, config.bank_depth)
 
     # Data path behind the memories.
-    if row_banks > 1:
+    if config.registers_words:
+        cost.ff += row_banks * column_banks * config.pieces * word
+        cost.lut += row_banks * column_banks * word * _mux(config.pieces)
+    elif row_banks > 1:
         cost.ff += patch_rows * column_banks * word
+    if row_banks > 1:
         cost.lut += patch_rows * column_banks * word * (_mux(row_banks) if _turns(config) else 0)
     cost.ff += patch_rows * reads * word
     cost.lut += patch_rows * reads * word * _rotation(column_banks, any(config.padding))
@@ -518,12 +523,13 @@ def _line_buffer(config: LineBufferConfig) -> Resources:
         cost.lut += column_banks * word * (turns > 1)
 
     # Control.
-    stage = 3 + (row_banks > 1)
-    cost.ff += _control_ff(config)
+    stage = config.word_stage
+    cost.ff += _control_ff(config) + 2 * _bits(config.pieces) * row_banks * column_banks
     if column_banks > 1:
         cost.delay(_bits(column_banks), stage)
     if row_banks > 1 and _turns(config):
         cost.delay(_bits(config.rows), 3)
+        cost.ff += _bits(config.rows) * config.registers_words
     if any(config.padding):
         cost.delay(patch_rows * reads, stage)
     if config.chooses:
@@ -616,7 +622,7 @@ def _control_ff(config: LineBufferConfig) -> int:
     most = 2 * source.frame_pixels + config.rows * source.width
     total += bits_for_range(-most, most).width
     capacity = config.rows * source.width
-    total += _bits(capacity + source.frame_pixels + 1)
+    total += bits_for_range(-pixels, capacity + source.frame_pixels - pixels).width
     ends, columns, _ = window_tables(config)[1]
     total += 2 * _table_bits({0, *ends, *columns})
     # Walk.
@@ -657,7 +663,7 @@ def _reuse(config: ReuseBufferConfig) -> Resources:
     depths = [depth for depth in (config.right_depth, config.bottom_depth) if depth]
     for depth in depths:
         cost.ram(width, depth)
-    # The beat that came in, and what the one before has just written; the choice between these and what was read.
+    # The last beat and the one before it, which may be what is wanted of a band; and that choice.
     cost.ff += width * (2 if depths else 1)
     cost.lut += width * len(depths)
     control = _reuse_control_ff(config)
@@ -677,17 +683,17 @@ def _reuse_entries(config: ReuseBufferConfig) -> int:
 
 def _reuse_control_ff(config: ReuseBufferConfig) -> int:
     folds = config.input.folds
-    total = _bits(folds) + 3
+    total = _bits(folds) + 6
     for cuts in (config.row_cuts, config.column_cuts):
         total += _bits(len(cuts)) + _bits(max(cut.size for cut in cuts))
     if config.right_depth:
         along = _bits(max(cut.size for cut in config.column_cuts) * folds)
         total += 1 + _bits(config.right_depth + 1) - _even(config.right_pitch) + 2 * along
-        total += 2 + _bits(config.right_depth)
+        total += 4 + 2 * _bits(config.right_depth)
     if config.bottom_depth:
         across, along = _bits(config.bottom_depth + 1) - _even(config.bottom_pitch), _bits(config.bottom_pitch + 1)
         total += 1 + 2 * across + 2 * along - _even(folds)
-        total += 2 + _bits(config.bottom_depth)
+        total += 4 + 2 * _bits(config.bottom_depth)
     return total
 
 
@@ -707,6 +713,7 @@ def _tile_buffer(config: TileBufferConfig) -> Resources:
         cost.ff += banks * word
         cost.lut += banks * word * _mux(config.row_banks) * bool(row_phase)
         cost.delay(row_phase, stage)
+        cost.ff += row_phase
         stage += 1
     cost.delay(column_phase, stage)
     pixels = window.patch[0] * window.patch[1]

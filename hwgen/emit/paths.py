@@ -1,0 +1,127 @@
+"""Worst logic delays: what Yosys' timing analysis (``sta``) says of a synthesised component.
+
+``sta`` knows what the cells of a 7-series device take (Yosys carries figures for them), and nothing of wires, which
+take about as long again. So a delay found here is a lower bound of one, and says nothing of a clock's frequency.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: What a table of delays says of itself.
+NOTE = "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
+
+#: Where `SCRIPT` leaves what `parse` reads.
+FILE = "paths.txt"
+#: Analyses all modules of a synthesised design. The netlist is read back as text, as synthesis has taken the delays out
+#: of some of the cells that it knows.
+SCRIPT = (
+    "rename -wire; write_verilog -noattr netlist.v; design -reset; "
+    "read_verilog -specify -lib +/xilinx/cells_sim.v +/xilinx/cells_xtra.v; read_verilog netlist.v; "
+    f"tee -o {FILE} sta"
+)
+
+
+@dataclass(frozen=True)
+class LogicPath:
+    """The path through a component whose cells take longest.
+
+    Parameters
+    ----------
+    delay : float
+        Of its cells, in ns: from the clock edge, or from an input of the component, to a register's own setup time, or
+        to an output of the component.
+    start, end : str
+        Register, memory or port.
+    """
+
+    delay: float
+    start: str
+    end: str
+
+    def as_dict(self) -> dict[str, float | str]:
+        return {"delay_ns": self.delay, "from": self.start, "to": self.end}
+
+
+_LATEST = re.compile(r"^Latest arrival time in '([^']*)' is (\d+):$", re.MULTILINE)
+_STEP = re.compile(r"^ *\d+ +(?:(\S.*) )?\(([^()]*)\)$")
+_NET = re.compile(r"^ {11}(\S.*)$")
+
+
+def parse(text: str) -> dict[str, LogicPath]:
+    """The path of each module that has one, by the module's name, in what ``sta`` prints.
+
+    It begins with the end: each step has the time and the cell with its pins, the line below it the net that comes in.
+    """
+    found = {}
+    for latest in _LATEST.finditer(text):
+        steps: list[tuple[str, str]] = []
+        nets: list[str] = []
+        for line in text[latest.end() :].splitlines()[1:]:
+            if step := _STEP.match(line):
+                steps.append((step[1] or "", step[2]))
+            elif net := _NET.match(line):
+                nets.append(_plain(net[1]))
+            elif not line.startswith("Warning"):
+                break
+        if steps:
+            found[latest[1]] = LogicPath(delay=int(latest[2]) / 1000, start=_start(steps), end=_end(steps, nets))
+    return found
+
+
+def _start(steps: Sequence[tuple[str, str]]) -> str:
+    """The register or memory whose clock begins the path, or the port."""
+    (port, _), before = steps[-1], steps[-2] if len(steps) > 1 else None
+    if before is not None and "->" in before[1] and _clocked(before[1]):
+        return _cell(*before)
+    return f"input {_plain(port)}"
+
+
+def _clocked(pins: str) -> bool:
+    return re.search(r"\.(?:C|W?CLK\w*)->", pins) is not None
+
+
+def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str]) -> str:
+    """The register, memory or slice that takes the value, or the port; ``sta`` also goes to where nothing does."""
+    name, pins = steps[0]
+    if pins == "<primary output>":
+        return f"output {_plain(name)}"
+    if pins.startswith("<"):  # the last bits of a carry chain
+        return f"{nets[0]}, which nothing takes"
+    if pins.startswith("DSP48E1"):  # which Yosys names by number
+        return f"{pins} behind {nets[0]}"
+    return _cell(name, pins)
+
+
+def _cell(name: str, pins: str) -> str:
+    """A cell as its register or memory is called; its kind, where that is not plain to see."""
+    kind, _, pin = pins.partition(".")
+    name = _plain(name)
+    if kind.startswith("FD"):
+        pin = pin.partition("->")[0]
+        return name if pin in ("C", "D") else f"{name} ({pin})"
+    return f"{name} ({kind if '->' in pin else pins})"
+
+
+def _plain(name: str) -> str:
+    r"""A name of Yosys' without what it adds: ``\a.b [3]`` and ``a.b[3]\FDRE`` are ``a.b[3]``."""
+    return re.sub(r"\\[A-Z]\w*$", "", name.removeprefix("\\")).replace(" ", "")
+
+
+def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
+    """The worst path of each component, for people; components without one have a dash."""
+    head = ("component", "logic [ns]", "from", "to")
+    lines = [head]
+    for name, path in paths:
+        lines.append((name, "-", "", "") if path is None else (name, f"{path.delay:.2f}", path.start, path.end))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text = [
+        "  ".join(
+            cell.rjust(width) if column == 1 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([text[0], "  ".join("-" * width for width in widths), *text[1:], "", NOTE])
