@@ -673,7 +673,7 @@ def can_pack(layer: Layer) -> bool:
     """Whether a slice can do two of the layer's multiply-adds in a cycle."""
     if not isinstance(layer, Conv):
         return False
-    return packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+    return packable(*layer.weight_range, layer.input.type.bits)
 
 
 def work_of(layer: Layer, chain: int = CHAIN) -> LayerWork:
