@@ -206,6 +206,8 @@ class Schedule:
         of which nothing is known, and for the sink.
         """
         found: list[Times | None] = [None] * len(self.taken)
+        if len(self._layers) == 1:
+            return found  # the sink is as soon to be seen
         sink = self.taken[-1]
         due = np.full(len(sink), -never(sink), dtype=sink.dtype)
         self._frame_ends(due)[:] = deadline
@@ -238,9 +240,10 @@ class Schedule:
         """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
         starts, left = self.starts[layer], self.left[layer]
         events, used = self._layers[layer], 0
-        frame = len(starts) // self.frames
-        for begin in range(0, len(starts), frame):
-            started = slice(begin, begin + frame)
+        window = events.config.window.output_folds
+        at_once = max(PART_EVENTS // window, 1) * window
+        for begin in range(0, len(starts), at_once):
+            started = slice(begin, min(begin + at_once, len(starts)))
             back = np.searchsorted(left, starts[started] - events.config.credit_delay, side="right")
             used = max(used, int((events.claimed(started) - back).max()))
         return used
@@ -374,7 +377,7 @@ def _check_events(config: AcceleratorConfig, frames: int) -> None:
         Naming the layer with the most events.
     """
     counts = [
-        frames * (sum(_beats(layer)) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
+        frames * (_beats(layer)[0] + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
     ]
     if sum(counts) > MOST_EVENTS:
