@@ -123,6 +123,7 @@ class Model:
         objective: str = "interval",
         interval: int | None = None,
         groups: str | None = None,
+        in_turn: bool = False,
         macs_per_dsp: int | str = 1,
         template: str | None = None,
         tile: tuple[int, int] | None = None,
@@ -143,6 +144,8 @@ class Model:
             With the objective ``dsp``: cycles between frames at most.
         groups : str, optional
             Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
+        in_turn : bool
+            Let groups share the board, each with all slices while it runs.
         macs_per_dsp : int or str
             Multiply-adds of a DSP slice in a cycle: 1, 2 or ``auto``.
         template : str, optional
@@ -175,6 +178,7 @@ class Model:
                 objective=objective,
                 interval=interval,
                 groups=groups,
+                in_turn=in_turn,
                 macs_per_dsp=macs_per_dsp,
                 template=template,
                 tile=tile,
@@ -186,6 +190,7 @@ class Model:
             "objective": objective != "interval",
             "interval": interval is not None,
             "groups": groups is not None,
+            "in_turn": in_turn,
             "macs_per_dsp": macs_per_dsp != 1,
             "template": template is not None,
             "tile": tile is not None,

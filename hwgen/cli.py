@@ -159,6 +159,7 @@ def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Desig
         objective=arguments.objective,
         interval=arguments.interval,
         groups=arguments.groups,
+        in_turn=arguments.in_turn,
         macs_per_dsp=arguments.macs_per_dsp,
         template=arguments.template,
         tile=arguments.tile,
@@ -170,11 +171,21 @@ def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Desig
 def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
     outputs.check(arguments.output)
-    design = _plan(arguments)
+    board = _board(arguments)
+    model = _load(arguments)
+    from hwgen.plan.planner import sure_refusal, what_can_be_built
+
+    if refusal := sure_refusal(model.network, board):  # before planning, which may take a while
+        print(f"hwgen: not all layers together can be built: {refusal}", file=sys.stderr, flush=True)
+    design = _steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())
     outputs.write()
-    print(design.table())
-    return 0
+    print(design.table(), flush=True)
+    if design.plan.obstacle is None:
+        return 0
+    steered = {name: getattr(arguments, name) for name in ("macs_per_dsp", "template", "tile", "overlap")}
+    print(f"hwgen: this plan can't be built; {what_can_be_built(design.plan, **steered)}", file=sys.stderr)
+    return 1
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -354,6 +365,11 @@ def parser() -> Parser:
         )
         sub.add_argument(
             "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
+        )
+        sub.add_argument(
+            "--in-turn",
+            action="store_true",
+            help="let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
         )
         sub.add_argument(
             "--template",

@@ -210,3 +210,29 @@ def test_ring_of_one_row():
     plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=2, chain=1, line_rows=20, fifo_depth=1)
     rows, depths = size_buffers(compose(network, (plan,)))
     assert (rows, depths) == ([1], [13])
+
+
+@pytest.mark.parametrize(("rows", "stride"), [(40, 1), (40, 2), (2, 1)])
+def test_rows_in_flight(rows, stride):
+    """A map one pixel wide, whose rows come in every cycle: more of them are in flight than a window and a stride have.
+
+    A window starts 1 cycle after its pixel is taken, and 3 cycles after its only step the pixel's cell is free: with
+    fewer than 4 cells pixels, be they the next frame's, would have to wait.
+    """
+    before = FeatureMap(channels=1, height=rows, width=1, type=UINT8)
+    window = Window(kernel=(1, 1), stride=(stride, 1))
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=replace(before, height=window.output_size(rows, 1)[0], type=INT32),
+        window=window,
+        weights=np.ones((1, 1, 1, 1), int),
+        bias=np.zeros(1, int),
+        requantisation=None,
+    )
+    network = Network(name="narrow", layers=(layer,))
+    ample = ample_rows(window, 1, 1)
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=1, chain=16, line_rows=ample, fifo_depth=1)
+    sized, _ = size_buffers(compose(network, (plan,)))
+    assert sized == [4]
+    assert ample >= 4

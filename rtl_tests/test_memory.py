@@ -108,6 +108,9 @@ def test_yosys_blocks(tmp_path):
         (40, 64, True, 40),
         (40, 1, True, 0),
         (40, 65, True, 0),
+        # RAM32M: 6 bits of 32 words in four LUTs; a word more, and it is RAM64M, 3 bits of 64 words in as many.
+        (6, 32, False, 4),
+        (6, 33, False, 8),
     ],
 )
 def test_memory_luts(width, depth, rom, expected):

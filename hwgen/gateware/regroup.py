@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -95,7 +97,7 @@ class RegroupConfig:
     def after(self) -> tuple[int, ...]:
         """For each outgoing beat of a pixel: the incoming beat that completes it."""
         totals = list(accumulate(self.counts))
-        return tuple(next(beat for beat, total in enumerate(totals) if total >= end) for end in accumulate(self.sizes))
+        return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
     @cached_property
     def overlaps(self) -> bool:
@@ -105,9 +107,10 @@ class RegroupConfig:
         """
         enter: list[int] = []
         leave: list[int] = []
+        completes = Counter(self.after)
         for beat, waiting in enumerate(self._waiting(self._room(overlaps=False))):
             enter.append(max(enter[-1] + 1 if enter else 0, leave[-waiting - 1] if waiting < 0 else 0))
-            for _ in range(self.after.count(beat)):
+            for _ in range(completes[beat]):
                 leave.append(max(enter[-1] + self.latency, leave[-1] + 1 if leave else 0))
         return leave[-1] > max(len(self.counts), len(self.sizes))
 
@@ -129,7 +132,17 @@ class RegroupConfig:
             if position in self._positions(beat) and places[0] + lane - position in places
         }
 
-    @property
+    @cached_property
+    def lane_sources(self) -> tuple[set[int], ...]:
+        """For each lane of the register: which of an incoming beat's channels may go there."""
+        found: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
+        for beat, places in enumerate(self.places):
+            for position in self._positions(beat):
+                for source, place in enumerate(places):
+                    found[position + place - places[0]].add(source)
+        return found
+
+    @cached_property
     def held(self) -> int:
         """Channels the register holds at most."""
         beats = enumerate(self.places)

@@ -161,6 +161,17 @@ class Conv(Layer):
         return self.output.height * self.output.width * self.weights.size
 
     @cached_property
+    def weight_range(self) -> tuple[int, int]:
+        """The least and the greatest weight."""
+        return int(self.weights.min()), int(self.weights.max())
+
+    @cached_property
+    def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each output channel's weights the sum of the positive and that of the negative ones, int64 ``(M,)``."""
+        positive = np.maximum(self.weights, 0).sum(axis=(1, 2, 3))
+        return positive, self.weights.sum(axis=(1, 2, 3)) - positive
+
+    @cached_property
     def folded_bias(self) -> np.ndarray:
         """Bias when the raw ``x`` is multiplied: ``bias - x_zero_point * sum(w)``, int64 ``(M,)``."""
         return self.bias - self.input.zero_point * self.weights.sum(axis=(1, 2, 3))

@@ -9,6 +9,7 @@ slip too, so they are gone through again until none can be less. The test is the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -50,12 +51,13 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
     schedule = Schedule(config, frames, depths=depths)
     schedule.solve()
-    target = schedule.frame_ends.copy()
+    target = schedule.frame_ends
+    latest = schedule.latest(target)
     for number, layer in enumerate(config.layers):
         for rows in range(least_rows(layer), layer.window.rows):
             trial = schedule.copy()
             trial.shrink(number, rows=rows)
-            if trial.solve(target):
+            if trial.solve(target, latest):
                 schedule = trial
                 break
     shrunk = _with_rows(config, schedule.rows)
@@ -63,12 +65,16 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         # A ring of one row is read a cycle faster: fewer credits are in flight.
         schedule = Schedule(shrunk, frames, depths=depths)
         schedule.solve()
-        target = schedule.frame_ends.copy()
+        target = schedule.frame_ends
+    deadline = target + MOST_SLIP
+    deadline[0] = target[0]
+    latest = schedule.latest(deadline)
     undecided, before = set(range(len(config.layers))), None
     while undecided and before != schedule.depths:
         before = schedule.depths
         for number in sorted(undecided):
-            schedule, final = _least_depth(schedule, number, max(config.layers[number].fold_beats), target)
+            least = max(config.layers[number].fold_beats)
+            schedule, final = _least_depth(schedule, number, least, target, (deadline, latest))
             if final:
                 undecided.discard(number)
     return schedule.rows, [depth for depth in schedule.depths if depth is not None]
@@ -89,14 +95,16 @@ def least_rows(layer: LayerConfig) -> int:
     return min(layer.window.kernel[0], layer.window.input.height)
 
 
-def _least_depth(schedule: Schedule, number: int, low: int, target: Times) -> tuple[Schedule, bool]:
+def _least_depth(
+    schedule: Schedule, number: int, low: int, target: Times, due: tuple[Times, Sequence[Times | None]]
+) -> tuple[Schedule, bool]:
     """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used.
 
     What the present times use is mostly the least already, so the first trial is one less. Also returned: whether that
     depth stays the least when other FIFOs become shallower, because a frame would be later than any slip allows.
+
+    ``due``: the last frame ends that a slip allows, and what they ask of all layers.
     """
-    deadline = target + MOST_SLIP
-    deadline[0] = target[0]
     high = max(schedule.credits_used(number), low)
     best = schedule.copy()
     best.shrink(number, depth=high)
@@ -105,7 +113,7 @@ def _least_depth(schedule: Schedule, number: int, low: int, target: Times) -> tu
     while low < high:
         trial = best.copy()
         trial.shrink(number, depth=middle)
-        on_time = trial.solve(deadline)
+        on_time = trial.solve(*due)
         late = trial.frame_ends[1:] - target[1:]
         if on_time and (late == late[:1]).all():
             best, high = trial, middle

@@ -176,7 +176,7 @@ class Chooser:
         OverBudgetError
             If nothing fits, naming what runs out.
         """
-        self._check_weights(begin, end)
+        check_weights(self.network.layers[begin:end], self.board)
         if self.goal.template == PYRAMID:
             return self._in_pyramids(begin, end, in_turn)
         try:
@@ -223,26 +223,37 @@ class Chooser:
         OverBudgetError
             If the slices don't suffice, or the weights can't fit whatever the unrolling.
         """
-        self._check_weights(begin, end)
+        check_weights(self.network.layers[begin:end], self.board)
         return _Choice(self, begin, end, True).quick()
+
+    def least_fits(self, count: int) -> bool:
+        """Whether the first ``count`` layers as one group, row by row, fit with the fewest slices and least buffers."""
+        try:
+            check_weights(self.network.layers[:count], self.board)
+        except OverBudgetError:
+            return False
+        return _Choice(self, 0, count, False).least_lack() is None
 
     def plan(self, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan:
         """The plan of these groups; see `Plan` for what is raised."""
         return Plan(network=self.network, board=self.board, groups=groups, dsp=self.goal.dsp, notes=notes)
 
-    def _check_weights(self, begin: int, end: int) -> None:
-        """Refuse at once what no unrolling can mend: more weights than all memory of the device holds."""
-        board = self.board
-        convs = [layer for layer in self.network.layers[begin:end] if isinstance(layer, Conv)]
-        bits = sum(layer.weights.size * weight_bits(layer) for layer in convs)
-        needed = -(-bits // BRAM36_BITS)
-        if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
-            raise OverBudgetError(
-                f"{_names(self.network.layers[begin:end])}: weights need {needed:,} BRAM36, but {board.name} "
-                f"({board.device}) has {board.bram36:,}",
-                "BRAM36",
-                needed,
-            )
+
+def check_weights(layers: Sequence[Layer], board: Board) -> None:
+    """Refuse at once what no unrolling can mend: more weights than all memory of the device holds.
+
+    Raises
+    ------
+    OverBudgetError
+    """
+    bits = sum(layer.weights.size * weight_bits(layer) for layer in layers if isinstance(layer, Conv))
+    needed = -(-bits // BRAM36_BITS)
+    if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
+        raise OverBudgetError(
+            f"{_names(layers)}: weights need {needed:,} BRAM36, but {board.name} ({board.device}) has {board.bram36:,}",
+            "BRAM36",
+            needed,
+        )
 
 
 @dataclass(frozen=True)
@@ -385,10 +396,14 @@ class _Choice:
 
     def least_refusal(self, refusal: OverBudgetError) -> OverBudgetError:
         """``refusal``, or that of the fewest slices if it needs less of the same."""
-        least = self._lack(self.search.least)
+        least = self.least_lack()
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
         return refusal
+
+    def least_lack(self) -> OverBudgetError | None:
+        """What of the board the fewest slices with the least buffers exceed."""
+        return self._lack(self.search.least)
 
     def _soonest(self, fastest: Way) -> Way:
         """The least latency found: slices that the interval leaves over make fills and drains shorter.
@@ -673,7 +688,7 @@ def can_pack(layer: Layer) -> bool:
     """Whether a slice can do two of the layer's multiply-adds in a cycle."""
     if not isinstance(layer, Conv):
         return False
-    return packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+    return packable(*layer.weight_range, layer.input.type.bits)
 
 
 def work_of(layer: Layer, chain: int = CHAIN) -> LayerWork:

@@ -52,15 +52,14 @@ def sum_bits(layer: Conv, macs_per_dsp: int = 1) -> int:
     if macs_per_dsp == 2:
         half = (high - low + 1) // 2
         low, high = -half, half - 1
-    terms = np.stack([layer.weights * low, layer.weights * high])
-    most = np.maximum(terms.max(axis=0), 0).sum(axis=(1, 2, 3)).max()
-    least = np.minimum(terms.min(axis=0), 0).sum(axis=(1, 2, 3)).min()
+    positive, negative = layer.signed_sums
+    most, least = (positive * high + negative * low).max(), (positive * low + negative * high).min()
     return max(signed_bits(int(least), int(most)), 2)
 
 
 def weight_bits(layer: Conv) -> int:
     """Bits of the widest weight."""
-    return max(signed_bits(int(layer.weights.min()), int(layer.weights.max())), 2)
+    return max(signed_bits(*layer.weight_range), 2)
 
 
 def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:

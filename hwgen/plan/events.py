@@ -4,6 +4,7 @@ A layer takes beats, starts output folds and stores beats in its FIFO; behind th
 are taken, and what a window's first fold waits for, is each kind of layer's own; the rest is common.
 
 Events wait for earlier ones only, so a long run can be cut into parts (`Part`) that are settled one after the other.
+Runs may have tens of millions of events: nothing is kept for each of them but their times.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
 
 #: Earlier than any event.
 NEVER = -(1 << 50)
 
-Times = np.ndarray  # int64, cycles; one entry an event, in order of occurrence
+#: The same in 32 bits, in which there is room for the events' own times and for sums of these.
+NEVER_SHORT = -(1 << 30)
+
+Times = np.ndarray  # int64 or int32, cycles; one entry an event, in order of occurrence
 
 #: From when beats are offered to when they are taken, and when tiles are complete (none, if there are no tiles).
 Take = Callable[[Times], tuple[Times, Times]]
@@ -52,25 +57,32 @@ class LayerTimes:
     left: Times
 
 
+def never(times: Times) -> int:
+    """Earlier than any of these events."""
+    return NEVER_SHORT if times.dtype == np.int32 else NEVER
+
+
 def before(times: Times, part: slice) -> int:
     """The last event before a part."""
-    return int(times[part.start - 1]) if part.start else NEVER
+    return int(times[part.start - 1]) if part.start else never(times)
 
 
-def spaced(earliest: Times, distance: int, last: int = NEVER) -> Times:
+def spaced(earliest: Times, distance: int, last: int | None = None) -> Times:
     """Earliest times of events that follow each other, and a ``last`` one before, at least ``distance`` apart."""
-    ramp = _ramp(len(earliest), distance)
+    ramp = np.arange(len(earliest), dtype=earliest.dtype)
+    if distance != 1:
+        ramp *= distance
     times = earliest - ramp
-    if len(times):
-        times[0] = max(times[0], last + distance)
+    if last is not None and len(times):
+        times[0] = max(int(times[0]), last + distance)
     np.maximum.accumulate(times, out=times)
     times += ramp
     return times
 
 
-@lru_cache(maxsize=64)
-def _ramp(count: int, distance: int) -> Times:
-    return np.arange(count, dtype=np.int64) * distance
+def spaced_back(latest: Times, distance: int) -> Times:
+    """Latest times of events that follow each other at least ``distance`` apart."""
+    return -spaced(-latest[::-1], distance)[::-1]
 
 
 def take_at_once(last: int) -> Take:
@@ -101,8 +113,9 @@ class LayerEvents(ABC, Generic[Config]):
         offsets = [np.arange(beats) for beats in config.fold_beats]
         self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
         self._offered_after = np.concatenate(offsets) + config.pipeline_latency + config.fifo.latency
-        #: FIFO beats claimed up to and including each output fold.
-        self.claimed = np.cumsum(np.tile(np.array(config.fold_beats, dtype=np.int64), frames * windows))
+        #: Of a window: FIFO beats claimed up to and including each output fold.
+        self._claimed = np.cumsum(config.fold_beats)
+        self._alike = len(set(config.fold_beats)) == 1
 
     #: For each piece of the run, whether a part may begin there.
     begins: Sequence[bool]
@@ -127,87 +140,145 @@ class LayerEvents(ABC, Generic[Config]):
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         """Put into ``earliest``, for each output fold of the part, when the pixels are there that it waits for."""
 
+    def claimed(self, starts: slice) -> Times:
+        """FIFO beats claimed up to and including each of some output folds, those of whole windows."""
+        folds, beats = self._claimed.size, int(self._claimed[-1])
+        windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
+        return (windows + self._claimed).ravel()
+
     def starts(self, part: Part, times: LayerTimes, depth: int | None) -> Times:
         """When a part's output folds start: after their pixels, after each other, with room in the FIFO."""
-        claimed = self.claimed[part.starts]
-        earliest = np.full(len(claimed), NEVER, dtype=np.int64)
+        earliest = np.full(part.starts.stop - part.starts.start, never(times.starts), dtype=times.starts.dtype)
         self._wait(earliest, part, times)
         if depth is not None:
-            waiting = int(np.searchsorted(claimed, depth + 1))
-            bound = times.left[claimed[waiting:] - (depth + 1)] + self.config.credit_delay
-            np.maximum(earliest[waiting:], bound, out=earliest[waiting:])
+            waiting, left = self._leave_first(part, times.left, depth)
+            np.maximum(earliest[waiting:], left + self.config.credit_delay, out=earliest[waiting:])
         return spaced(earliest, self.config.window.steps, before(times.starts, part.starts))
+
+    def _leave_first(self, part: Part, left: Times, depth: int) -> tuple[int, Times]:
+        """How many of a part's output folds wait for no beat to leave; and when that beat leaves, for the others."""
+        most = int(self._claimed[0])
+        if not self._alike:
+            claimed = self.claimed(part.starts)
+            waiting = int(np.searchsorted(claimed, depth + 1))
+            return waiting, left[claimed[waiting:] - (depth + 1)]
+        # Every fold claims as many beats: those waited for are as far apart.
+        first = max(part.starts.start, depth // most)
+        beats = slice((first + 1) * most - (depth + 1), part.starts.stop * most - depth, most)
+        return first - part.starts.start, left[beats] if first < part.starts.stop else left[:0]
 
     def stored(self, part: Part, starts: Times) -> Times:
         """When a part's beats are offered by an otherwise empty FIFO."""
-        times = starts[part.starts].reshape(-1, len(self.config.fold_beats))[:, self._fold]
-        times += self._offered_after
-        return times.ravel()
+        times = starts[part.starts].reshape(-1, len(self.config.fold_beats))
+        if len(self._fold) > times.shape[1]:
+            times = times[:, self._fold]
+        return (times + self._offered_after.astype(times.dtype)).ravel()
+
+    def start_latest(self, offered: Times) -> Times:
+        """By when output folds must start for the FIFO to offer its beats no later than is said."""
+        beats = offered.reshape(-1, len(self._fold)) - self._offered_after.astype(offered.dtype)
+        firsts = self._claimed - np.array(self.config.fold_beats)
+        return spaced_back(np.minimum.reduceat(beats, firsts, axis=1).ravel(), self.config.window.steps)
+
+    def take_latest(self, starts: Times) -> Times | None:
+        """By when beats must be taken for output folds to start no later than is said; ``None``: that isn't known."""
+        return None
 
     @cached_property
     def regroup(self) -> RegroupEvents:
-        return RegroupEvents(self.config.regroup, self.beats_stored)
+        return RegroupEvents(self.config.regroup)
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Of a layer behind a line buffer. A run is one part."""
+    """Of a layer behind a line buffer. Its pieces are frames."""
 
     def __init__(self, config: LayerConfig, frames: int):
         window = config.window
         source = window.input
         super().__init__(config, frames, windows=window.windows, beats_in=source.beats)
-        places = [(row, step) for row in range(window.output_height) for step in range(window.row_steps)]
-        needed = np.array([window.needed(*place) for place in places], dtype=np.int64)
-        released = np.array([window.released(*place) for place in places], dtype=np.int64)
-        frame = np.arange(frames, dtype=np.int64)[:, None]
-        row, column = np.divmod(needed - 1, source.width)
-        beats = (row * source.row_steps + column // source.pixels + 1) * source.folds
-        #: For each window, the last input beat it needs.
-        self._needed_beat = (frame * source.beats + beats - 1).ravel()
-        #: For each step of input pixels, the number of its last pixel.
+        self.begins = (True,) * frames
+        bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
+        rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width
+        #: For each window of a frame, the last input beat it needs.
+        steps = bottoms[:, None] * source.row_steps + rights // source.pixels
+        self._needed_beat = ((steps + 1) * source.folds - 1).ravel()
+        #: For each step of input pixels of a frame, the window whose end releases its last pixel.
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
-        self._step_pixel = (np.arange(frames * source.height)[:, None] * source.width + ends).ravel()
-        #: For each input pixel, the window whose end releases it.
-        first = np.searchsorted(released, np.arange(source.frame_pixels), side="right")
-        self._releasing_window = (frame * len(places) + first).ravel()
-
-    begins = (True,)
+        pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
+        self._releasing_window = np.searchsorted(_released(window), pixels, side="right")
 
     @property
     def pyramids(self) -> Times:
-        return np.array([self.beats_in])
+        return np.full(self.frames, max(self.beats_in, self.beats_stored) // self.frames)
 
     def part(self, begin: int, end: int) -> Part:
-        return Part(slice(0, self.beats_in), slice(0, 0), slice(0, self.folds), slice(0, self.beats_stored))
+        taken, starts, stored = (
+            slice(*(count // self.frames * frame for frame in (begin, end)))
+            for count in (self.beats_in, self.folds, self.beats_stored)
+        )
+        return Part(taken, slice(0, 0), starts, stored)
 
     def take(self, part: Part, times: LayerTimes, rows: int) -> Take:
-        space = self._space(times.starts, rows)
-        return lambda offered: (spaced(np.maximum(offered, space), 1), _NONE)
+        folds, last = self.config.window.input.folds, before(times.taken, part.taken)
+        space = self._space(part, times.starts, rows)[:, None]
+        return lambda offered: (spaced(np.maximum(offered.reshape(-1, folds), space).ravel(), 1, last), _NONE)
+
+    def take_latest(self, starts: Times) -> Times:
+        window = self.config.window
+        first_folds = starts.reshape(self.frames, -1, window.output_folds)[:, :, 0] - window.write_delay
+        latest = np.full((self.frames, window.input.beats), -never(starts), dtype=starts.dtype)
+        # Backwards, so that of windows that need the same beat the earliest says by when.
+        latest[:, self._needed_beat[::-1]] = first_folds[:, ::-1]
+        return spaced_back(latest.ravel(), 1)
 
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         window = self.config.window
-        earliest[:: window.output_folds] = times.taken[self._needed_beat] + window.write_delay
+        taken = times.taken[part.taken].reshape(-1, window.input.beats)
+        first_folds = earliest.reshape(len(taken), -1, window.output_folds)[:, :, 0]
+        first_folds[:] = taken[:, self._needed_beat]
+        first_folds += window.write_delay
 
-    def _space(self, starts: Times, rows: int) -> Times:
-        """When each input beat may at the earliest be taken: once what it overwrites is released."""
+    def _space(self, part: Part, starts: Times, rows: int) -> Times:
+        """When each step of a part's input pixels may at the earliest be taken: what it overwrites is released then."""
         window = self.config.window
-        ends = starts.reshape(-1, window.output_folds)[:, -1] + window.steps - 1 + window.release_delay
-        overwritten = self._step_pixel - rows * window.input.width
-        times = np.full(len(overwritten), NEVER, dtype=np.int64)
-        bound = overwritten >= 0
-        times[bound] = ends[self._releasing_window[overwritten[bound]]]
-        return np.repeat(times, window.input.folds)
+        source = window.input
+        begin, end = (place // source.beats for place in (part.taken.start, part.taken.stop))
+        # Of the frames whose pixels are overwritten; a part of the first of them, and of the last, is too many.
+        first = max(begin - -(-rows // source.height), 0)
+        ends = starts.reshape(self.frames, -1, window.output_folds)[first:end, :, -1]
+        released = ends[:, self._releasing_window].ravel()
+        released += window.steps - 1 + window.release_delay
+        above = begin * source.height - rows - first * source.height
+        count = (end - begin) * source.height
+        if above >= 0:
+            return released[above * source.row_steps : (above + count) * source.row_steps]
+        space = np.full(count * source.row_steps, never(starts), dtype=starts.dtype)
+        bound = max(count + above, 0) * source.row_steps
+        space[len(space) - bound :] = released[:bound]
+        return space
+
+
+def _released(window: LineBufferConfig) -> Times:
+    """`LineBufferConfig.released` of all windows of a frame, in order."""
+    height, width, last = window.input.height, window.input.width, window.row_steps - 1
+    top = np.arange(window.output_height) * window.stride[0] - window.padding[0]
+    left = (np.arange(last) + 1) * window.pixels * window.stride[1] - window.padding[1]
+    result = np.empty((len(top), last + 1), dtype=np.int64)
+    result[:, :last] = top.clip(0, height)[:, None] * width
+    inside = (top + window.stride[0] > 0) & (top < height)
+    result[inside, :last] += left.clip(0, width)
+    result[:, last] = (top + window.stride[0]).clip(0, height) * width
+    result[-1, last] = height * width
+    return result.ravel()
 
 
 class RegroupEvents:
-    """What beats that pass a Regroup wait for, over ``count`` beats that enter it."""
+    """What beats that pass a Regroup wait for."""
 
-    def __init__(self, config: RegroupConfig, count: int):
-        self._counts, self._latency, self._after = len(config.counts), config.latency, np.array(config.after)
-        beats = np.arange(count)
-        #: For each beat that enters, the one that must have left; a negative number if none.
-        self._waits_for = beats // self._counts * len(config.sizes) - 1 - np.array(config.waiting)[beats % self._counts]
-        #: Beats of earlier pixels that may be meant by that.
+    def __init__(self, config: RegroupConfig):
+        self._counts, self._sizes = len(config.counts), len(config.sizes)
+        self._latency, self._after, self._waiting = config.latency, np.array(config.after), np.array(config.waiting)
+        #: Beats of earlier pixels that a beat may wait for.
         self._back = 1 + max(0, *config.waiting)
 
     def pass_through(
@@ -219,14 +290,28 @@ class RegroupEvents:
         """
         entered, left = times
         back = min(self._back, leaving.start)
-        earlier = [np.full(self._back - back, NEVER), left[leaving.start - back : leaving.start]]
-        waits_for = np.maximum(self._waits_for[entering] + (self._back - leaving.start), 0)
+        earlier = [
+            np.full(self._back - back, never(left), dtype=left.dtype),
+            left[leaving.start - back : leaving.start],
+        ]
+        # For each beat that enters, the one that must have left; by its place among the earlier ones and the part's.
+        pixels = np.arange(len(offered) // self._counts)[:, None] * self._sizes
+        waits_for = (pixels + (self._back - 1 - self._waiting)).ravel()
         last, leave = before(entered, entering), left[leaving]
         while True:
             enter = np.concatenate([*earlier, leave])[waits_for]
             np.maximum(enter, offered, out=enter)
             enter = spaced(enter, 1, last)
-            following, complete = take((enter.reshape(-1, self._counts)[:, self._after] + self._latency).ravel())
+            completed = enter.reshape(-1, self._counts)[:, self._after]
+            completed += self._latency
+            following, complete = take(completed.ravel())
             if np.array_equal(following, leave):
                 return enter, following, complete
             leave = following
+
+    def enter_latest(self, leave: Times) -> Times:
+        """By when beats must enter for those that leave to do so no later than is said."""
+        leave = leave.reshape(-1, self._sizes) - self._latency
+        latest = np.full((len(leave), self._counts), -never(leave), dtype=leave.dtype)
+        latest[:, self._after[::-1]] = leave[:, ::-1]
+        return spaced_back(latest.ravel(), 1)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import NoReturn
+
+import numpy as np
 
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Layer, Network
 from hwgen.plan.blocking import on_board
-from hwgen.plan.choice import Chooser
+from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+
+#: Steps of cycles at which slices are counted to bound the cycles of groups.
+GRID = 1.02
+
+#: Groups for each layer that are estimated at most, to see whether groups in turn are faster than one.
+MOST_ESTIMATES = 6
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
@@ -42,6 +51,12 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     if found[-1][1] != len(names):
         raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
     return tuple(found)
+
+
+def text(network: Network, cuts: Sequence[Span]) -> str:
+    """Groups as `parse` takes them."""
+    names = [layer.name for layer in network.layers]
+    return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)
 
 
 def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
@@ -83,6 +98,136 @@ def cut(chooser: Chooser) -> tuple[Group, ...]:
     return groups
 
 
+def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
+    """Two groups or more in turn that take less than ``most`` cycles a frame by estimate; ``None``: there are none.
+
+    Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
+    groups of groupings that these bounds leave are estimated, mostly none at all, and at most `MOST_ESTIMATES` a layer.
+    """
+    count, layers, board = len(chooser.works), chooser.network.layers, chooser.board
+    moved = [fm.values * fm.type.dtype.itemsize for fm in (chooser.network.input, *(layer.output for layer in layers))]
+    least = _least_cycles(chooser)
+    known: set[Span] = set()
+    costs: dict[Span, float] = {}
+    for end in range(1, count + 1):
+        for begin in range(end):
+            transfer = board.transfer_cycles(moved[begin] + moved[end])
+            costs[begin, end] = max(least[begin, end], transfer)
+    costs[0, count] = inf
+    while True:
+        cycles, path = _shortest(count, costs)
+        if cycles >= most:
+            return None
+        unknown = [span for span in path if span not in known]
+        if not unknown:
+            return path
+        if len(known) >= MOST_ESTIMATES * count:
+            costs = {span: costs[span] if span in known else inf for span in costs}
+            continue
+        for span in unknown:
+            known.add(span)
+            try:
+                costs[span] = max(costs[span], _estimate(chooser, span)[1])
+            except PlanError:
+                costs[span] = inf
+
+
+def _shortest(count: int, costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
+    """The grouping with the least sum of costs."""
+    best: list[tuple[float, tuple[Span, ...]]] = [(0.0, ())]
+    for end in range(1, count + 1):
+        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in range(end))
+        best.append((cost, (*best[begin][1], (begin, end))))
+    return best[count]
+
+
+def _least_cycles(chooser: Chooser) -> dict[Span, float]:
+    """Cycles a frame that no unrolling of a group is below within the DSP slices; infinite where they don't suffice.
+
+    Each layer by itself takes the least slices for so many cycles, whatever its neighbours' beats are.
+    """
+    search, goal, count = chooser.search, chooser.goal, len(chooser.works)
+    fronts = []
+    for number in range(count):
+        options = search.part(number, number + 1).options(0)
+        cycles, slices = (np.concatenate([getattr(of, name) for of in options]) for name in ("cycles", "cost"))
+        order = np.argsort(cycles, kind="stable")
+        fronts.append((cycles[order], np.minimum.accumulate(slices[order])))
+    low, high = min(float(cycles[0]) for cycles, _ in fronts), max(float(cycles[-1]) for cycles, _ in fronts)
+    steps = np.append(low * GRID ** np.arange(int(np.log(high / low) / np.log(GRID)) + 1), high)
+    slices = np.full((count + 1, len(steps)), 0.0)
+    for number, (cycles, cost) in enumerate(fronts):
+        places = np.searchsorted(cycles, steps, side="right") - 1
+        slices[number + 1] = np.where(places >= 0, cost[places], inf)
+    found: dict[Span, float] = {}
+    for begin in range(count):
+        needed = np.zeros(len(steps))
+        for end in range(begin + 1, count + 1):
+            needed = needed + slices[end]
+            enough = np.flatnonzero(needed <= goal.dsp)
+            found[begin, end] = inf if not len(enough) else float(steps[enough[0]]) / GRID
+    return found
+
+
+def _estimate(chooser: Chooser, span: Span) -> tuple[int, int]:
+    """DSP slices of a group, and cycles of one frame."""
+    way = chooser.quick(*span)
+    windows = [layer.window for layer in chooser.network.layers[slice(*span)]]
+    return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
+
+
+def can_be_built(chooser: Chooser, count: int) -> bool:
+    """Whether the first ``count`` layers fit as one group."""
+    try:
+        chooser.group(0, count)
+    except PlanError:
+        return False
+    return True
+
+
+def first_text(chooser: Chooser, count: int, fit: Callable[[Chooser, int], bool] = can_be_built) -> str:
+    """How many of the first ``count`` layers ``fit`` (all, or found by bisection); empty if not even one."""
+    low, high, trial = 0, count, count
+    while low < high:
+        if fit(chooser, trial):
+            low = trial
+        else:
+            high = trial - 1
+        trial = (low + high + 1) // 2
+    names = [layer.name for layer in chooser.network.layers[:low]]
+    if low < 2:
+        return f"{names[0]} alone" if names else ""
+    return f"the first {low} layers ({names[0]} to {names[-1]})"
+
+
+def check_layers(chooser: Chooser) -> None:
+    """Refuse at once a network with a layer whose weights all memory of the device can't hold.
+
+    How many of the layers before it can be built would take long to plan: those that may are named.
+
+    Raises
+    ------
+    PlanError
+    """
+    for number, layer in enumerate(chooser.network.layers):
+        try:
+            check_weights([layer], chooser.board)
+        except OverBudgetError as error:
+            first = first_text(chooser, number, Chooser.least_fits)
+            may = f"; {first} may fit" if first else ""
+            message = f"{layer.name} does not fit {chooser.board.name} even alone: {error}"
+            raise PlanError(message + may + _in_tiles(chooser, layer)) from None
+
+
+def _in_tiles(chooser: Chooser, layer: Layer) -> str:
+    """What becomes of a layer whose weights or maps are too large, in the best tiles."""
+    try:
+        moved, cycles = on_board.bytes_and_cycles(layer, chooser.board, chooser.goal.products)
+    except PlanError:  # nor does a window of it fit
+        return ""
+    return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
+
+
 class _Cutting:
     def __init__(self, chooser: Chooser):
         self.chooser = chooser
@@ -122,7 +267,7 @@ class _Cutting:
             return []  # one group was tried before
         if span not in self.exact and span not in self.estimates:
             try:
-                self.estimates[span] = self._estimate(span)
+                self.estimates[span] = _estimate(self.chooser, span)
             except OverBudgetError as error:
                 self.refused[span] = error
                 return []
@@ -136,13 +281,6 @@ class _Cutting:
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
         return [(slices if self.chooser.goal.objective == "dsp" else maps + weights, cycles)]
 
-    def _estimate(self, span: Span) -> tuple[int, int]:
-        """DSP slices and cycles of one frame."""
-        chooser = self.chooser
-        way = chooser.quick(*span)
-        windows = [layer.window for layer in self.layers[slice(*span)]]
-        return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
-
     def _refuse(self) -> NoReturn:
         """Name a layer that does not fit even alone; if there were none, a layer a group would do.
 
@@ -151,29 +289,18 @@ class _Cutting:
         alone = [(number, number + 1) for number in range(len(self.layers))]
         known = [span for span in alone if span in self.refused]
         number = next(span[0] for span in known or alone if not self._fits(span))
-        board, layers = self.chooser.board, self.layers
+        layers = self.layers
         name, error = layers[number].name, str(self.refused[number, number + 1])
         if self.refused[number, number + 1].resource == "DSP slices":
             # Of all layers the neediest, so that what it needs is enough.
             least, name = self._neediest()
             error = f"no unrolling fits {self.chooser.goal.dsp} DSP slices: the least is {least} ({name} {least})"
-        message = f"{name} does not fit {board.name} even alone: {error}"
-        fit = self._most_that_fit(number)
-        if fit == 1:
-            message += f"; {layers[0].name} alone fits"
-        elif fit:
-            message += f"; the first {fit} layers ({layers[0].name} to {layers[fit - 1].name}) fit"
+        message = f"{name} does not fit {self.chooser.board.name} even alone: {error}"
+        if fit := first_text(self.chooser, number):
+            message += f"; {fit} {'fits' if fit.endswith('alone') else 'fit'}"
         if self.refused[number, number + 1].resource == "BRAM36":
-            message += self._in_tiles(layers[number])
+            message += _in_tiles(self.chooser, layers[number])
         raise PlanError(message)
-
-    def _in_tiles(self, layer: Layer) -> str:
-        """What becomes of a layer whose weights or maps are too large, in the best tiles."""
-        try:
-            moved, cycles = on_board.bytes_and_cycles(layer, self.chooser.board, self.chooser.goal.products)
-        except PlanError:  # nor does a window of it fit
-            return ""
-        return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
 
     def _neediest(self) -> tuple[int, str]:
         """The most slices that a layer needs at the least, and the first layer that does."""
@@ -189,28 +316,3 @@ class _Cutting:
             except OverBudgetError as error:
                 self.refused[span] = error
         return span in self.exact
-
-    def _most_that_fit(self, count: int) -> int:
-        """How many of the first ``count`` layers fit together: all, or by bisection."""
-        low, high, trial = 0, count, count
-        while low < high:
-            if self._first_fit(trial):
-                low = trial
-            else:
-                high = trial - 1
-            trial = (low + high + 1) // 2
-        return low
-
-    def _first_fit(self, count: int) -> bool:
-        """Whether the first ``count`` layers fit, as one group or each by itself in turn."""
-        try:
-            self.chooser.group(0, count)
-        except PlanError:
-            alone = [(number, number + 1) for number in range(count)]
-            if not all(map(self._fits, alone)):
-                return False
-            try:
-                self.chooser.plan(tuple(self.exact[span] for span in alone))
-            except OverBudgetError:
-                return False
-        return True

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import sqrt
 
+from hwgen import boards
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.blocking import on_board
-from hwgen.plan.choice import Chooser, Goal
+from hwgen.plan.choice import Chooser, Goal, check_weights
 from hwgen.plan.fusion import Span
 from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan
 from hwgen.plan.tiles import KINDS
@@ -31,6 +33,7 @@ def make(
     objective: str = "interval",
     interval: int | None = None,
     groups: str | None = None,
+    in_turn: bool = False,
     macs_per_dsp: int | str = 1,
     template: str | None = None,
     tile: tuple[int, int] | None = None,
@@ -52,6 +55,9 @@ def make(
         With the objective ``dsp``: cycles between frames at most.
     groups : str, optional
         Groups to take, ``conv1_1-pool1,conv2_1-pool2``.
+    in_turn : bool
+        Groups share the board, and each has all slices while it runs, whether or not one group, or all of those given,
+        would fit together.
     macs_per_dsp : int or str
         Multiply-adds of a DSP slice in a cycle: 1, 2 (where weights and activations allow it), or ``auto``: 2 if that
         makes more of the slices.
@@ -82,12 +88,14 @@ def make(
         raise PlanError(f"interval must be a positive number of cycles, not {interval!r}")
     if macs_per_dsp not in (1, 2, "auto"):
         raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {macs_per_dsp!r}")
+    if in_turn and len(network.layers) == 1:
+        raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
     _check_tiling(template, tile, overlap)
     if tile is not None or overlap is not None:
         template = PYRAMID
     goal = Goal(objective=objective, dsp=budget, interval=interval, template=template, tile=tile, overlap=overlap)
     chooser = _chooser(network, board, goal, macs_per_dsp)
-    plan = _planned(chooser, groups, _packing_notes(chooser))
+    plan = _planned(chooser, groups, in_turn, _packing_notes(chooser))
     if interval is not None and plan.interval is not None and plan.interval > interval:
         raise PlanError(f"no plan has an interval of at most {interval:,} cycles: the nearest has {plan.interval:,}")
     return plan
@@ -123,19 +131,115 @@ def _packing_notes(chooser: Chooser) -> tuple[str, ...]:
     return (f"one multiply-add a slice, for weights below -127 or more than 8 bits: {', '.join(alone)}",)
 
 
-def _planned(chooser: Chooser, groups: str | None, notes: tuple[str, ...]) -> Plan:
+def _planned(chooser: Chooser, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
+    grouping.check_layers(chooser)
     if groups is not None:
         spans = grouping.parse(groups, chooser.network)
         if len(spans) > 1:
-            return _in_turn(chooser, spans, notes)
+            return _in_turn(chooser, spans, notes, in_turn)
+        if in_turn:
+            raise PlanError(f"in_turn needs two groups or more, not the one of --groups {groups}")
         return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
+    if in_turn:
+        return _cut(chooser, notes)
     try:
-        return chooser.plan((chooser.group(0, len(chooser.works)),), notes)
+        return _compared(chooser, chooser.plan((chooser.group(0, len(chooser.works)),), notes))
     except OverBudgetError as error:
         if len(chooser.works) == 1:
             raise
         refusal = f"no single group was found that fits: {error}"
         return _cut(chooser, (*notes, refusal, *_in_tiles(chooser)))
+
+
+def _compared(chooser: Chooser, plan: Plan) -> Plan:
+    """A plan of one group; with a note, if groups in turn would be faster (each has all slices while it runs).
+
+    The note's figure is that of the very plan for which its option asks.
+    """
+    latency = chooser.goal.objective == "latency"
+    if chooser.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
+        return plan
+    spans = grouping.faster(chooser, _frame(plan, latency))
+    if spans is None:
+        return plan
+    option = f"--groups {shlex.quote(grouping.text(chooser.network, spans))}"
+    for shared in (False, True):
+        try:
+            other = _in_turn(chooser, spans, (), shared)
+        except PlanError:
+            continue
+        if _frame(other, latency) < _frame(plan, latency):
+            what = f"a latency of {other.latency:,} cycles" if latency else f"an interval of {other.interval:,} cycles"
+            built = "" if other.obstacle is None else ", but share the board, so that they can't be built"
+            note = f"faster: groups in turn would have {what}{built} ({option}{' --in-turn' * shared})"
+            return replace(plan, notes=(*plan.notes, note))
+    return plan
+
+
+def _frame(plan: Plan, latency: bool) -> int:
+    """Cycles of a frame as it is asked for, no fewer than its transfers take."""
+    cycles = plan.latency if latency or plan.interval is None else plan.interval
+    return (
+        max(cycles, plan.board.transfer_cycles(plan.traffic_bytes["feature_maps"])) if len(plan.groups) == 1 else cycles
+    )
+
+
+def what_can_be_built(
+    plan: Plan,
+    *,
+    macs_per_dsp: int | str = 1,
+    template: str | None = None,
+    tile: tuple[int, int] | None = None,
+    overlap: str | None = None,
+) -> str:
+    """What would do instead of a plan that can't be built, for people; the options are those of `make`.
+
+    What is said to be built was planned; of larger boards only the least that the network takes is looked at.
+    """
+    goal = Goal(
+        objective="interval",
+        dsp=plan.dsp,
+        template=PYRAMID if tile is not None or overlap is not None else template,
+        tile=tile,
+        overlap=overlap,
+    )
+    chooser, count = _chooser(plan.network, plan.board, goal, macs_per_dsp), len(plan.layers)
+    if grouping.can_be_built(chooser, count):
+        return "one group of all layers can be built: leave out --groups and --in-turn"
+    found = []
+    if fit := grouping.first_text(chooser, count - 1):
+        found.append(f"{fit} of {plan.network.name} can be built on {plan.board.name}")
+    larger = [
+        board for board in map(boards.load, boards.names()) if _larger(board, plan.board) and _has_room(chooser, board)
+    ]
+    if larger:
+        found.append(f"all of it may fit {' or '.join(board.name for board in larger)}")
+    return "; ".join(found) or "take a smaller network or a larger board"
+
+
+def sure_refusal(network: Network, board: Board) -> str:
+    """Why no plan of all layers can be built, if their weights say so; empty where `make` refuses a layer as soon."""
+    try:
+        for layer in network.layers:
+            check_weights([layer], board)
+    except OverBudgetError:
+        return ""
+    try:
+        check_weights(network.layers, board)
+    except OverBudgetError as error:
+        return str(error)
+    return ""
+
+
+def _larger(board: Board, than: Board) -> bool:
+    sizes = [(getattr(board, name), getattr(than, name)) for name in ("dsp", "bram36", "lut", "ff")]
+    return all(size >= less for size, less in sizes) and any(size > less for size, less in sizes)
+
+
+def _has_room(chooser: Chooser, board: Board) -> bool:
+    """Whether the fewest slices, with the least buffers, fit a board as one group."""
+    goal = replace(chooser.goal, dsp=board.dsp)
+    return Chooser(chooser.network, board, goal).least_fits(len(chooser.works))
 
 
 def _in_tiles(chooser: Chooser) -> tuple[str, ...]:
@@ -166,13 +270,13 @@ def _apart(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> P
     return plan if plan.obstacle is None else None
 
 
-def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan:
-    """Given groups in turn; with hardware of their own each, if that fits, or sharing the slices.
+def _in_turn(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...], shared: bool = False) -> Plan:
+    """Given groups in turn: with hardware of their own each, if that fits (and not ``shared``), or sharing the slices.
 
     The fewest slices are found by bisection over those that a group may have: each is as fast as it can be with them.
     """
     goal = chooser.goal
-    if goal.objective != "dsp" and (apart := _apart(chooser, spans, notes)) is not None:
+    if goal.objective != "dsp" and not shared and (apart := _apart(chooser, spans, notes)) is not None:
         return apart
 
     def made(dsp: int) -> Plan:

@@ -484,8 +484,7 @@ def _regroup(config: RegroupConfig) -> Resources:
     beat_in, beat_out = _bits(len(config.counts)), _bits(len(config.sizes))
     cost.ff += config.held * bits + fill + beat_in + beat_out + 1
     chosen = 0
-    for lane in range(config.held):
-        sources = {source for position in config.positions for source in config.sources(lane, position).values()}
+    for lane, sources in enumerate(config.lane_sources):
         chosen += _mux(len(sources) + (lane + config.output.lanes < config.held))
     cleared = config.output.lanes - min(config.sizes)
     cost.lut += 1.6 * bits * (chosen + cleared) + 0.9 * fill + 1.4 * (beat_in + beat_out) + 5

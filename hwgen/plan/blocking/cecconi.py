@@ -9,7 +9,8 @@ Two models:
   written;
 - the corrected one: tiles of the *output* (``a x b`` pixels, ``z`` channels) and ``k`` channels in, their halo
   included; blocks that need not divide; any order of the three loops; what stays is not fetched again; partial sums
-  aren't read before they were written. Its counts are those of `hwgen.plan.blocking.count`.
+  aren't read before they were written, their bias takes their place then and only then. Its counts are those of
+  `hwgen.plan.blocking.count`.
 
 Maps and weights lie in memory row by row (``[channel][row][column]``, ``[output][input][taps]``), so that whole rows,
 and whole maps, are one run.
@@ -145,6 +146,11 @@ def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
     return [tile.get(dim, problem.size(dim)) for dim in DIMS]
 
 
+def _begun(order: str) -> list[str]:
+    """The loops over which sums are begun, in this order: those of the input channels only go on with them."""
+    return [dim for dim in _order(order) if dim not in LOOPS["k"]]
+
+
 def _room(tiling: Tiling) -> np.ndarray:
     return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K") * tiling.problem.weighted
 
@@ -177,7 +183,7 @@ def _cost(figures: Sequence, transfer: Transfer):
 
 def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
     if operand == "biases":
-        return tiling.loads("weights", _order(order), dims={"K"}) * tiling.problem.weighted
+        return tiling.loads("weights", _begun(order), dims={"K"}) * tiling.problem.weighted
     words = tiling.loads(operand, _order(order))
     return 2 * words - tiling.problem.output_words if operand == "output" else words
 
@@ -193,7 +199,7 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
         "input": tiling.visits({"X", "Y", "C"}, dims),
         "weights": tiling.visits({"C", "K"}, dims),
         "output": 2 * tiling.visits({"X", "Y", "K"}, dims) - 1,
-        "biases": tiling.visits({"K"}, dims),
+        "biases": tiling.visits({"K"}, _begun(order)),
     }
     calls = groups * (
         times["input"] * pixels * k

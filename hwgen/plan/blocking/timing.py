@@ -72,7 +72,10 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     output = length["X"] * length["Y"] * length["K"]
     new = {operand: _new(place, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
     new["weights"] = _new(place, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
-    new["biases"] = _new(place, {"K"}) if problem.weighted else new["weights"]
+    new["biases"] = np.zeros(grid.shape[1], bool)
+    if problem.weighted:
+        begun = np.flatnonzero(place["C"] == 0)  # sums begin with their bias
+        new["biases"][begun] = _new({"K": place["K"][begun]}, {"K"})
     again = new["output"] & (place["C"] > 0)
     runs = _runs((problem.width, problem.height), touched, length["C"])
     output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
