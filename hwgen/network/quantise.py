@@ -14,7 +14,8 @@ import onnx
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.onnx_file import check, data_inputs, input_shape
+from hwgen.network.onnx_check import check
+from hwgen.network.onnx_file import data_inputs, input_shape
 
 
 def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
