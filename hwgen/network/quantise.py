@@ -28,6 +28,7 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     expected = network.input
     if not isinstance(x, np.ndarray):
         raise InputError(f"{network.name}: input must be a NumPy array, not {type(x).__name__}")
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
     if x.dtype == expected.type.dtype:
         golden.check_frames(network, x)
         return x
