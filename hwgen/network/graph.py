@@ -48,8 +48,8 @@ INT32 = IntegerType(bits=32, signed=True)
 
 MOST_SIDE = 65_535
 """Channels, rows and columns of a map, padding included: what 16 bits count."""
-MOST_PIXELS = 1 << 25
-"""Rows times columns of a map, padding included: 8K video (7680 x 4320) fits. The exact schedule lists them all."""
+MOST_PIXELS = 1 << 24
+"""Rows times columns of a map, padding included (4,096 x 4,096): the exact schedule lists them one by one."""
 MOST_WEIGHTS = 1 << 28
 """Of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
 

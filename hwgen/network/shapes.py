@@ -264,7 +264,9 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
             layers.append(layer)
     except ConfigError as error:
         least = least_size([_window(spec) for spec in specs if spec.kind != "dense"])
-        raise ModelError(f"{name}: {error}; the least input is {least[0]}x{least[1]}") from None
+        small = shape[1] < least[0] or shape[2] < least[1]
+        hint = f"; the least input is {least[0]}x{least[1]}" if small else ""
+        raise ModelError(f"{name}: {error}{hint}") from None
     return tuple(layers)
 
 
