@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Board", "load", "names"]
 
 
+MOST = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
+"""Budgets beyond those of any device, tenfold and more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """A board and the budget of its device.
@@ -52,8 +56,7 @@ class Board:
     Raises
     ------
     BoardError
-        If a budget, the clock or the memory's rate is not positive, or one of the latter beyond reason, or a cost of
-        transfers negative.
+        If a budget, the clock or the memory's rate is not positive, or beyond reason, or a cost of transfers negative.
     """
 
     name: str
@@ -74,10 +77,10 @@ class Board:
         for name in ("name", "device", "part", "description", "platform"):
             if not isinstance(getattr(self, name), str):
                 raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
-        for name in ("lut", "ff", "dsp", "bram36"):
+        for name, most in MOST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise BoardError(f"board {self.name}: {name} must be a positive integer up to {most:,}, not {value!r}")
         for name in ("clock_mhz", "memory_gb_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -141,6 +144,8 @@ def _parse(text: str, *, name: str, source: str) -> Board:
         entries: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BoardError(f"board file {source} is not TOML: {error}") from error
+    except (ValueError, RecursionError):  # Python's own limits
+        raise BoardError(f"board file {source} is not TOML: a number is too long, or it is nested too deep") from None
     known = {field.name for field in fields(Board)} - {"name"}
     if unknown := sorted(entries.keys() - known):
         raise BoardError(

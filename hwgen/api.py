@@ -11,10 +11,14 @@ Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
 
 from __future__ import annotations
 
+import math
+import os
+import stat
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -66,15 +70,51 @@ def read_array(path: str | Path) -> np.ndarray:
         If the file can't be read, or is not a plain ``.npy`` array.
     """
     try:
-        with open(path, "rb") as file:
+        # Nobody writes into a pipe or a device here, and some never end.
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise InputError(f"input {path} can't be read: it is not a regular file")
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
+            _check_header(file, path)
             array = np.load(file, allow_pickle=False)
     except OSError as error:
         raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
         raise InputError(f"input {path} is not a .npy array; write it with numpy.save") from error
-    if not isinstance(array, np.ndarray):
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _check_header(file: BinaryIO, path: str | Path) -> None:
+    """Refuse a ``.npy`` file that says more, or something else, than it holds; leaves ``file`` at its beginning.
+
+    NumPy allocates what a header promises before it reads.
+    """
+    magic = file.read(4)
+    if magic in (b"PK\x03\x04", b"PK\x05\x06"):
         raise InputError(f"input {path} is a .npz archive; a .npy array is needed (numpy.save)")
-    return array
+    file.seek(0)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    try:
+        # A third version only differs in its encoding, for the names of fields.
+        shape, _, dtype = readers.get(version, readers[(2, 0)])(file)
+    except Exception as error:  # NumPy evaluates the header, and raises whatever that raises
+        raise InputError(f"input {path} has a header that can't be read; write it with numpy.save") from error
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biuf":
+        raise InputError(f"input {path} must hold plain numbers, not {dtype}")
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise InputError(f"input {path} has a header with an impossible shape: {str(shape)[:60]}")
+    needed, there = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
+    if needed > there:
+        raise InputError(
+            f"input {path} is cut short, or its header is wrong: shape {str(shape)[:60]} of {dtype} takes "
+            f"{_bytes(needed)}, and there are {there:,}"
+        )
+    file.seek(0)
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,} bytes" if count < 10**18 else "more bytes than any file has"
 
 
 @dataclass(frozen=True)

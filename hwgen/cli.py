@@ -442,6 +442,13 @@ def parser() -> Parser:
     return top
 
 
+_BEYOND = {
+    MemoryError: "this takes more memory than there is",
+    OverflowError: "a number is too large to reckon with",
+    RecursionError: "the input is nested too deep",
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     try:
@@ -461,6 +468,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _complain(f"{place}{error.strerror or error}")
+    except (MemoryError, OverflowError, RecursionError) as error:
+        reason = next(text for kind, text in _BEYOND.items() if isinstance(error, kind))
+        return _complain(f"{reason}; take a smaller model, map or input")
     except KeyboardInterrupt:
         print("hwgen: interrupted", file=sys.stderr)
         return 130

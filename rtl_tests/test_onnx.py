@@ -892,7 +892,9 @@ def edited(change: Callable[[onnx.GraphProto], None], *nodes: tuple[str, dict[st
 
 
 def _branch(graph: onnx.GraphProto) -> None:
-    graph.node.insert(3, helper.make_node("Relu", ["d0"], ["side"], name="branch"))
+    place = next(index for index, node in enumerate(graph.node) if node.name == "node1")
+    graph.node[place].CopyFrom(helper.make_node("Add", ["d1", "side"], ["n1"], name="node1"))
+    graph.node.insert(place, helper.make_node("Relu", ["d1"], ["side"], name="branch"))
 
 
 def _residual(graph: onnx.GraphProto) -> None:
@@ -970,7 +972,7 @@ def _domain(graph: onnx.GraphProto) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_branch, r"node 'branch|node 'node0'.*makes the graph branch: 'd0' goes to"),
+        (_branch, r"node 'node1': makes the graph branch: 'd1' goes to 'branch' and 'node1'"),
         (_residual, r"Add node 'sum': .*(branch|sum of two feature maps|twice)"),
         (_groups(3, (2, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 2 output channels, not 3"),
         (_groups(2, (3, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 3 output channels, not 2"),
@@ -980,7 +982,7 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_constant("s", np.float32(0)), r"scale must be positive and finite, not 0.0"),
         (_constant("s", np.float32(np.nan)), r"scale must be positive and finite, not nan"),
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
-        (_constant("w_z", np.zeros(2, np.int8)), r"must have 1 zero point or 1, one a scale, not 2"),
+        (_constant("w_z", np.zeros(2, np.int8)), r"must have one zero point a scale, that is 1, not 2"),
         (_float_tail, r"Relu node 'node1': gives floats; a QuantizeLinear must follow"),
         (_two_outputs, r"must have one output, not 2 \(q1, q0\)"),
         (_two_inputs, r"must have one input, not 2 \(x, s\)"),

@@ -24,7 +24,7 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     built, InputError for a calibration array that does not fit, and for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
-    from hwgen.network import builtin, onnx_file, onnx_import, quantise
+    from hwgen.network import builtin, onnx_check, onnx_file, onnx_import, quantise
 
     path = Path(source)
     if not _is_file(source, path):
@@ -41,7 +41,7 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     where = str(path)
     if onnx_file.is_float(model):
         if calibration is None:
-            onnx_file.check(model, where)
+            onnx_check.check(model, where)
             raise ModelError(
                 f"{where}: a float model; give calibration inputs (--calibration X.npy) to have it quantised, "
                 "or quantise it with ONNX Runtime's quantize_static"
@@ -51,7 +51,10 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
         raise InputError(f"{where}: quantised already; leave the calibration out")
     elif bits is not None:
         raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
-    return onnx_import.to_network(model, path.stem, where)
+    network = onnx_import.to_network(model, path.stem, where)
+    if calibration is None:  # otherwise ONNX Runtime wrote it
+        onnx_check.check_by_runtime(path)
+    return network
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:

@@ -46,6 +46,44 @@ INT16 = IntegerType(bits=16, signed=True)
 UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
+MOST_SIDE = 65_535
+"""Channels, rows and columns of a map, padding included: what 16 bits count."""
+MOST_PIXELS = 1 << 24
+"""Rows times columns of a map, padding included (4,096 x 4,096): the exact schedule lists them one by one."""
+MOST_WEIGHTS = 1 << 28
+"""Of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
+
+
+def check_map(what: str, channels: int, height: int, width: int) -> None:
+    """Refuse maps beyond `MOST_SIDE` and `MOST_PIXELS`.
+
+    Raises
+    ------
+    ConfigError
+        ``what`` starts its message.
+    """
+    size = f"{channels} x {height} x {width} (channels, rows, columns)"
+    if max(channels, height, width) > MOST_SIDE:
+        raise ConfigError(f"{what} must have at most {MOST_SIDE:,} channels, rows and columns, not {size}")
+    if height * width > MOST_PIXELS:
+        raise ConfigError(f"{what} must have at most {MOST_PIXELS:,} pixels, not {height * width:,}: {size}")
+
+
+def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
+    """Refuse windows over maps that are too large with their padding, and strides beyond `MOST_SIDE`.
+
+    Raises
+    ------
+    ConfigError
+        ``what`` starts its message.
+    """
+    top, left, bottom, right = window.padding
+    check_map(f"{what}: the padded map", channels, height + top + bottom, width + left + right)
+    if max(*window.kernel, *window.stride) > MOST_SIDE:
+        raise ConfigError(
+            f"{what}: kernel and strides must be at most {MOST_SIDE:,}, not {window.kernel}, {window.stride}"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap:
@@ -61,6 +99,9 @@ class FeatureMap:
     type: IntegerType
     zero_point: int = 0
     scale: float | None = None
+
+    def __post_init__(self) -> None:
+        check_map("a map", self.channels, self.height, self.width)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -131,6 +172,7 @@ class Layer:
     kind = "layer"
 
     def __post_init__(self) -> None:
+        check_window(self.name, self.window, *self.input.shape)
         rows, columns = self.window.output_size(self.input.height, self.input.width)
         if (rows, columns) != (self.output.height, self.output.width) or min(rows, columns) < 1:
             raise ConfigError(

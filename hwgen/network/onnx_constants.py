@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.graph import INT8, INT16, UINT8, UINT16, IntegerType
+from hwgen.network.graph import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
 from hwgen.network.onnx_file import attribute, line, title
 from hwgen.network.rescale import MOST_BIAS
 
@@ -52,12 +53,12 @@ class Constants:
         """The error that names ``node`` and says why it can't be built."""
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
-    def fold(self) -> list[onnx.NodeProto]:
-        """Initialisers, Constant nodes and what is quantised or dequantised of them; returns the other nodes."""
+    def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""
         for tensor in self._model.graph.initializer:
             self.arrays[tensor.name] = self._array(tensor, tensor.name)
         rest = []
-        for node in self._model.graph.node:
+        for node in nodes:
             known = all(name in self.arrays or name in self.quantised for name in node.input if name)
             if node.op_type == "Constant":
                 self.arrays[node.output[0]] = self._constant(node)
@@ -107,18 +108,18 @@ class Constants:
         values = self.arrays[node.input[0]]
         kind = values.dtype if node.op_type == "DequantizeLinear" else np.dtype(np.uint8)
         scale, zero = self.scale_and_zero(node, 1, kind)
-        if scale.size > 1 and scale.ndim != 1:
-            raise self.refusal(node, "blocked quantisation is not supported; per tensor and per channel are")
-        if zero.size not in (1, scale.size):
-            raise self.refusal(node, f"must have 1 zero point or {scale.size}, one a scale, not {zero.size}")
-        return values, scale, np.broadcast_to(zero.reshape(-1), scale.size).reshape(scale.shape)
+        if zero.size != scale.size:
+            raise self.refusal(node, f"must have one zero point a scale, that is {scale.size}, not {zero.size}")
+        return values, scale, zero.reshape(scale.shape)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
         axis = int(attribute(node, "axis", 1))
         if scale.size == 1:
             return 0
-        axis %= max(values.ndim, 1)
-        if not values.ndim or values.shape[axis] != scale.size:
+        if not -values.ndim <= axis < values.ndim:
+            raise self.refusal(node, f"axis must be {-values.ndim} to {values.ndim - 1}, not {axis}")
+        axis %= values.ndim
+        if values.shape[axis] != scale.size:
             raise self.refusal(node, f"must have one scale for each index along axis {axis}, not {scale.size}")
         return axis
 
@@ -129,21 +130,30 @@ class Constants:
         scale = self.read(node, first, "scale")
         if scale.dtype != np.float32:
             raise self.refusal(node, f"scale must be float32, not {scale.dtype}")
-        if not (np.isfinite(scale) & (scale > 0)).all():
-            raise self.refusal(node, f"scale must be positive and finite, not {scale.min()}")
+        if scale.ndim > 1 or attribute(node, "block_size", 0):
+            size = attribute(node, "block_size", 0)
+            what = f"blocks of {size}" if size else f"scales of shape {scale.shape}"
+            raise self.refusal(node, f"{what}: blocked quantisation is not supported; per tensor and per channel are")
+        wrong = ~(np.isfinite(scale) & (scale > 0))
+        if wrong.any():
+            raise self.refusal(node, f"scale must be positive and finite, not {scale[wrong][0]}")
         if len(node.input) > first + 1 and node.input[first + 1]:
             zero = self.read(node, first + 1, "zero point")
+            if zero.ndim > 1:
+                raise self.refusal(node, f"zero point must be one number or one a scale, not of shape {zero.shape}")
         else:
             output = int(attribute(node, "output_dtype", 0))
             if output and output not in ELEMENTS:
                 raise self.refusal(node, f"output_dtype must be {NAMED}")
-            zero = np.zeros((), ELEMENTS[output].dtype if output else default)
+            zero = np.zeros(scale.shape, ELEMENTS[output].dtype if output else default)
         return scale, zero
 
     def read(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
         """The node's input ``index``, which must be a constant; ``what`` it is called in the message."""
         name = node.input[index] if len(node.input) > index else ""
         if name in self.arrays:
+            if not self.arrays[name].size:
+                raise self.refusal(node, f"{what} must not be empty, but its shape is {self.arrays[name].shape}")
             return self.arrays[name]
         raise self.refusal(
             node, f"{what} must be a constant of the model" + (f", not computed ({name!r})" if name else "")
@@ -170,6 +180,10 @@ class Constants:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
             raise self.refusal(node, f"weights must be a kernel or a matrix, not of shape {values.shape}")
+        if not values.size:
+            raise self.refusal(node, f"weights must not be empty, but their shape is {values.shape}")
+        if values.size > MOST_WEIGHTS:
+            raise self.refusal(node, f"weights must be at most {MOST_WEIGHTS:,}, not {values.size:,}")
         outputs = values.shape[axis]
         for what, array in (("scale", scale), ("zero point", zero)):
             if array.size not in (1, outputs):
@@ -209,13 +223,13 @@ class Constants:
             return np.zeros(outputs, np.int64)
         constant = self.quantised.get(name)
         if constant is not None:
-            if constant.values.size not in (1, outputs):
-                raise self.refusal(node, f"bias must have {outputs} values, not {constant.values.size}")
+            self._check_bias(node, constant.values, outputs)
             scale = constant.scale.reshape(-1)
             if constant.values.dtype == np.int32 and not constant.zero.any() and (scale == unit).all():
                 return np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
             values = constant.real()
         elif name in self.arrays:
+            self._check_bias(node, self.arrays[name], outputs)
             values = self.arrays[name].astype(np.float64)
         else:
             raise self.refusal(node, f"bias must be a constant of the model, not computed ({name!r})")
@@ -225,9 +239,16 @@ class Constants:
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
         """As ``bias``, of a QOperator node: int32 in the right steps."""
         bias = self.read(node, index, "bias")
-        if bias.dtype != np.int32 or bias.size not in (1, outputs):
-            raise self.refusal(node, f"bias must be {outputs} int32, not {bias.size} {bias.dtype}")
+        self._check_bias(node, bias, outputs)
+        if bias.dtype != np.int32:
+            raise self.refusal(node, f"bias must be int32, not {bias.dtype}")
         return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
+
+    def _check_bias(self, node: onnx.NodeProto, bias: np.ndarray, outputs: int) -> None:
+        """A convolution's bias has one number an output channel; a matrix product's may also be spread over them."""
+        spread = {(), (1,), (1, 1), (1, outputs)} if node.op_type in ("Gemm", "QGemm") else set()
+        if bias.shape not in {(outputs,), *spread}:
+            raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
         """Real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""

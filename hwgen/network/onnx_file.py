@@ -1,7 +1,8 @@
-"""ONNX files: reading and checking them, and what nodes say."""
+"""ONNX files: reading them, and what their graphs and nodes say."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,42 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper
 
 from hwgen.errors import ModelError
+from hwgen.network import onnx_external
+
+LARGEST_FILE = (1 << 31) - 1
+"""Bytes of an ONNX file: protobuf takes no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm"}
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model in the file ``path``, checked; raises ModelError where it can't be read or is not valid ONNX."""
+    """The model in the file ``path``, its external data included.
+
+    Raises ModelError where it can't be read, is no ONNX file, or its external data are missing, cut short or elsewhere
+    than beside it.
+    """
     try:
-        model = onnx.load(str(path), format="protobuf")
-    except FileNotFoundError as error:
-        missing = "no such file" if not path.exists() else f"its external data is missing ({line(error)})"
-        raise ModelError(f"{path}: {missing}") from None
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+            raise ModelError(
+                f"{path}: {status.st_size:,} bytes are more than an ONNX file may have ({LARGEST_FILE:,}); "
+                "weights can lie beside it as external data"
+            )
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ModelError(f"{path}: can't be read: it is not a regular file")
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
     except OSError as error:
         raise ModelError(f"{path}: can't be read: {error.strerror or line(error)}") from None
-    except (DecodeError, onnx.checker.ValidationError, ValueError, TypeError) as error:
+    except (DecodeError, ValueError, TypeError) as error:
         raise ModelError(f"{path}: not an ONNX file, or cut short ({line(error)})") from None
     if not model.ByteSize():
         raise ModelError(f"{path}: an empty file, not an ONNX model")
     if not all(isinstance(text, str) for text in _texts(model)):
         raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
+    onnx_external.fetch(model, path)
     return model
 
 
@@ -60,21 +77,6 @@ def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in initialised]
 
 
-def check(model: onnx.ModelProto, name: str) -> None:
-    """Raise ModelError unless ``model`` passes ONNX's checker and shape inference.
-
-    Shape inference is left out for pools with ``ceil_mode``: there it counts windows that start behind the map,
-    which ONNX's text, its reference and ONNX Runtime leave out (as of onnx 1.23).
-    """
-    rounded_up = any(attribute(node, "ceil_mode", 0) for node in model.graph.node)
-    try:
-        onnx.checker.check_model(model, full_check=not rounded_up)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"{name}: not a valid ONNX model: {line(error)}") from None
-    except (ValueError, RuntimeError) as error:  # e.g. a model past protobuf's 2 GB
-        raise ModelError(f"{name}: the ONNX checker can't take it: {line(error)}") from None
-
-
 def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
     """The fixed sizes of the only input, without the batch: ``(C, H, W)`` or ``(C,)``."""
     inputs = data_inputs(model)
@@ -85,7 +87,7 @@ def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
     if not tensor.HasField("shape"):
         raise ModelError(f"{where}: input {inputs[0].name!r} has no shape; give it (batch, channels, height, width)")
     dims = tensor.shape.dim
-    shown = ", ".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in dims)
+    shown = shape_text(dims)
     if len(dims) not in (2, 4):
         raise ModelError(
             f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width) or (batch, channels), "
@@ -97,6 +99,11 @@ def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
             "only the batch may be symbolic, fix the other sizes"
         )
     return tuple(d.dim_value for d in dims[1:])
+
+
+def shape_text(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> str:
+    """``batch, 3, 8, ?``."""
+    return ", ".join(dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims)
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:

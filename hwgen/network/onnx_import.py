@@ -15,8 +15,9 @@ from onnx import TensorProto
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network import onnx_qdq, onnx_qoperator
 from hwgen.network.graph import Layer, Network
+from hwgen.network.onnx_check import check, needed
 from hwgen.network.onnx_constants import ELEMENTS, NAMED, Constants
-from hwgen.network.onnx_file import attribute, check, data_inputs, input_shape, title
+from hwgen.network.onnx_file import attribute, data_inputs, input_shape, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Map, Reals, Sums, Tail
 
@@ -42,7 +43,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
         raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
     build = _begin(model, where)
     consumers: dict[str, list[onnx.NodeProto]] = {}
-    for node in build.constants.fold():
+    for node in build.constants.fold(needed(graph)):
         for tensor in node.input:
             consumers.setdefault(tensor, []).append(node)
     outputs = [value.name for value in graph.output]
@@ -61,8 +62,6 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
             )
         _step(build, following[0])
         tensor = following[0].output[0]
-    if consumers.get(tensor):
-        raise build.refusal(consumers[tensor][0], f"goes on from {tensor!r}, the output; the graph must be a chain")
     _finish(build, where)
     layers: list[Layer] = []
     for step in build.steps:
@@ -77,6 +76,8 @@ def _begin(model: onnx.ModelProto, where: str) -> Builder:
     (source,) = data_inputs(model)
     channels, height, width = shape if len(shape) == 3 else (*shape, 1, 1)
     build.flat = len(shape) == 1
+    batch = source.type.tensor_type.shape.dim[0].dim_value
+    build.batch = batch if batch > 0 else None
     kind = source.type.tensor_type.elem_type
     if kind == TensorProto.FLOAT:
         build.state = Floats((channels, height, width))
@@ -136,11 +137,13 @@ def _flatten(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _reshape(build: Builder, node: onnx.NodeProto) -> None:
-    shape = build.constants.read(node, 1, "shape").reshape(-1).tolist()
-    size = build.current_size()
-    kept = bool(attribute(node, "allowzero", 0))
-    if len(shape) != 2 or shape[1] not in (-1, size) or (shape[0] == -1) == (shape[1] == -1) or (kept and 0 in shape):
-        raise build.refusal(node, f"must flatten to (batch, {size}) by shape [0, -1] or [-1, {size}], not {shape}")
+    shape = build.constants.read(node, 1, "shape").tolist()
+    size, batch = build.current_size(), build.batch or 1
+    kept = attribute(node, "allowzero", 0) and shape[:1] == [0]
+    if shape not in ([0, -1], [0, size], [-1, size], [batch, -1], [batch, size]) or kept:
+        raise build.refusal(
+            node, f"must flatten to ({build.batch or 'batch'}, {size}) by shape [0, -1] or [-1, {size}], not {shape}"
+        )
     build.flat = True
 
 

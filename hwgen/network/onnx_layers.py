@@ -12,11 +12,23 @@ import onnx
 
 from hwgen.errors import ModelError
 from hwgen.network.golden import accumulator_bound
-from hwgen.network.graph import UINT8, Conv, IntegerType, Requantisation, Window
+from hwgen.network.graph import (
+    MOST_SIDE,
+    MOST_WEIGHTS,
+    UINT8,
+    Conv,
+    IntegerType,
+    Requantisation,
+    Window,
+    check_window,
+)
 from hwgen.network.onnx_constants import Constants
 from hwgen.network.onnx_file import attribute, by, title
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums, Tail
 from hwgen.network.rescale import fit_table, multiplier, quantize_linear
+
+_LARGEST_TABLE = 1 << 27
+"""Entries of a table of what every integer of every channel has become: 2,048 channels of 16 bits."""
 
 
 class Builder:
@@ -25,6 +37,8 @@ class Builder:
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
         self.steps: list[Step] = []
+        self.batch: int | None = None
+        """Frames of a batch, if the model fixes them."""
         self.flat = False
         """Whether the value has two dimensions, behind Flatten."""
         self.map = Map(0, 0, 0, UINT8)
@@ -33,6 +47,7 @@ class Builder:
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
         self._names: set[str] = set()
+        self._weights = 0
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         """The error that names ``node`` and says why it can't be built."""
@@ -102,6 +117,11 @@ class Builder:
         """Add ``values``, one a channel, to what every integer has become."""
         if state.steps:
             raise self.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
+        if (entries := self.map.channels * len(self._values())) > _LARGEST_TABLE:
+            raise self.refusal(
+                node,
+                f"adds to {self.map.channels:,} channels of {self.map.type}: {entries:,} cases are too many to try",
+            )
         state.table = self.table(state) + values.astype(np.float32)[:, None]
         state.offset = values
         state.steps.append(node)
@@ -133,6 +153,7 @@ class Builder:
         self, sums: Sums, scale: np.float32 | None, zero: int, kind: IntegerType, low: int, high: int
     ) -> None:
         """A convolution that gives integers from ``low`` to ``high``; without ``scale`` its accumulators."""
+        self._count(sums.node, sums.weights.size)
         output = Map(len(sums.weights), *sums.size, kind, zero, scale)
         step = Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups = sums.groups
@@ -174,6 +195,16 @@ class Builder:
                     f"{step.name}: scale {size:g} is so large that its {what} overflow float32; integers are right"
                 )
 
+    def _count(self, node: onnx.NodeProto, weights: int) -> None:
+        """Note the weights of a layer that is about to be made; all of a network's must stay within `MOST_WEIGHTS`."""
+        self._weights += weights
+        if self._weights > MOST_WEIGHTS:
+            raise self.refusal(
+                node,
+                f"makes {self._weights:,} weights of the network up to here ({weights:,} by itself); "
+                f"at most {MOST_WEIGHTS:,} are supported",
+            )
+
     def bound(self, step: Step) -> int:
         """The largest magnitude of the accumulators of ``step``."""
         frozen = step.frozen(step.input.frozen())
@@ -201,6 +232,7 @@ class Builder:
         ``fit_table`` looks for it, channel by channel.
         """
         channels = self.map.channels
+        self._count(node, channels * channels)
         offset = np.zeros(channels) if state.offset is None else state.offset
         distinct, inverse = np.unique(offset, return_inverse=True)
         if len(wanted) == 1:
@@ -246,9 +278,19 @@ class Builder:
         if int(attribute(node, "storage_order", 0)):
             raise self.refusal(node, "storage_order 1 is not supported, 0 is")
         window, size = self._window(node, kernel, height, width)
-        if any(p >= k for p, k in zip(window.padding[:2], kernel, strict=True)):
-            raise self.refusal(node, f"padding must be smaller than the kernel {by(kernel)}, not {window.padding}")
+        pads = window.padding if self._mode(node) != "NOTSET" else tuple(attribute(node, "pads", (0, 0, 0, 0)))
+        if any(p >= k for p, k in zip(pads, (*kernel, *kernel), strict=True)):
+            raise self.refusal(node, f"padding must be smaller than the kernel {by(kernel)}, not {pads}")
         return window, size
+
+    def _mode(self, node: onnx.NodeProto) -> str:
+        """The node's ``auto_pad``."""
+        mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
+        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+            raise self.refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
+        if mode != "NOTSET" and node.op_type != "MaxPool" and attribute(node, "pads", None) is not None:
+            raise self.refusal(node, f"has pads beside auto_pad {mode}; give one of the two")
+        return mode
 
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], height: int, width: int
@@ -262,13 +304,13 @@ class Builder:
         stride = tuple(attribute(node, "strides", (1, 1)))
         if len(stride) != 2 or min(*kernel, *stride) < 1:
             raise self.refusal(node, f"kernel and strides must be positive pairs, not {by(kernel)} and {by(stride)}")
-        mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
-        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-            raise self.refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode!r}")
+        mode = self._mode(node)
         pads = tuple(attribute(node, "pads", (0, 0, 0, 0))) if mode == "NOTSET" else (0, 0, 0, 0)
         if len(pads) != 4 or min(pads) < 0:
             raise self.refusal(node, f"padding must be four numbers, 0 or more, not {pads}")
-        ceil = bool(attribute(node, "ceil_mode", 0))
+        ceil = attribute(node, "ceil_mode", 0)
+        if ceil not in (0, 1):
+            raise self.refusal(node, f"ceil_mode must be 0 or 1, not {ceil}")
         if ceil and mode == "VALID":
             # ONNX ignores ceil_mode here, ONNX Runtime does not.
             raise self.refusal(node, "ceil_mode with auto_pad VALID is ambiguous; give pads instead")
@@ -277,7 +319,15 @@ class Builder:
             k, s, start, end = kernel[axis], stride[axis], pads[axis], pads[axis + 2]
             if mode.startswith("SAME"):
                 count = -(-extent // s)
-                total = max((count - 1) * s + k - extent, 0)
+                total = (count - 1) * s + k - extent
+                if total < 0 and node.op_type == "MaxPool":
+                    # ONNX Runtime pads by so much less than nothing, or refuses, by the type of the map.
+                    raise self.refusal(
+                        node,
+                        f"auto_pad {mode} would pad by {total}: kernel {by(kernel)} is too small for strides "
+                        f"{by(stride)} over {height}x{width}; give pads instead",
+                    )
+                total = max(total, 0)
                 start = total // 2 if mode == "SAME_UPPER" else total - total // 2
             else:
                 room = extent + start + end - k
@@ -290,6 +340,7 @@ class Builder:
             after.append(max(0, (count - 1) * s + k - extent - start))  # what windows reach, no more
             size.append(count)
         window = Window(kernel=(kernel[0], kernel[1]), stride=(stride[0], stride[1]), padding=(*before, *after))
+        check_window(f"{node.op_type} node {title(node)!r}", window, 1, height, width)
         return window, (size[0], size[1])
 
     def accumulate(
@@ -316,7 +367,14 @@ class Builder:
             raise self.refusal(
                 node, f"weights must be for {channels // groups} channels{of_a_group}, not {weights.shape[1]}"
             )
-        window, size = self._window(node, weights.shape[2:], self.map.height, self.map.width)
+        kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
+        if kernel != weights.shape[2:]:
+            raise self.refusal(
+                node, f"kernel_shape must be that of the weights, {by(weights.shape[2:])}, not {by(kernel)}"
+            )
+        if len(weights) > MOST_SIDE:
+            raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
+        window, size = self._window(node, kernel, self.map.height, self.map.width)
         return Sums(node, window, weights, bias, x_scale, w_scale, size, groups=groups)
 
     def multiply(
@@ -334,6 +392,8 @@ class Builder:
         inputs = here.channels * here.height * here.width
         if matrix.ndim != 2 or matrix.shape[1] != inputs:
             raise self.refusal(node, f"matrix must have {inputs} rows, one an input value, not {matrix.shape[-1]}")
+        if len(matrix) > MOST_SIDE:
+            raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(matrix):,}")
         weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
         window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
         return Sums(node, window, weights, bias, x_scale, w_scale, (1, 1))

@@ -98,8 +98,8 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
         if len(node.input) > index and node.input[index]:
             constant = build.constants.quantised.get(node.input[index])
             values = constant.real() if constant else build.constants.read(node, index, name)
-            if values.size != 1:
-                raise build.refusal(node, f"{name} must be one number, not {values.size}")
+            if values.size != 1 or values.ndim > 1:
+                raise build.refusal(node, f"{name} must be one number, not of shape {values.shape}")
             bound = float(values.item())
         if math.isnan(bound):
             raise build.refusal(node, f"{name} must be a number, not NaN")

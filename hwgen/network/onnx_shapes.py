@@ -96,10 +96,10 @@ class _Part:
 def _parts(path: Path, dense: bool) -> list[_Part]:
     import onnx
 
-    from hwgen.network import onnx_file
+    from hwgen.network import onnx_check, onnx_file
 
     model = onnx_file.read(path)
-    onnx_file.check(model, str(path))
+    onnx_check.check(model, str(path))
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:

@@ -14,7 +14,8 @@ import onnx
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.onnx_file import check, data_inputs, input_shape
+from hwgen.network.onnx_check import check
+from hwgen.network.onnx_file import data_inputs, input_shape
 
 
 def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
@@ -27,6 +28,7 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     expected = network.input
     if not isinstance(x, np.ndarray):
         raise InputError(f"{network.name}: input must be a NumPy array, not {type(x).__name__}")
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
     if x.dtype == expected.type.dtype:
         golden.check_frames(network, x)
         return x

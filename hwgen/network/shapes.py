@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hwgen.errors import ConfigError, InputError, ModelError
 from hwgen.network import tables
-from hwgen.network.graph import Conv, Layer, Network, Window
+from hwgen.network.graph import MOST_SIDE, Conv, Layer, Network, Window, check_window
 
 __all__ = ["LayerShape", "NetworkShape", "load", "names", "of"]
 
@@ -43,7 +43,7 @@ class LayerShape:
     Raises
     ------
     ConfigError
-        If no window fits, or the groups don't divide the channels.
+        If no window fits, the groups don't divide the channels, or a map is too large.
     """
 
     name: str
@@ -60,6 +60,9 @@ class LayerShape:
             raise ConfigError(f"{self.name}: kind must be 'conv' or 'maxpool', not {self.kind!r}")
         if min(self.channels, self.outputs, self.height, self.width, self.groups) < 1:
             raise ConfigError(f"{self.name}: channels, sizes and groups must be positive")
+        check_window(self.name, self.window, self.channels, self.height, self.width)
+        if self.outputs > MOST_SIDE:
+            raise ConfigError(f"{self.name}: a map must have at most {MOST_SIDE:,} channels, not {self.outputs:,}")
         if self.channels % self.groups or self.outputs % self.groups:
             raise ConfigError(
                 f"{self.name}: {self.channels} input and {self.outputs} output channels must be multiples of "
@@ -261,7 +264,9 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
             layers.append(layer)
     except ConfigError as error:
         least = least_size([_window(spec) for spec in specs if spec.kind != "dense"])
-        raise ModelError(f"{name}: {error}; the least input is {least[0]}x{least[1]}") from None
+        small = shape[1] < least[0] or shape[2] < least[1]
+        hint = f"; the least input is {least[0]}x{least[1]}" if small else ""
+        raise ModelError(f"{name}: {error}{hint}") from None
     return tuple(layers)
 
 

@@ -8,13 +8,18 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
-from hwgen.network.graph import Layer, Network
+from hwgen.network.graph import MOST_SIDE, Layer, Network
+from hwgen.plan.buffers import ample_rows
 from hwgen.plan.choice import lanes_out, work_of
+from hwgen.plan.compose import input_format
 from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling, part
 from hwgen.plan.unroll import Unroll
 
 #: No number of a plan is larger: far beyond every board, and small enough to reckon with.
 MOST = 1_000_000_000
+
+#: Beats beyond two frames' that a FIFO may hold: more than any pipeline has in flight.
+MOST_IN_FLIGHT = 4_096
 
 #: JSON's names of Python's types.
 _KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
@@ -102,7 +107,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
             end = begin + len(entry["layers"])
             if begin == end:
                 raise PlanError("plan group must have at least one layer, not 0")
-            groups.append(_read_group(entry, part(network, begin, end)))
+            groups.append(_read_group(entry, part(network, begin, end), board))
             begin = end
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
@@ -134,7 +139,7 @@ def _check_names(names: list[str], network: Network) -> None:
     raise PlanError(f"plan does not fit network {network.name}: it has {different}")
 
 
-def _read_group(group: dict[str, Any], network: Network) -> Group:
+def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     template = _field(group, "template", str, "plan group")
     if template not in TEMPLATES:
         raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {_shown(template)}")
@@ -146,22 +151,35 @@ def _read_group(group: dict[str, Any], network: Network) -> Group:
             raise PlanError(f"plan has two FIFOs from {source}")
         found[source] = fifo
     layers = tuple(
-        _read_layer(entry, layer, found) for entry, layer in zip(group["layers"], network.layers, strict=True)
+        _read_layer(entry, layer, found, board) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    tiling = _read_tiling(group, network.input.width) if template == PYRAMID else None
+    pixels = _field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
+    if not 1 <= pixels <= network.input.width:
+        raise PlanError(
+            f"plan group: input_pixels must be 1 to {network.input.width}, the width of its input, not {pixels!r}"
+        )
+    if template == PYRAMID:
+        tiling = _read_tiling(group, network, pixels)
+        if several := next((layer for layer in layers if layer.tp != 1), None):
+            raise PlanError(f"plan layer {several.name}: unroll pixels must be 1 in a pyramid, not {several.tp}")
+    else:
+        tiling = None
+        for key in ("tile", "overlap"):
+            if group.get(key) is not None:
+                raise PlanError(
+                    f"plan group: {key} must be null unless its template is 'pyramid', not {_shown(group[key])}"
+                )
     read = Group(network=network, layers=layers, tiling=tiling)
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 
 
-def _read_tiling(group: dict[str, Any], width: int) -> Tiling:
+def _read_tiling(group: dict[str, Any], network: Network, pixels: int) -> Tiling:
     tile = _field(group, "tile", list, "plan group")
-    if len(tile) != 2 or not all(type(size) is int and 1 <= size <= MOST for size in tile):
+    if len(tile) != 2 or not all(type(size) is int and 1 <= size <= MOST_SIDE for size in tile):
         raise PlanError(
-            f"plan group: tile must be two positive integers, rows and columns, not {json.dumps(tile)[:40]}"
+            f"plan group: tile must be two integers from 1 to {MOST_SIDE:,}, rows and columns, "
+            f"not {json.dumps(tile)[:40]}"
         )
-    pixels = _field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
-    if not 1 <= pixels <= width:
-        raise PlanError(f"plan group: input_pixels must be 1 to {width}, the width of its input, not {pixels!r}")
     return Tiling(tile=(tile[0], tile[1]), overlap=_field(group, "overlap", str, "plan group"), pixels=pixels)
 
 
@@ -176,7 +194,7 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, Any]]) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, Any]], board: Board) -> LayerPlan:
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -189,23 +207,49 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
     fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
     tn, tm, tk = (_field(unroll, name, int, where) for name in ("in", "out", "taps"))
     lanes = _field(fifo, "lanes", int, place) if "lanes" in fifo else None
-    if lanes is not None and lanes < 1:
-        raise PlanError(f"{place}: lanes must be a positive integer, not {lanes!r}")
-    if min(tn, tk) > 0 and lanes == lanes_out(work_of(layer), Unroll(tn, tm, tk)):
-        lanes = None  # as many as anyhow
-    return LayerPlan(
+    read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
         tn=tn,
         tm=tm,
         tk=tk,
         tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
-        chain=_field(entry, "chain", int, where),
-        line_rows=_field(entry, "line_rows", int, where),
-        fifo_depth=_field(fifo, "depth", int, place),
-        fifo_lanes=lanes,
+        chain=_bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
+        line_rows=_bounded(entry, "line_rows", where, layer.window.kernel[0], _most_rows(layer), "more never help"),
+        fifo_depth=_bounded(fifo, "depth", place, 1, _most_beats(layer), "more than two frames and what is in flight"),
         macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
+    input_format(layer, read, 1)  # refuses unroll factors out of range
+    if read.macs_per_dsp == 2 and tm == 1:
+        raise PlanError(f"{where}: macs_per_dsp must be 1 with unroll out 1, not 2: two output channels share a slice")
+    least = lanes_out(work_of(layer), Unroll(tn, tm, tk))
+    if lanes is not None and not least <= lanes <= tm:
+        raise PlanError(
+            f"{place}: lanes must be {least} (the channels that the layer finishes in a cycle) to {tm} (its unroll "
+            f"out), not {lanes}"
+        )
+    beats = -(-tm // (lanes or least))
+    if read.fifo_depth < beats:
+        raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {read.fifo_depth}")
+    return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
+
+
+def _most_rows(layer: Layer) -> int:
+    """More rows are of no use to a line buffer, whether row by row or in tiles."""
+    top, _, bottom, _ = layer.window.padding
+    return max(ample_rows(layer.window, 1, 1), layer.input.height + top + bottom)
+
+
+def _most_beats(layer: Layer) -> int:
+    """More credits are of no use to a FIFO, however few channels a beat has."""
+    return 2 * layer.output.values + MOST_IN_FLIGHT
+
+
+def _bounded(document: Any, key: str, where: str, least: int, most: int, why: str) -> int:
+    value = _field(document, key, int, where)
+    if not least <= value <= most:
+        raise PlanError(f"{where}: {key} must be {least:,} to {most:,} ({why}), not {value:,}")
+    return value
 
 
 def _field(document: Any, key: str, kind: type, where: str) -> Any:

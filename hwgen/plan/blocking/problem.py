@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, replace
 
 from hwgen.errors import ConfigError, InputError
+from hwgen.network.graph import MOST_SIDE
 from hwgen.network.shapes import LayerShape
 
 __all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
@@ -32,8 +33,8 @@ _INDEXES = {
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
-#: Largest map and most channels of a layer given as text.
-MOST_PIXELS, MOST_CHANNELS = 8_192, 1_000_000
+#: Largest map, kernel and stride, and most channels of a layer given as text.
+MOST_PIXELS, MOST_CHANNELS = 8_192, MOST_SIDE
 
 
 def indexes(operand: str, dim: str) -> bool:
@@ -210,6 +211,10 @@ class Problem:
                 f"layer {text!r}: maps must have at most {MOST_PIXELS:,} rows and columns, "
                 f"and at most {MOST_CHANNELS:,} channels"
             )
+        if max(*kernel, *stride) > MOST_PIXELS:
+            raise InputError(f"layer {text!r}: kernel and stride must be at most {MOST_PIXELS:,}")
+        if any(p >= k for p, k in zip(options.get("p", (0, 0)), kernel, strict=True)):
+            raise InputError(f"layer {text!r}: padding must be smaller than the {kernel[0]}x{kernel[1]} window")
         if channels % groups or outputs % groups:
             raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
         sizes, pad = _windows((rows, columns), kernel, stride, options.get("p"))
