@@ -15,7 +15,7 @@ from hwgen.network.golden import accumulator_bound
 from hwgen.network.graph import UINT8, Conv, IntegerType, Requantisation, Window
 from hwgen.network.onnx_constants import Constants
 from hwgen.network.onnx_file import attribute, by, title
-from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums, Tail
+from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums
 from hwgen.network.rescale import fit_table, multiplier, quantize_linear
 
 
@@ -29,7 +29,7 @@ class Builder:
         """Whether the value has two dimensions, behind Flatten."""
         self.map = Map(0, 0, 0, UINT8)
         """The last feature map."""
-        self.state: Floats | Integers | Reals | Sums | Tail = Integers()
+        self.state: Floats | Integers | Reals | Sums = Integers()
         self._names: set[str] = set()
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
