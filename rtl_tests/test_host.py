@@ -316,6 +316,13 @@ def test_batch_that_the_output_does_not_have(tmp_path: Path) -> None:
         model.golden(net.frames())
 
 
+def test_a_batch_that_no_memory_holds(tmp_path: Path) -> None:
+    net = Net(batch=2**31)
+    net.dequantise()
+    with pytest.raises(hwgen.ModelError, match=r"net: its batch of 2,147,483,648 frames is too large"):
+        hwgen.load(save(net.model(rank=4), tmp_path)).golden(net.frames())
+
+
 def test_what_onnx_runtime_can_not_run(tmp_path: Path) -> None:
     """A Reshape that never fits, which ONNX's checker can't know: one line, before the simulation."""
     net = Net()
@@ -501,6 +508,22 @@ def test_features(tmp_path: Path, integers_in: bool, capfd: pytest.CaptureFixtur
         with pytest.raises(hwgen.InputError, match=r"net: input must be of shape \(frames, 24\), not \("):
             model.golden(bad)
     capfd.readouterr()
+
+
+@pytest.mark.parametrize("operator", ["Flatten", "Reshape"])
+def test_reshaping_before_the_first_integers(tmp_path: Path, operator: str) -> None:
+    """A quantiser leaves the Flatten of a float image as it is."""
+    net = Net(dense=True)
+    shape = () if operator == "Flatten" else (net.constant(np.array([-1, 24])),)
+    net.nodes.insert(0, helper.make_node(operator, ["x", *shape], ["flat"]))
+    net.nodes[1].input[0] = "flat"
+    net.frame = (2, 3, 4)
+    net.dequantise()
+    onnx_model = net.model(rank=2)
+    model = hwgen.load(save(onnx_model, tmp_path))
+    assert model.host["host"] == {"before": [operator, "QuantizeLinear"], "behind": ["DequantizeLinear"]}
+    assert model.host["input"]["shape"] == [2, 3, 4]
+    np.testing.assert_array_equal(model.golden(net.frames()), by_onnxruntime(onnx_model, net.frames()))
 
 
 def test_features_of_a_float_model(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from hwgen.network.graph import FeatureMap, Network
+
+
+_MOST_VALUES = 1 << 28
+"""Of a model's batch, which is filled up where frames are fewer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,18 +79,20 @@ def outputs(network: Network, maps: np.ndarray) -> np.ndarray:
     if network.host is None or network.host.tail is None:
         return frames
     tail = _Tail(network.name, network.host.behind, network.host.tail)
-    batch = network.host.batch
-    if batch is None:
-        try:
-            together = tail.run(frames)
-        except ModelError:
-            batch = 1  # said again by the first frame, unless it is the number of frames that ONNX Runtime can't take
-        else:
-            if together.ndim and len(together) == len(frames):
-                return together
-            batch = 1
-    missing = -len(frames) % batch
-    padded = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
+    if network.host.batch is not None:
+        return _in_batches(network, tail, frames, network.host.batch)
+    with suppress(ModelError):  # it comes again, unless ONNX Runtime only can't take so many frames
+        together = tail.run(frames)
+        if together.ndim and len(together) == len(frames):
+            return together
+    return _in_batches(network, tail, frames, 1)
+
+
+def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -> np.ndarray:
+    """The outputs for ``frames``, ``batch`` of them at a time."""
+    if batch > 1 and batch * network.output.values > _MOST_VALUES:
+        raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
+    padded = np.concatenate([frames, np.repeat(frames[-1:], -len(frames) % batch, axis=0)])
     parts = [tail.run(padded[start : start + batch]) for start in range(0, len(padded), batch)]
     if all(part.ndim and len(part) == batch for part in parts):
         return np.concatenate(parts)[: len(frames)]

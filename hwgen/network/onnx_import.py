@@ -52,7 +52,8 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
         raise ModelError(f"{where}: a model must have one output, not {len(outputs)} ({', '.join(outputs)})")
     tensor = data_inputs(model)[0].name
     ends = Ends(model)
-    while (host := _host(build, model, ends, tensor)) is None:
+    before: list[str] = []  # operators on the float input
+    while (host := _host(build, model, ends, tensor, before)) is None:
         if tensor == outputs[0]:
             raise _unfinished(build, where)
         following = consumers.get(tensor, [])
@@ -64,6 +65,8 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
                 following[-1],
                 f"makes the graph branch: {tensor!r} goes to {names}; only a chain of layers is supported",
             )
+        if isinstance(build.state, Floats):
+            before.append(following[0].op_type)
         _step(build, following[0])
         tensor = following[0].output[0]
     if tensor == outputs[0] and consumers.get(tensor):
@@ -105,12 +108,12 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         )
     if any(node.output[1:]):
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
-    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity"):
+    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity", "Flatten", "Reshape"):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     operator(build, node)
 
 
-def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str) -> Host | None:
+def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, before: list[str]) -> Host | None:
     """The host's part of a model whose hardware ends at ``tensor``; ``None`` if the hardware has to go on."""
     state = build.state
     if not build.steps or isinstance(state, Floats | Sums) or (isinstance(state, Reals) and state.steps):
@@ -129,6 +132,7 @@ def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str) -> Ho
         _label(build, behind[0])
     (source,) = data_inputs(model)
     dims = source.type.tensor_type.shape.dim
+    batch = max(dims[0].dim_value, 0)  # 0 where it is symbolic
     here = build.map
     shape = (here.channels * here.height * here.width,) if build.flat else (here.channels, here.height, here.width)
     return Host(
@@ -136,12 +140,10 @@ def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str) -> Ho
         output=name,
         input_shape=tuple(dim.dim_value for dim in dims[1:]),
         output_shape=shape,
-        before=("QuantizeLinear",) if source.type.tensor_type.elem_type == TensorProto.FLOAT else (),
+        before=tuple(operator for operator in before if operator != "Identity"),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        batch=dims[0].dim_value or None,
-        tail=ends.cut(tail, name, here.type.dtype, (dims[0].dim_value or "batch", *shape), dequantise)
-        if behind
-        else None,
+        batch=batch or None,
+        tail=ends.cut(tail, name, here.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
     )
 
 

@@ -7,6 +7,8 @@ output was compared with the table.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 
@@ -43,6 +45,8 @@ class Builder:
             for pool in self.state.pools:
                 _, (height, width) = self.pool_window(pool, height, width)
             return channels * height * width
+        if isinstance(self.state, Floats):
+            return math.prod(self.state.shape)
         return self.map.channels * self.map.height * self.map.width
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
