@@ -275,6 +275,18 @@ def test_outputs_are_onnx_runtime_s(tmp_path: Path, tail: str, dtype: str, batch
     np.testing.assert_array_equal(integers, by_onnxruntime(onnx_model, x, (net.integers, dtype)))
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "int16"])
+def test_sixteen_bits(tmp_path: Path, dtype: str) -> None:
+    """ONNX Runtime computes the layers of such models in floats that round; DequantizeLinear by its definition."""
+    net = Net(dtype=dtype)
+    net.dequantise()
+    model = hwgen.load(save(net.model(rank=4), tmp_path))
+    integers = model.golden(net.frames(), integers=True)
+    assert integers.dtype == dtype
+    expected = (integers.astype(np.int64) - 100).astype(np.float32) * np.float32(1 / 16)
+    np.testing.assert_array_equal(model.golden(net.frames()), expected, strict=True)
+
+
 @pytest.mark.parametrize("write", [_pooled, _constant_node], ids=["scale", "constant nodes"])
 @pytest.mark.parametrize("batch", ["batch", 1, 2])
 def test_float_pool_at_the_end_is_built(tmp_path: Path, batch: int | str, write: Callable[[Net], None]) -> None:
