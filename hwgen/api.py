@@ -5,6 +5,7 @@
     design.build("build/digits-zedboard")
     result = design.simulate(images)        # (n, C, H, W), float32 or the model's integer type
     assert result.mismatches == 0
+    classes = result.outputs.argmax(axis=1)  # what the model itself gives, in its type and shape
 
 Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
 """
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from hwgen.simulate import Simulator
 
 __all__ = ["Design", "Model", "Result", "load", "read_array"]
+
+_MOST_VALUES = 1 << 32
+"""Of random frames."""
 
 
 def load(source: str | Path, calibration: np.ndarray | str | Path | None = None, bits: int | None = None) -> Model:
@@ -117,11 +121,14 @@ def _bytes(count: int) -> str:
     return f"{count:,} bytes" if count < 10**18 else "more bytes than any file has"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A network, resolved to integers."""
 
     network: Network
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}: {self.input} to {self.output}, {_count(len(self.network.layers), 'layer')}>"
 
     @property
     def name(self) -> str:
@@ -129,16 +136,28 @@ class Model:
 
     @property
     def input(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the input."""
+        """Shape, integer type, zero point and scale of the hardware's input."""
         return self.network.input
 
     @property
     def output(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the output."""
+        """Shape, integer type, zero point and scale of the hardware's output, the last integer tensor."""
         return self.network.output
 
+    @property
+    def host(self) -> dict[str, Any]:
+        """``input``, ``output`` and ``host`` as ``plan.json`` has them.
+
+        Both ends of the hardware by name, shape, type, scale and zero point, and the operators on the host around them.
+        """
+        from hwgen.network import host
+
+        return host.describe(self.network)
+
     def prepare(self, x: np.ndarray) -> np.ndarray:
-        """Frames ``(n, C, H, W)`` in the model's input type: float32 is quantised, integers pass.
+        """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
+
+        Frames have the shape that the model gives them, ``(n, C, H, W)`` or ``(n, features)``.
 
         Raises
         ------
@@ -149,11 +168,61 @@ class Model:
 
         return quantise.prepare_input(self.network, x)
 
-    def golden(self, x: np.ndarray) -> np.ndarray:
-        """Outputs ``(n, C, H, W)`` of the golden model, in the model's output type."""
-        from hwgen.network import golden
+    def random_frames(self, count: int, seed: int = 0) -> np.ndarray:
+        """``count`` random frames of the model's integer type, over its whole range: the same for the same ``seed``.
 
-        return golden.run(self.network, self.prepare(x))
+        Returns
+        -------
+        ndarray
+            In the model's shape, ``(count, C, H, W)`` or ``(count, features)``.
+
+        Raises
+        ------
+        InputError
+            If ``count`` is no positive integer, or there would be more than 2**32 values.
+        """
+        from hwgen.network import host
+
+        info = self.input
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise InputError(f"count of random frames must be a positive integer, not {count!r}")
+        if count * info.values > _MOST_VALUES:
+            raise InputError(
+                f"{count:,} random frames of {info.values:,} values are too many: "
+                f"at most {_MOST_VALUES // info.values:,} of this model"
+            )
+        shape = (count, *host.input_shape(self.network))
+        generator = np.random.default_rng(seed)
+        return generator.integers(info.type.minimum, info.type.maximum, shape, info.type.dtype, endpoint=True)
+
+    def golden(self, x: np.ndarray, *, integers: bool = False) -> np.ndarray:
+        """Outputs of the golden model.
+
+        Parameters
+        ----------
+        x : ndarray
+            Frames as for ``prepare``.
+        integers : bool
+            Give the last integer tensor, at which the hardware ends, instead of the model's own output.
+
+        Returns
+        -------
+        ndarray
+            ``(n, ...)``, in the type and shape that the model gives its output: float32 where it ends in
+            DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers`` those of the last integer
+            tensor.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run what stands behind the last integer tensor.
+        """
+        from hwgen.network import golden, host
+
+        maps = golden.run(self.network, self.prepare(x))
+        return host.integers(self.network, maps) if integers else host.outputs(self.network, maps)
 
     def plan(
         self,
@@ -246,12 +315,20 @@ class Model:
         return Design(self, planner.read(text, self.network, board))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Design:
     """A planned accelerator: ready to be simulated and written as Verilog."""
 
     model: Model
     plan: Plan
+
+    def __repr__(self) -> str:
+        interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
+        return (
+            f"<Design {self.network.name} on {self.board.name}: {_count(len(self.plan.layers), 'layer')} in "
+            f"{_count(len(self.plan.groups), 'group')}, {self.resources['dsp']:,} DSP slices, "
+            f"latency {self.latency:,} cycles{interval}>"
+        )
 
     @property
     def network(self) -> Network:
@@ -289,9 +366,9 @@ class Design:
         """The plan as the text of a ``plan.json``."""
         return self.plan.to_json()
 
-    def golden(self, x: np.ndarray) -> np.ndarray:
+    def golden(self, x: np.ndarray, *, integers: bool = False) -> np.ndarray:
         """Outputs of the golden model; see ``Model.golden``."""
-        return self.model.golden(x)
+        return self.model.golden(x, integers=integers)
 
     def build(self, directory: str | Path | None = None, x: np.ndarray | None = None) -> Path:
         """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
@@ -301,7 +378,7 @@ class Design:
         directory : str or Path, optional
             Where to; ``build/NAME-BOARD`` under the current folder if not given.
         x : ndarray, optional
-            Frames ``(n, C, H, W)`` for the test bench; three seeded random frames if not given.
+            Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
 
         Returns
         -------
@@ -311,7 +388,7 @@ class Design:
         from hwgen import emit
 
         folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
-        frames = self._random_frames(3) if x is None else self.model.prepare(x)
+        frames = self.model.prepare(self.model.random_frames(3) if x is None else x)
         configs, maps = self.plan.configs(), self._maps(frames)
         if len(configs) > 1:
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
@@ -341,8 +418,29 @@ class Design:
                 "",
                 "Cycles are exact when neither end stalls.",
                 "",
+                *self._ends(),
             ]
         )
+
+    def _ends(self) -> list[str]:
+        """The report's lines on what goes into the hardware, what leaves it, and what the host does with that."""
+        from hwgen.network import host
+
+        lines = [
+            "## Input and output",
+            "",
+            "| | tensor | frame | type | scale | zero point |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        described = self.model.host
+        for end in ("input", "output"):
+            tensor = described[end]
+            name = " ".join(tensor["name"].replace("|", "\\|").split())
+            scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"
+            shape = " x ".join(map(str, tensor["shape"]))
+            lines.append(f"| {end} | {name} | {shape} | {tensor['type']} | {scale} | {tensor['zero_point']} |")
+        said = host.line(self.network) or "on the host: nothing"
+        return [*lines, "", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
 
     def simulate(
         self,
@@ -362,7 +460,7 @@ class Design:
         Parameters
         ----------
         x : ndarray
-            Frames ``(n, C, H, W)``, float32 or the model's own integer type.
+            Frames as for ``Model.prepare``, float32 or the model's own integer type.
         simulator : str
             ``verilator``, ``icarus`` or ``amaranth``.
         waves : path, optional
@@ -384,17 +482,20 @@ class Design:
         ------
         InputError
             If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run what stands behind the last integer tensor.
         ToolError
             If the simulator is missing or fails.
         """
         from hwgen import simulate
-        from hwgen.network import golden
+        from hwgen.network import golden, host
         from hwgen.simulate import check
 
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
         memory = simulate.Memory(latency=memory_latency, bytes_per_cycle=rate)
         frames = self.model.prepare(x)
         expected = golden.run(self.network, frames)
+        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
         configs = self.plan.configs()
         run = simulate.run_groups(
             configs,
@@ -410,8 +511,9 @@ class Design:
         prediction = self.plan.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         return Result(
-            outputs=run.outputs,
-            expected=expected,
+            outputs=host.outputs(self.network, run.outputs) if first else expected_outputs,
+            expected=expected_outputs,
+            integers=host.integers(self.network, run.outputs),
             mismatches=first.count if first else 0,
             first_mismatch=str(first) if first else None,
             latency=run.latency,
@@ -427,24 +529,20 @@ class Design:
             simulator=run.simulator,
         )
 
-    def _random_frames(self, count: int) -> np.ndarray:
-        info = self.model.input
-        generator = np.random.default_rng(0)
-        return generator.integers(
-            info.type.minimum, info.type.maximum, size=(count, *info.shape), dtype=info.type.dtype, endpoint=True
-        )
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """What a simulation gave, beside what was expected.
 
     Parameters
     ----------
     outputs, expected : ndarray
-        ``(n, C, H, W)`` of the hardware and of the golden model, in the model's output type.
+        ``(n, ...)`` of the hardware and of the golden model, as the model itself gives its output: with what stands
+        behind the last integer tensor done by ONNX Runtime.
+    integers : ndarray
+        ``(n, ...)``, the last integer tensor of the hardware, in the type and shape that it has in the model.
     mismatches : int
-        Values that differ.
+        Values of the last integer tensor that differ.
     first_mismatch : str or None
         Layer, frame, channel, row and column of the first one.
     latency, interval : int or None
@@ -466,6 +564,7 @@ class Result:
 
     outputs: np.ndarray
     expected: np.ndarray
+    integers: np.ndarray
     mismatches: int
     first_mismatch: str | None
     latency: int
@@ -480,9 +579,12 @@ class Result:
     cycles_per_s: float
     simulator: str
 
+    def __repr__(self) -> str:
+        return f"<Result of {self.simulator}, {_count(self.frames, 'frame')}: {self.summary()}>"
+
     @property
     def frames(self) -> int:
-        return len(self.outputs)
+        return len(self.integers)
 
     @property
     def as_predicted(self) -> bool:
@@ -520,5 +622,10 @@ class Result:
         if self.interval is not None:
             cycles += f"; interval {self.interval:,}; {word} {self.predicted_interval:,}"
         if self.mismatches:
-            return f"{self.mismatches:,} of {self.outputs.size:,} output values differ from the golden model; {cycles}"
-        return f"every one of {self.outputs.size:,} output values equals the golden model; {cycles}"
+            return f"{self.mismatches:,} of {self.integers.size:,} output values differ from the golden model; {cycles}"
+        return f"every one of {self.integers.size:,} output values equals the golden model; {cycles}"
+
+
+def _count(number: int, what: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -202,11 +202,16 @@ def build(arguments: argparse.Namespace) -> int:
 def simulate(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
+    if arguments.integers and arguments.output is None:
+        raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs()
     outputs.check(arguments.output, arguments.json, arguments.waves)
-    frames = api.read_array(arguments.input)
+    frames = None if arguments.input is None else api.read_array(arguments.input)
     board = _board(arguments)
     model = _load(arguments)
+    if frames is None:
+        frames = model.random_frames(arguments.random)
+        print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
     frames = model.prepare(frames)  # before planning, which may take a while
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
@@ -219,7 +224,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         memory_latency=arguments.memory_latency,
         bandwidth=arguments.bandwidth,
     )
-    outputs.add(arguments.output, _npy(result.outputs))
+    outputs.add(arguments.output, _npy(result.integers if arguments.integers else result.outputs))
     if arguments.json is not None:
         outputs.add(arguments.json, _json(result.to_json()))
     outputs.write()
@@ -242,7 +247,7 @@ def golden(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
     outputs.check(arguments.output)
     frames = api.read_array(arguments.input)
-    values = _load(arguments).golden(frames)
+    values = _load(arguments).golden(frames, integers=arguments.integers)
     outputs.add(arguments.output, _npy(values))
     outputs.write()
     print(f"{len(values):,} frames, {values.size:,} values of {values.dtype}: {arguments.output}")
@@ -387,6 +392,9 @@ def parser() -> Parser:
         else:
             sub.set_defaults(plan=None)
 
+    frames = "frames in the model's shape, (n, C, H, W) or (n, features), float32 or its integer type"
+    integers = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
+
     sub = verb("plan", plan, "plan an accelerator, and print the plan as a table")
     plan_options(sub, given=False)
     sub.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
@@ -397,8 +405,13 @@ def parser() -> Parser:
 
     sub = verb("simulate", simulate, "run the generated hardware on real data, and compare with the golden model")
     plan_options(sub)
-    sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
-    sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there")
+    source = sub.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", metavar="X.npy", help=frames)
+    source.add_argument(
+        "--random", type=_positive, metavar="N", help="N random frames instead, of the model's integer type (seed 0)"
+    )
+    sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there, as the model gives them")
+    sub.add_argument("--integers", action="store_true", help=integers)
     sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
     sub.add_argument(
         "--jobs",
@@ -433,8 +446,11 @@ def parser() -> Parser:
 
     sub = verb("golden", golden, "run the golden model alone")
     model_options(sub)
-    sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
-    sub.add_argument("--output", required=True, metavar="Y.npy", help="write the outputs there")
+    sub.add_argument("--input", required=True, metavar="X.npy", help=frames)
+    sub.add_argument(
+        "--output", required=True, metavar="Y.npy", help="write the outputs there, as the model gives them"
+    )
+    sub.add_argument("--integers", action="store_true", help=integers)
 
     verb("models", models, "list the built-in networks")
     verb("boards", boards, "list the boards")

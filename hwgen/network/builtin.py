@@ -44,6 +44,8 @@ def names() -> list[tuple[str, str]]:
 def load(name: str) -> Network:
     """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model's linear part.
 
+    No file says what it gives: it ends with its last integer tensor.
+
     Raises
     ------
     ModelError
@@ -51,7 +53,8 @@ def load(name: str) -> Network:
     """
     network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
     left_out = onnx_shapes.light(name).left_out if tables.base(name) in onnx_shapes.light_names() else ()
-    return replace(network, left_out=left_out)
+    host = network.host and replace(network.host, behind=(), tail=None)
+    return replace(network, left_out=left_out, host=host)
 
 
 def quantised(name: str) -> onnx.ModelProto:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwgen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hwgen.network.host import Host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,13 +235,14 @@ class Network:
     """A chain of layers: each one's input is the output of the layer before.
 
     ``left_out`` says what of the model is not in it, and why; ``warnings`` what can hardly be meant (for people to
-    read).
+    read). ``host`` is what of it runs on the host, ``None`` where nothing is known of a model around the layers.
     """
 
     name: str
     layers: tuple[Layer, ...]
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    host: Host | None = None
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -15,11 +15,13 @@ from onnx import TensorProto
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network import onnx_qdq, onnx_qoperator
 from hwgen.network.graph import Layer, Network
+from hwgen.network.host import Host
 from hwgen.network.onnx_check import check, needed
 from hwgen.network.onnx_constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx_file import attribute, data_inputs, input_shape, title
+from hwgen.network.onnx_host import Ends, may_run
 from hwgen.network.onnx_layers import Builder
-from hwgen.network.onnx_values import Floats, Map, Reals, Sums, Tail
+from hwgen.network.onnx_values import Floats, Map, Reals, Sums
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
@@ -50,7 +52,11 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     if len(outputs) != 1:
         raise ModelError(f"{where}: a model must have one output, not {len(outputs)} ({', '.join(outputs)})")
     tensor = data_inputs(model)[0].name
-    while tensor != outputs[0]:
+    ends = Ends(model)
+    before: list[str] = []  # operators on the float input
+    while (host := _host(build, model, ends, tensor, before)) is None:
+        if tensor == outputs[0]:
+            raise _unfinished(build, where)
         following = consumers.get(tensor, [])
         if not following:
             raise ModelError(f"{where}: tensor {tensor!r} leads nowhere; the graph must be a chain")
@@ -60,13 +66,14 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
                 following[-1],
                 f"makes the graph branch: {tensor!r} goes to {names}; only a chain of layers is supported",
             )
+        if isinstance(build.state, Floats):
+            before.append(following[0].op_type)
         _step(build, following[0])
         tensor = following[0].output[0]
-    _finish(build, where)
     layers: list[Layer] = []
     for step in build.steps:
         layers.append(step.frozen(layers[-1].output if layers else step.input.frozen()))
-    return Network(name=name, layers=tuple(layers), warnings=tuple(build.warnings))
+    return Network(name=name, layers=tuple(layers), warnings=tuple(build.warnings), host=host)
 
 
 def _begin(model: onnx.ModelProto, where: str) -> Builder:
@@ -97,25 +104,66 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(
             node,
             f"operator {domain}{node.op_type} is not supported; supported are "
-            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax'}))}",
+            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax'}))}"
+            + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
         )
     if any(node.output[1:]):
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
-    if isinstance(build.state, Tail) and node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Identity"):
-        raise build.refusal(node, "follows Softmax, which runs on the host; nothing can come behind it")
-    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity"):
+    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity", "Flatten", "Reshape"):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     operator(build, node)
 
 
-def _finish(build: Builder, where: str) -> None:
+def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, before: list[str]) -> Host | None:
+    """The host's part of a model whose hardware ends at ``tensor``; ``None`` if the hardware has to go on."""
+    state = build.state
+    if not build.steps or isinstance(state, Floats | Sums) or (isinstance(state, Reals) and state.steps):
+        return None
+    constants = state.node.input[1:] if isinstance(state, Reals) else ()
+    tail = ends.behind(tensor, constants)
+    if tail is None:
+        return None
+    name, dequantise = tensor, None
+    if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
+        name, dequantise = f"{tensor}_integers", onnx.NodeProto()
+        dequantise.CopyFrom(state.node)
+        dequantise.input[0], dequantise.output[0] = name, tensor
+    behind = [*([] if dequantise is None else [dequantise]), *tail.nodes]
+    if behind:
+        _label(build, behind[0])
+    (source,) = data_inputs(model)
+    dims = source.type.tensor_type.shape.dim
+    batch = max(dims[0].dim_value, 0)  # 0 where it is symbolic
+    here = build.map
+    shape = (here.channels * here.height * here.width,) if build.flat else (here.channels, here.height, here.width)
+    return Host(
+        input=source.name,
+        output=name,
+        input_shape=tuple(dim.dim_value for dim in dims[1:]),
+        output_shape=shape,
+        before=tuple(operator for operator in before if operator != "Identity"),
+        behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
+        batch=batch or None,
+        tail=ends.cut(tail, name, here.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
+    )
+
+
+def _label(build: Builder, node: onnx.NodeProto) -> None:
+    """Note the scale of the last integer tensor, if only the DequantizeLinear behind it says it."""
+    if node.op_type == "DequantizeLinear" and build.map.scale is None:
+        scale, zero = build.constants.scale_and_zero(node, 1, build.map.type.dtype)
+        if scale.size == zero.size == 1:
+            build.label(node, np.float32(scale.item()), int(zero.item()))
+
+
+def _unfinished(build: Builder, where: str) -> ModelError:
+    """The error of a model that ends where the hardware can't."""
     state = build.state
     if isinstance(state, Sums):
-        raise build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
+        return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
-        raise build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
-    if not build.steps:
-        raise ModelError(f"{where}: holds no layer to build: no convolution, matrix product or max pool")
+        return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
+    return ModelError(f"{where}: holds no layer to build: no convolution, matrix product or max pool")
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -148,10 +196,13 @@ def _reshape(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
+    """Reached only where it can't run on the host."""
     state = build.state
     if isinstance(state, Sums) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
-    build.state = Tail()
+    if not build.steps:
+        raise build.refusal(node, "comes before any layer: no convolution, matrix product or max pool")
+    raise build.refusal(node, "runs on the host; nothing can come behind it but operators without weights")
 
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {

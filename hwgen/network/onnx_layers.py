@@ -7,6 +7,8 @@ output was compared with the table.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 
@@ -24,7 +26,7 @@ from hwgen.network.graph import (
 )
 from hwgen.network.onnx_constants import Constants
 from hwgen.network.onnx_file import attribute, by, title
-from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums, Tail
+from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums
 from hwgen.network.rescale import fit_table, multiplier, quantize_linear
 
 _LARGEST_TABLE = 1 << 27
@@ -43,7 +45,7 @@ class Builder:
         """Whether the value has two dimensions, behind Flatten."""
         self.map = Map(0, 0, 0, UINT8)
         """The last feature map."""
-        self.state: Floats | Integers | Reals | Sums | Tail = Integers()
+        self.state: Floats | Integers | Reals | Sums = Integers()
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
         self._names: set[str] = set()
@@ -60,6 +62,8 @@ class Builder:
             for pool in self.state.pools:
                 _, (height, width) = self.pool_window(pool, height, width)
             return channels * height * width
+        if isinstance(self.state, Floats):
+            return math.prod(self.state.shape)
         return self.map.channels * self.map.height * self.map.width
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:

@@ -10,27 +10,22 @@ import onnx
 from hwgen.network.graph import INT32
 from hwgen.network.onnx_file import attribute, title
 from hwgen.network.onnx_layers import Builder
-from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums, Tail
+from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
-    if isinstance(build.state, Tail):
-        return
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers")
-    if build.map.type == INT32:  # only at the end: nothing takes what it gives
-        build.state = Tail()
-        return
+    if build.map.type == INT32:  # only at the end, on the host: nothing takes what it gives
+        raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.label(node, scale, zero)
-    build.state = Reals(scale, zero)
+    build.state = Reals(node, scale, zero)
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     state = build.state
-    if isinstance(state, Tail):
-        return
     scale, zero, kind = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Integers):
         raise build.refusal(node, "must take floats")

@@ -75,7 +75,7 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     other = 3 - sides[0]
     c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, build.map.type.dtype)
     values = (build.constants.arrays[node.input[other]].astype(np.int64) - c_zero).astype(np.float32) * c_scale
-    state = Reals(scale, zero)
+    state = Reals(node, scale, zero)
     build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     build.requantise_reals(node, state, scale, zero, kind)

@@ -4,8 +4,7 @@
 - ``Integers``: a feature map, in the state the hardware sees;
 - ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
   what every integer has become;
-- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
-- ``Tail``: what follows Softmax, on the host.
+- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet.
 
 `Map` and `Step` are the feature maps and layers that are made meanwhile.
 """
@@ -84,8 +83,9 @@ class Integers:
 
 @dataclass
 class Reals:
-    """``scale`` and ``zero`` of the DequantizeLinear, and the pointwise operators since."""
+    """``scale`` and ``zero`` of the DequantizeLinear ``node``, and the pointwise operators since."""
 
+    node: onnx.NodeProto
     scale: np.float32
     zero: int
     steps: list[onnx.NodeProto] = field(default_factory=list)
@@ -110,8 +110,3 @@ class Sums:
     high: float = math.inf
     pools: list[onnx.NodeProto] = field(default_factory=list)
     groups: int = 1
-
-
-@dataclass
-class Tail:
-    pass

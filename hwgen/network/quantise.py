@@ -12,35 +12,41 @@ import numpy as np
 import onnx
 
 from hwgen.errors import InputError, ModelError
-from hwgen.network import golden
+from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.onnx_check import check
 from hwgen.network.onnx_file import data_inputs, input_shape
 
 
 def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
-    """``x`` (frames, C, H, W) as the network's input integers.
+    """``x`` as the network's input integers, ``(frames, C, H, W)``.
 
-    Floats are quantised by the input's scale and zero point as ONNX QuantizeLinear does: divided in float32,
-    rounded half to even, saturated. The input's own integer type passes. InputError for anything else: another
-    shape or type, NaN or infinity, floats where the model gives no scale.
+    Frames have the shape that the model gives them, ``(C, H, W)`` or ``(features,)``; in place of the latter
+    ``(features, 1, 1)`` does as well. Floats are quantised by the input's scale and zero point as ONNX QuantizeLinear
+    does: divided in float32, rounded half to even, saturated. The input's own integer type passes. InputError for
+    anything else: another shape or type, NaN or infinity, floats where the model gives no scale.
     """
     expected = network.input
+    what = f"{network.name}: input"
     if not isinstance(x, np.ndarray):
-        raise InputError(f"{network.name}: input must be a NumPy array, not {type(x).__name__}")
+        raise InputError(f"{what} must be a NumPy array, not {type(x).__name__}")
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
+    shape = host.input_shape(network)
+    if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
+        raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
+    if x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
+        _check_shape(x, shape, what)
     if x.dtype == expected.type.dtype:
-        golden.check_frames(network, x)
-        return x
-    if x.dtype not in (np.float16, np.float32, np.float64):
-        raise InputError(f"{network.name}: input must be float32 or {expected.type.dtype}, not {x.dtype}")
+        maps = x.reshape(len(x), *expected.shape)
+        golden.check_frames(network, maps)
+        return maps
     if expected.scale is None:
-        raise InputError(f"{network.name}: input must be {expected.type.dtype}: the model gives no scale for floats")
-    _check_floats(x, expected.shape, f"{network.name}: input")
+        raise InputError(f"{what} must be {expected.type.dtype}: the model gives no scale for floats")
+    _check_finite(x, what)
     with np.errstate(over="ignore"):
         steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
     limited = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
-    return limited.astype(expected.type.dtype)
+    return limited.astype(expected.type.dtype).reshape(len(x), *expected.shape)
 
 
 def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: int = 8) -> onnx.ModelProto:
@@ -60,7 +66,8 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
     if not isinstance(calibration, np.ndarray) or calibration.dtype not in (np.float16, np.float32, np.float64):
         kind = getattr(calibration, "dtype", type(calibration).__name__)
         raise InputError(f"{where}: calibration must be float32, not {kind}")
-    _check_floats(calibration, shape, f"{where}: calibration")
+    _check_shape(calibration, shape, f"{where}: calibration")
+    _check_finite(calibration, f"{where}: calibration")
     (source,) = data_inputs(model)
     batch = max(source.type.tensor_type.shape.dim[0].dim_value, 1)  # 1 where it is symbolic
     if len(calibration) < batch:
@@ -110,9 +117,12 @@ def _optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     return optimised
 
 
-def _check_floats(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
+def _check_shape(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
     if x.ndim != len(shape) + 1 or x.shape[1:] != shape or not len(x):
         raise InputError(f"{what} must be of shape (frames, {', '.join(map(str, shape))}), not {x.shape}")
+
+
+def _check_finite(x: np.ndarray, what: str) -> None:
     bad = ~np.isfinite(x)
     if bad.any():
         first = tuple(int(index) for index in np.argwhere(bad)[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
+from hwgen.network import host
 from hwgen.network.graph import MOST_SIDE, Layer, Network
 from hwgen.plan.buffers import ample_rows
 from hwgen.plan.choice import lanes_out, work_of
@@ -30,6 +31,7 @@ def write(plan: Plan) -> str:
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
+        **host.describe(plan.network),
         "dsp": plan.dsp,
         "groups": [_group(group, plan.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hwgen.network import host
 from hwgen.plan.plan import Group, Plan
 
 _HEAD = ("layer", "kind", "output", "Tn", "Tm", "Tk", "Tp", "mult", "rows", "FIFO", "cycles", "busy")
@@ -81,6 +82,7 @@ def _summary(plan: Plan) -> list[str]:
     lines.append(text)
     if plan.interval and plan.interval < (transfer := board.transfer_cycles(sum(moved.values()))):
         lines.append(f"the memory holds it up: at its peak rate a frame takes {transfer:,} cycles")
+    lines += filter(None, [host.line(plan.network)])
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")

@@ -1,0 +1,167 @@
+"""What of a model runs on the host: in front of its first integer tensor, and behind its last one.
+
+The hardware takes and gives integers. QuantizeLinear in front of them is NumPy's (`hwgen.network.quantise`); what
+stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut off the model when it is imported
+(`hwgen.network.onnx_host`) and run by ONNX Runtime, so that the outputs have its bits too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwgen.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from hwgen.network.graph import FeatureMap, Network
+
+
+_MOST_VALUES = 1 << 28
+"""Of a model's batch, which is filled up where frames are fewer."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Host:
+    """The host's part of a model that came as ONNX.
+
+    Parameters
+    ----------
+    input, output : str
+        The model's names of its input, and of the last integer tensor, at which the hardware ends.
+    input_shape, output_shape : tuple of int
+        A frame of these two as the model has it, without the batch: ``(C, H, W)`` or ``(features,)``.
+    before, behind : tuple of str
+        Operators on the host, in order: in front of the first integer tensor, and behind the last.
+    batch : int, optional
+        Frames that the model takes at a time; ``None`` if any number.
+    tail : bytes, optional
+        The ONNX model of ``behind``, from the last integer tensor to the model's output; ``None`` if there is nothing.
+    """
+
+    input: str
+    output: str
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    before: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    batch: int | None = None
+    tail: bytes | None = None
+
+
+def input_shape(network: Network) -> tuple[int, ...]:
+    """A frame of the input as the model has it: ``(C, H, W)``, or ``(features,)``."""
+    return network.input.shape if network.host is None else network.host.input_shape
+
+
+def integers(network: Network, maps: np.ndarray) -> np.ndarray:
+    """The last integer tensor, ``(n, C, H, W)``, in the shape that the model gives it: ``(n, ...)``."""
+    return maps if network.host is None else maps.reshape(len(maps), *network.host.output_shape)
+
+
+def outputs(network: Network, maps: np.ndarray) -> np.ndarray:
+    """The model's own outputs, ``(n, ...)``, in its type and shape, from the last integer tensor ``(n, C, H, W)``.
+
+    ONNX Runtime computes what stands behind that tensor: all frames as one batch where the model takes any number of
+    them, otherwise as many at a time as the model says (the last ones with copies of the last frame, if need be). A
+    model that takes any number, but gives something else than one row a frame, gets its frames one by one.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime can't run it, or the model does not give one row a frame.
+    """
+    frames = integers(network, maps)
+    if network.host is None or network.host.tail is None:
+        return frames
+    tail = _Tail(network.name, network.host.behind, network.host.tail)
+    if network.host.batch is not None:
+        return _in_batches(network, tail, frames, network.host.batch)
+    with suppress(ModelError):  # it comes again, unless ONNX Runtime only can't take so many frames
+        together = tail.run(frames)
+        if together.ndim and len(together) == len(frames):
+            return together
+    return _in_batches(network, tail, frames, 1)
+
+
+def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -> np.ndarray:
+    """The outputs for ``frames``, ``batch`` of them at a time."""
+    if batch > 1 and batch * network.output.values > _MOST_VALUES:
+        raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
+    padded = np.concatenate([frames, np.repeat(frames[-1:], -len(frames) % batch, axis=0)])
+    parts = [tail.run(padded[start : start + batch]) for start in range(0, len(padded), batch)]
+    if all(part.ndim and len(part) == batch for part in parts):
+        return np.concatenate(parts)[: len(frames)]
+    if batch > 1:
+        raise ModelError(f"{network.name}: its output of shape {parts[0].shape} must have {batch} rows, one a frame")
+    return np.stack(parts)  # the batch of 1 is no dimension of the output
+
+
+def describe(network: Network) -> dict[str, Any]:
+    """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points."""
+    host = network.host
+    before, behind = ([], []) if host is None else (list(host.before), list(host.behind))
+    return {
+        "input": _tensor(network.input, "input" if host is None else host.input, input_shape(network)),
+        "output": _tensor(
+            network.output,
+            "output" if host is None else host.output,
+            network.output.shape if host is None else host.output_shape,
+        ),
+        "host": {"before": before, "behind": behind},
+    }
+
+
+def line(network: Network) -> str:
+    """What runs on the host, for people: ``on the host: QuantizeLinear before; Softmax behind``; else empty."""
+    if network.host is None:
+        return ""
+    parts = ((network.host.before, "before"), (network.host.behind, "behind"))
+    said = "; ".join(f"{', '.join(operators)} {where}" for operators, where in parts if operators)
+    return said and f"on the host: {said}"
+
+
+def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "shape": list(shape),
+        "type": str(feature_map.type),
+        "scale": feature_map.scale,
+        "zero_point": feature_map.zero_point,
+    }
+
+
+class _Tail:
+    """A session of ONNX Runtime on what stands behind the last integer tensor of the model called ``name``."""
+
+    def __init__(self, name: str, operators: tuple[str, ...], tail: bytes) -> None:
+        import onnxruntime
+
+        self._name, self._operators = name, ", ".join(operators)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        # Otherwise int8 operators in front of the tail's input, which the session can't see, would change those behind.
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        try:
+            self._session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
+                tail, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime raises many kinds
+            raise self._failed(error) from None
+        self._input = self._session.get_inputs()[0].name
+
+    def run(self, frames: np.ndarray) -> np.ndarray:
+        try:
+            (output,) = self._session.run(None, {self._input: frames})
+        except Exception as error:
+            raise self._failed(error) from None
+        return np.asarray(output)
+
+    def _failed(self, error: Exception) -> ModelError:
+        text = " ".join(str(error).split())[:300]
+        where = "behind the last integer tensor"
+        return ModelError(f"{self._name}: ONNX Runtime can't run {self._operators} {where}: {text}")
