@@ -264,8 +264,10 @@ class Design:
             The folder written.
         """
         from hwgen import emit
+        from hwgen.gateware.names import file_name
 
-        folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
+        default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
+        folder = default if directory is None else Path(directory)
         frames = self._random_frames(3) if x is None else self.model.prepare(x)
         configs, maps = self.plan.configs(), self._maps(frames)
         if len(configs) > 1:

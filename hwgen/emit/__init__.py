@@ -14,6 +14,7 @@ import numpy as np
 from hwgen.emit import testbench
 from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
+from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order
 
 __all__ = ["build", "build_groups", "check_folder"]
@@ -64,7 +65,7 @@ def build(
     """
     directory = Path(directory)
     check_folder(directory)
-    contents = _contents(config, frames, expected, report, component)
+    contents = _contents(identifier(config.name), config, frames, expected, report, component)
     contents["plan.json"] = plan_json.encode()
     replace_folder(contents, directory, stale=[f"{identifier(config.name)}.*.mem"])
     return directory
@@ -89,32 +90,33 @@ def build_groups(
     """
     directory = Path(directory)
     check_folder(directory)
-    tops = [identifier(config.name) for config in configs]
+    tops = identifiers(config.name for config in configs)
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(config, frames, expected, title, None).items():
+        for name, content in _contents(top, config, frames, expected, title, None).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
-    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode()
+    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
+        errors="backslashreplace"
+    )
     replace_folder(contents, directory, stale=[f"{top}/{top}.*.mem" for top in tops])
     return directory
 
 
 def _contents(
-    config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+    top: str, config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
 ) -> dict[str, bytes]:
-    """The files of one accelerator, but for its plan."""
+    """The files of one accelerator whose top module is ``top``, but for its plan."""
     from hwgen.simulate import patience, stimuli
 
     if len(frames) != len(expected):
         raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
-    top = identifier(config.name)
     stalls = stimuli.Stalls.make(None, 0)
-    contents = files(config, component=component)
-    contents[f"{top}_tb.v"] = testbench.bench(
+    contents = files(config, component=component, top=top)
+    contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         input=config.input,
         output=config.output,
@@ -130,7 +132,7 @@ def _contents(
         stimuli.pack(expected, config.output, config.output_order), config.output
     )
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
+    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode(errors="backslashreplace")
     return contents
 
 
@@ -211,7 +213,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     rows = [
         (f"`{top}.v`", f"module `{top}` and those below it"),
         *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
-        (f"`{top}_tb.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
+        (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
         (f"`{testbench.STIMULUS}`, `{testbench.EXPECTED}`", "its input beats, and the outputs of the golden model"),
         ("`Makefile`", "`make icarus`, `make verilator`"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
@@ -250,7 +252,7 @@ def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
     groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
     tiles = len(order.rows), len(order.columns)
-    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{top}_tb.v`), each row-major"
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{testbench.module(top)}.v`), each row-major"
     ragged = any(
         end - columns.start != len(columns) * beat.pixels or columns.start != begin
         for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)

@@ -51,7 +51,9 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
         raise InputError(f"{where}: quantised already; leave the calibration out")
     elif bits is not None:
         raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
-    return onnx_import.to_network(model, path.stem, where)
+    # The name of a file need not be UTF-8; that of a network goes into texts.
+    name = path.stem.encode(errors="surrogateescape").decode(errors="replace")
+    return onnx_import.to_network(model, name, where)
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:

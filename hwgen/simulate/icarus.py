@@ -59,10 +59,12 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     )
     with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
         place = Path(folder)
-        write_files({**files, f"{top}_tb.v": bench.encode()}, place)
+        write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
         (place / testbench.STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
-        sources = [f"{top}_tb.v", f"{top}.v"]
-        _call([compiler, "-g2005", "-Wno-timescale", "-s", f"{top}_tb", "-o", "simulator", *sources], place, top)
+        sources = [f"{testbench.module(top)}.v", f"{top}.v"]
+        _call(
+            [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources], place, top
+        )
         arguments = [runner, "-n", "simulator", "+results=results.txt"]
         if job.waves:
             arguments += [*(("-fst",) if job.waves.suffix == ".fst" else ()), f"+waves={job.waves}"]
