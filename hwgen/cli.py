@@ -1,6 +1,6 @@
 """The command line: a thin shell over ``hwgen.api``.
 
-Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 130 interrupted.
+Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 128 + n ended by signal n (130: interrupted).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from hwgen import processes
 from hwgen.errors import CheckError, HwgenError, InputError
 
 if TYPE_CHECKING:
@@ -101,13 +103,17 @@ class Outputs:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
                 os.chmod(name, 0o666 & ~_umask())
-            for name, path in ready:
-                os.replace(name, path)
+            with processes.held():
+                while ready:
+                    name, path = ready[0]
+                    os.replace(name, path)
+                    ready.pop(0)
         except OSError as error:
+            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
+        finally:
             for name, _ in ready:
                 with suppress(OSError):
                     os.unlink(name)
-            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
 
 
 def _umask() -> int:
@@ -427,10 +433,11 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     try:
-        arguments = parser().parse_args(argv)
-        status = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
+        with processes.watch():
+            arguments = parser().parse_args(argv)
+            status = arguments.run(arguments)
+            sys.stdout.flush()
+            return status
     except CheckError as error:
         _complain(str(error))
         return 1
@@ -443,9 +450,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _complain(f"{place}{error.strerror or error}")
-    except KeyboardInterrupt:
-        print("hwgen: interrupted", file=sys.stderr)
-        return 130
+    except (KeyboardInterrupt, processes.Stopped) as stop:
+        stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)
+        with suppress(OSError):  # the terminal may be gone
+            print(f"hwgen: {stop}", file=sys.stderr)
+        return stop.status
 
 
 def _complain(message: str) -> int:

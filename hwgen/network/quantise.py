@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from hwgen import processes
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -73,11 +74,11 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
             frames = next(self._batches, None)
             return None if frames is None else {source.name: frames}
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        quantised = Path(folder) / "quantised.onnx"
+    with processes.folder() as folder, _quiet(folder):
+        quantised = folder / "quantised.onnx"
         try:
             quantize_static(
-                _optimised(model, Path(folder)),
+                _optimised(model, folder),
                 quantised,
                 Reader(),
                 quant_format=QuantFormat.QDQ,
@@ -120,11 +121,14 @@ def _check_floats(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice on the root logger (its pre-processing is done here)."""
-    before = logging.root.manager.disable
+def _quiet(folder: Path) -> Iterator[None]:
+    """Without the quantiser's advice on the root logger (its pre-processing is done here), and with its own temporary
+    files in the folder."""
+    before, place = logging.root.manager.disable, tempfile.tempdir
     logging.disable(logging.WARNING)
+    tempfile.tempdir = str(folder)
     try:
         yield
     finally:
         logging.disable(before)
+        tempfile.tempdir = place

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -12,12 +13,13 @@ from typing import Literal
 import numpy as np
 from tqdm import tqdm
 
+from hwgen import processes
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
 from hwgen.simulate import stimuli
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.memory import Memory
-from hwgen.simulate.result import Job, Run, conclude, join
+from hwgen.simulate.result import Job, Raw, Run, conclude, join
 from hwgen.simulate.stimuli import Stalls
 
 __all__ = ["SIMULATORS", "Memory", "Run", "Simulator", "run", "run_groups"]
@@ -139,12 +141,25 @@ def run(
                 from hwgen.simulate import verilator
 
                 verilator.build(parts[0], content, top)  # once, not by all of them at the same time
-            with ThreadPoolExecutor(len(parts)) as pool:
-                raws = list(pool.map(lambda job: engine.run(job, content, top), parts))
+            raws = _side_by_side([partial(engine.run, job, content, top) for job in parts])
     finally:
         if bar:
             bar.close()
     return join([conclude(job, raw, simulator) for job, raw in zip(parts, raws, strict=True)])
+
+
+def _side_by_side(runs: Sequence[Callable[[], Raw]]) -> list[Raw]:
+    """Each in a thread of its own; when this one is interrupted, the programs they wait for end."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        futures = [pool.submit(run) for run in runs]
+        try:
+            return [future.result() for future in futures]
+        except Exception:
+            raise
+        except BaseException:
+            while wait(futures, timeout=0.05).not_done:  # one may be about to start
+                processes.end()
+            raise
 
 
 def patience(config: Config, stalls: tuple[float, float] | None = None, memory: Memory | None = None) -> int:

@@ -6,21 +6,23 @@ read when a simulator starts, so designs that differ in these alone share one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources, util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hwgen import processes
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
@@ -63,8 +65,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         If g++, make or Verilator is missing or fails.
     """
     program = build(job, files, top)
-    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
-        place = Path(folder)
+    with processes.workplace() as place:
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
         np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
         job.reads.astype("<u4").tofile(place / "reads.bin")
@@ -100,11 +101,9 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
 def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
     """Run a compiled simulator; its answers by key."""
     answers: dict[str, list[str]] = {}
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        try:
+    with (folder / "errors").open("w+", errors="replace") as errors:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with processes.program(command, folder, **pipes) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 key, _, value = line.strip().partition(" ")
@@ -113,9 +112,6 @@ def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
                 else:
                     answers.setdefault(key, []).append(value)
             status = process.wait()
-        except BaseException:
-            process.kill()
-            raise
         errors.seek(0)
         complaint = " ".join(errors.read().split())[:300]
     if status or "wall" not in answers:
@@ -174,8 +170,7 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     job.say("compiling the simulator")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
-            work = Path(folder)
+        with processes.workplace(cache, remedy="set HWGEN_CACHE to a folder with room") as work:
             write_files({"design.v": verilog, "driver.cpp": driver, "design.h": header}, work)
             shared = sorted(runtime.glob("*.o"))
             _compile(work, root, top, waves, compiler, shared)
@@ -228,10 +223,11 @@ def _compile(work: Path, root: Path, top: str, waves: int, compiler: str, shared
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str], what: str, top: str) -> None:
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    process = processes.call(command, folder, env=environment)
     if process.returncode:
         lines = (process.stderr + process.stdout).splitlines()
-        errors = [line for line in lines if "rror" in line] or lines or ["no message"]
+        space = [line for line in lines if os.strerror(errno.ENOSPC) in line]
+        errors = space or [line for line in lines if "rror" in line] or lines or ["no message"]
         raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
 
 
