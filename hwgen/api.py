@@ -11,6 +11,7 @@ Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -248,7 +249,13 @@ class Design:
         """Outputs of the golden model; see ``Model.golden``."""
         return self.model.golden(x)
 
-    def build(self, directory: str | Path | None = None, x: np.ndarray | None = None) -> Path:
+    def build(
+        self,
+        directory: str | Path | None = None,
+        x: np.ndarray | None = None,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Path:
         """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
 
         Parameters
@@ -257,6 +264,8 @@ class Design:
             Where to; ``build/NAME-BOARD`` under the current folder if not given.
         x : ndarray, optional
             Frames ``(n, C, H, W)`` for the test bench; three seeded random frames if not given.
+        say : callable, optional
+            Told what an earlier build wrote there and was left, because it was changed since.
 
         Returns
         -------
@@ -271,8 +280,8 @@ class Design:
         frames = self._random_frames(3) if x is None else self.model.prepare(x)
         configs, maps = self.plan.configs(), self._maps(frames)
         if len(configs) > 1:
-            return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
-        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report())
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), say=say)
+        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report(), say=say)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""

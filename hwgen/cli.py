@@ -187,7 +187,7 @@ def build(arguments: argparse.Namespace) -> int:
     emit.check_folder(arguments.output or "build")
     design = _plan(arguments)
     print(design.table())
-    folder = design.build(arguments.output)
+    folder = design.build(arguments.output, say=print)
     print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
     return 0
 

@@ -296,6 +296,7 @@ def test_the_folder(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         "Makefile",
         "expected.hex",
+        "manifest.json",
         "my_net.table.mem",
         "my_net.v",
         "my_net_tb.v",
