@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hwgen import processes
+from hwgen import options, processes
 from hwgen.errors import CheckError, HwgenError, InputError
 
 if TYPE_CHECKING:
@@ -63,24 +63,14 @@ class Outputs:
         self._files: list[tuple[Path, bytes]] = []
 
     @staticmethod
-    def check(*paths: str | None) -> None:
-        """Refuse paths that can't be written.
+    def check(arguments: argparse.Namespace) -> None:
+        """Refuse options that name files which can't be written, are one and the same, or are read as well.
 
         Raises
         ------
         InputError
-            If a folder is missing or may not be written, or the path is a folder itself.
         """
-        for path in paths:
-            if path is None:
-                continue
-            folder = Path(path).parent
-            if Path(path).is_dir():
-                raise InputError(f"output {path} can't be written: it is a folder")
-            if not folder.is_dir():
-                raise InputError(f"output {path} can't be written: there is no folder {folder}")
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise InputError(f"output {path} can't be written: no permission to write in {folder}")
+        options.check_outputs(arguments)
 
     def add(self, path: str | None, content: bytes) -> None:
         if path is not None:
@@ -157,23 +147,29 @@ def _plan(arguments: argparse.Namespace) -> Design:
 
 
 def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    return model.plan(
+    if arguments.plan is not None and (arguments.objective or arguments.macs_per_dsp):
+        given = "--objective" if arguments.objective else "--macs-per-dsp"
+        raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
+    design = model.plan(
         board,
         dsp=arguments.dsp,
-        objective=arguments.objective,
+        objective=arguments.objective or "interval",
         interval=arguments.interval,
         groups=arguments.groups,
-        macs_per_dsp=arguments.macs_per_dsp,
+        macs_per_dsp=arguments.macs_per_dsp or 1,
         template=arguments.template,
         tile=arguments.tile,
         overlap=arguments.overlap,
         plan=arguments.plan,
     )
+    if note := options.check_steering(arguments, design):
+        print(note)
+    return design
 
 
 def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
-    outputs.check(arguments.output)
+    outputs.check(arguments)
     design = _plan(arguments)
     outputs.add(arguments.output, design.to_json().encode())
     outputs.write()
@@ -196,11 +192,13 @@ def simulate(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs()
-    outputs.check(arguments.output, arguments.json, arguments.waves)
+    outputs.check(arguments)
     frames = api.read_array(arguments.input)
     board = _board(arguments)
     model = _load(arguments)
     frames = model.prepare(frames)  # before planning, which may take a while
+    if note := options.check_jobs(arguments, len(frames)):
+        print(note)
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
     result = design.simulate(
@@ -208,7 +206,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         simulator=arguments.simulator,
         waves=arguments.waves,
         progress=True,
-        jobs=arguments.jobs,
+        jobs=arguments.jobs or os.cpu_count() or 1,
         memory_latency=arguments.memory_latency,
         bandwidth=arguments.bandwidth,
     )
@@ -233,7 +231,7 @@ def golden(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs()
-    outputs.check(arguments.output)
+    outputs.check(arguments)
     frames = api.read_array(arguments.input)
     values = _load(arguments).golden(frames)
     outputs.add(arguments.output, _npy(values))
@@ -344,13 +342,11 @@ def parser() -> Parser:
             "--macs-per-dsp",
             type=lambda text: int(text) if text in ("1", "2") else text,
             choices=[1, 2, "auto"],
-            default=1,
             help="multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
         )
         sub.add_argument(
             "--objective",
             choices=["interval", "latency", "traffic", "dsp"],
-            default="interval",
             help="what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
         )
         sub.add_argument(
@@ -391,7 +387,6 @@ def parser() -> Parser:
     sub.add_argument(
         "--jobs",
         type=_positive,
-        default=os.cpu_count() or 1,
         metavar="N",
         help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
     )
@@ -413,7 +408,7 @@ def parser() -> Parser:
     synth_cli.add_options(sub)
 
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
-    model_options(sub, "ignored: exploring needs shapes only, so a float model will do", "ignored as well")
+    model_options(sub, "not used: exploring needs shapes only, so a float model will do", "not used")
     explore_cli.add_options(sub)
 
     sub = verb("block", block_cli.run, "find the best loop blocking and tiling for a memory or a hierarchy")

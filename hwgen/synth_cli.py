@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.emit import synthesis
 
     outputs = cli.Outputs()
-    outputs.check(arguments.json)
+    outputs.check(arguments)
     synthesis.require()  # before planning, which may take a while
     design = cli._plan(arguments)
     print(design.table(), flush=True)
