@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -16,6 +15,7 @@ from tqdm import tqdm
 from hwgen import processes
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
+from hwgen.progress import Lines, on_terminal
 from hwgen.simulate import stimuli
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.memory import Memory
@@ -178,20 +178,28 @@ def patience(config: Config, stalls: tuple[float, float] | None = None, memory: 
 
 
 class _Bar:
-    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done."""
+    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done.
+
+    Where stderr is no terminal, lines now and then instead.
+    """
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
+        self._lines = Lines()
         self._bar: tqdm | None = None
         self._done: dict[int, int] = {}
         self._lock = Lock()
 
     def say(self, step: str) -> None:
-        print(f"{self._name}: {step}", file=sys.stderr, flush=True)
+        self._lines.say(f"{self._name}: {step}")
 
     def update(self, part: int, beats: int) -> None:
         with self._lock:
             self._done[part] = beats
+            done = min(sum(self._done.values()), self._total)
+            if not on_terminal():
+                self._lines.say(f"{self._name}: {done:,} of {self._total:,} beats ({done / self._total:.0%})")
+                return
             if self._bar is None:  # only now: what came before would spoil the rate
                 self._bar = tqdm(
                     total=self._total,
@@ -202,7 +210,7 @@ class _Bar:
                     leave=False,
                     dynamic_ncols=True,
                 )
-            self._bar.update(min(sum(self._done.values()), self._total) - self._bar.n)
+            self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:
