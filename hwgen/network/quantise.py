@@ -74,7 +74,7 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
             frames = next(self._batches, None)
             return None if frames is None else {source.name: frames}
 
-    with processes.folder() as folder, _quiet(folder):
+    with processes.workplace() as folder, _quiet(folder):
         quantised = folder / "quantised.onnx"
         try:
             quantize_static(
@@ -86,6 +86,8 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
                 activation_type=QuantType.QUInt8 if bits == 8 else QuantType.QUInt16,
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
             )
+        except OSError:  # of the folder, not of the model
+            raise
         except Exception as error:  # ONNX Runtime raises many kinds
             text = " ".join(str(error).split())[:300]
             raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None

@@ -29,7 +29,7 @@ from hwgen.errors import ToolError
 from hwgen.simulate import stimuli
 from hwgen.simulate.result import Job, Raw
 
-__all__ = ["build", "check_tools", "run"]
+__all__ = ["build", "check_tools", "fst_lacks", "run"]
 
 KEEP = 64
 """Compiled simulators kept in the cache; the longest unused go first."""
@@ -162,11 +162,9 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
         with suppress(OSError):
             os.utime(place)
         return program
-    if waves == _WAVES[".fst"]:
-        for needed, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
-            probe = [compiler, "-E", "-x", "c++", "-include", needed, os.devnull]
-            if subprocess.run(probe, capture_output=True).returncode:
-                raise ToolError(f"Verilator's .fst waves need {needed}: apt install {package}, or write a .vcd")
+    if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
+        headers, packages = " and ".join(lacking), " ".join(lacking.values())
+        raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
     job.say("compiling the simulator")
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -182,6 +180,16 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     except OSError as error:
         raise ToolError(f"the cache {cache} can't be written: {error.strerror or error}; set HWGEN_CACHE") from error
     return program
+
+
+def fst_lacks(compiler: str) -> dict[str, str]:
+    """Headers that waves in ``.fst`` need and a C++ compiler doesn't find, with the packages that have them."""
+    lacking = {}
+    for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
+        probe = [compiler, "-E", "-x", "c++", "-include", header, os.devnull]
+        if subprocess.run(probe, capture_output=True).returncode:
+            lacking[header] = package
+    return lacking
 
 
 def _digest(*parts: bytes) -> str:
