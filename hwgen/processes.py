@@ -140,10 +140,10 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
         with folder(prefix=".build-" if dir else "hwgen-", dir=dir) as place:
             try:
                 yield place
-            except OSError:
-                raise
             except Exception as error:
-                if reason := full(place):
+                # A program may take away what it wrote before it ends; then its own words are all there is.
+                said = os.strerror(errno.ENOSPC)
+                if reason := full(place) or (said if said in str(error) else None):
                     raise ToolError(f"the {where} can't be written: {reason}; {remedy}") from error
                 raise
     except OSError as error:
