@@ -243,14 +243,19 @@ def test_signals_that_are_ignored_stay_so(workshop):
     assert process.returncode == 0
 
 
-def test_signals_wait_for_steps_that_belong_together():
-    steps = []
-    with pytest.raises(processes.Stopped) as stopped, processes.watch():
+def steps_with_a_signal(steps):
+    with processes.watch():
         with processes.held():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.01)
             steps.append("held")
         steps.append("never")
+
+
+def test_signals_wait_for_steps_that_belong_together():
+    steps = []
+    with pytest.raises(processes.Stopped) as stopped:
+        steps_with_a_signal(steps)
     assert steps == ["held"]
     assert (stopped.value.status, str(stopped.value)) == (143, "ended by SIGTERM")
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
