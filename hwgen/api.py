@@ -16,6 +16,7 @@ import math
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -370,7 +371,13 @@ class Design:
         """Outputs of the golden model; see ``Model.golden``."""
         return self.model.golden(x, integers=integers)
 
-    def build(self, directory: str | Path | None = None, x: np.ndarray | None = None) -> Path:
+    def build(
+        self,
+        directory: str | Path | None = None,
+        x: np.ndarray | None = None,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Path:
         """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
 
         Parameters
@@ -379,6 +386,8 @@ class Design:
             Where to; ``build/NAME-BOARD`` under the current folder if not given.
         x : ndarray, optional
             Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
+        say : callable, optional
+            Told what an earlier build wrote there and was left, because it was changed since.
 
         Returns
         -------
@@ -386,13 +395,15 @@ class Design:
             The folder written.
         """
         from hwgen import emit
+        from hwgen.gateware.names import file_name
 
-        folder = Path("build") / f"{self.network.name}-{self.board.name}" if directory is None else Path(directory)
+        default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
+        folder = default if directory is None else Path(directory)
         frames = self.model.prepare(self.model.random_frames(3) if x is None else x)
         configs, maps = self.plan.configs(), self._maps(frames)
         if len(configs) > 1:
-            return emit.build_groups(self.to_json(), configs, maps, folder, self.report())
-        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report())
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), say=say)
+        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report(), say=say)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""

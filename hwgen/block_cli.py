@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwgen.errors import InputError, PlanError
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.plan.picture import kind_of
 
     outputs = Outputs()
-    outputs.check(arguments.json, arguments.plot)
+    outputs.check(arguments)
     kind = kind_of(arguments.plot)
     _check(arguments)
     if arguments.paper is not None:
@@ -99,11 +98,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError("--homed makes every layer's own memories: leave it or --common out")
     if arguments.ragged and (arguments.common or arguments.blocking is not None):
         raise InputError("--ragged is searched for layers by themselves: leave --common and --blocking out")
-    if (
-        None not in (arguments.json, arguments.plot)
-        and Path(arguments.json).resolve() == Path(arguments.plot).resolve()
-    ):
-        raise InputError(f"--json and --plot must be different files, not both {arguments.json}")
     if arguments.cores is not None and (arguments.cores < 1 or arguments.common):
         raise InputError(f"--cores must be at least 1, and not with --common: {arguments.cores}")
     if arguments.blocking is not None and arguments.levels is not None:

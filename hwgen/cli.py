@@ -1,6 +1,6 @@
 """The command line: a thin shell over ``hwgen.api``.
 
-Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 130 interrupted.
+Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 128 + n ended by signal n (130: interrupted).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from hwgen import options, processes
 from hwgen.errors import CheckError, HwgenError, InputError
 
 if TYPE_CHECKING:
@@ -61,24 +63,14 @@ class Outputs:
         self._files: list[tuple[Path, bytes]] = []
 
     @staticmethod
-    def check(*paths: str | None) -> None:
-        """Refuse paths that can't be written.
+    def check(arguments: argparse.Namespace) -> None:
+        """Refuse options that name files which can't be written, are one and the same, or are read as well.
 
         Raises
         ------
         InputError
-            If a folder is missing or may not be written, or the path is a folder itself.
         """
-        for path in paths:
-            if path is None:
-                continue
-            folder = Path(path).parent
-            if Path(path).is_dir():
-                raise InputError(f"output {path} can't be written: it is a folder")
-            if not folder.is_dir():
-                raise InputError(f"output {path} can't be written: there is no folder {folder}")
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise InputError(f"output {path} can't be written: no permission to write in {folder}")
+        options.check_outputs(arguments)
 
     def add(self, path: str | None, content: bytes) -> None:
         if path is not None:
@@ -101,13 +93,17 @@ class Outputs:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
                 os.chmod(name, 0o666 & ~_umask())
-            for name, path in ready:
-                os.replace(name, path)
+            with processes.held():
+                while ready:
+                    name, path = ready[0]
+                    os.replace(name, path)
+                    ready.pop(0)
         except OSError as error:
+            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
+        finally:
             for name, _ in ready:
                 with suppress(OSError):
                     os.unlink(name)
-            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
 
 
 def _umask() -> int:
@@ -153,24 +149,30 @@ def _plan(arguments: argparse.Namespace) -> Design:
 
 
 def _steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    return model.plan(
+    if arguments.plan is not None and (arguments.objective or arguments.macs_per_dsp):
+        given = "--objective" if arguments.objective else "--macs-per-dsp"
+        raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
+    design = model.plan(
         board,
         dsp=arguments.dsp,
-        objective=arguments.objective,
+        objective=arguments.objective or "interval",
         interval=arguments.interval,
         groups=arguments.groups,
         in_turn=arguments.in_turn,
-        macs_per_dsp=arguments.macs_per_dsp,
+        macs_per_dsp=arguments.macs_per_dsp or 1,
         template=arguments.template,
         tile=arguments.tile,
         overlap=arguments.overlap,
         plan=arguments.plan,
     )
+    if note := options.check_steering(arguments, design):
+        print(note)
+    return design
 
 
 def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
-    outputs.check(arguments.output)
+    outputs.check(arguments)
     board = _board(arguments)
     model = _load(arguments)
     from hwgen.plan.planner import sure_refusal, what_can_be_built
@@ -194,7 +196,7 @@ def build(arguments: argparse.Namespace) -> int:
     emit.check_folder(arguments.output or "build")
     design = _plan(arguments)
     print(design.table())
-    folder = design.build(arguments.output)
+    folder = design.build(arguments.output, say=print)
     print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
     return 0
 
@@ -205,7 +207,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     if arguments.integers and arguments.output is None:
         raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs()
-    outputs.check(arguments.output, arguments.json, arguments.waves)
+    outputs.check(arguments)
     frames = None if arguments.input is None else api.read_array(arguments.input)
     board = _board(arguments)
     model = _load(arguments)
@@ -213,6 +215,8 @@ def simulate(arguments: argparse.Namespace) -> int:
         frames = model.random_frames(arguments.random)
         print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
     frames = model.prepare(frames)  # before planning, which may take a while
+    if note := options.check_jobs(arguments, len(frames)):
+        print(note)
     design = _steered(model, board, arguments)
     print(design.table(), flush=True)
     result = design.simulate(
@@ -220,7 +224,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         simulator=arguments.simulator,
         waves=arguments.waves,
         progress=True,
-        jobs=arguments.jobs,
+        jobs=arguments.jobs or os.cpu_count() or 1,
         memory_latency=arguments.memory_latency,
         bandwidth=arguments.bandwidth,
     )
@@ -245,7 +249,7 @@ def golden(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs()
-    outputs.check(arguments.output)
+    outputs.check(arguments)
     frames = api.read_array(arguments.input)
     values = _load(arguments).golden(frames, integers=arguments.integers)
     outputs.add(arguments.output, _npy(values))
@@ -356,13 +360,11 @@ def parser() -> Parser:
             "--macs-per-dsp",
             type=lambda text: int(text) if text in ("1", "2") else text,
             choices=[1, 2, "auto"],
-            default=1,
             help="multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
         )
         sub.add_argument(
             "--objective",
             choices=["interval", "latency", "traffic", "dsp"],
-            default="interval",
             help="what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
         )
         sub.add_argument(
@@ -416,7 +418,6 @@ def parser() -> Parser:
     sub.add_argument(
         "--jobs",
         type=_positive,
-        default=os.cpu_count() or 1,
         metavar="N",
         help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
     )
@@ -438,7 +439,7 @@ def parser() -> Parser:
     synth_cli.add_options(sub)
 
     sub = verb("explore", explore_cli.run, "show the whole trade-off: every grouping and unrolling, as Pareto fronts")
-    model_options(sub, "ignored: exploring needs shapes only, so a float model will do", "ignored as well")
+    model_options(sub, "not used: exploring needs shapes only, so a float model will do", "not used")
     explore_cli.add_options(sub)
 
     sub = verb("block", block_cli.run, "find the best loop blocking and tiling for a memory or a hierarchy")
@@ -468,10 +469,11 @@ _BEYOND = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     try:
-        arguments = parser().parse_args(argv)
-        status = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
+        with processes.watch():
+            arguments = parser().parse_args(argv)
+            status = arguments.run(arguments)
+            sys.stdout.flush()
+            return status
     except CheckError as error:
         _complain(str(error))
         return 1
@@ -487,9 +489,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, OverflowError, RecursionError) as error:
         reason = next(text for kind, text in _BEYOND.items() if isinstance(error, kind))
         return _complain(f"{reason}; take a smaller model, map or input")
-    except KeyboardInterrupt:
-        print("hwgen: interrupted", file=sys.stderr)
-        return 130
+    except (KeyboardInterrupt, processes.Stopped) as stop:
+        stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)
+        with suppress(OSError):  # the terminal may be gone
+            print(f"hwgen: {stop}", file=sys.stderr)
+        return stop.status
 
 
 def _complain(message: str) -> int:

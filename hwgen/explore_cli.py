@@ -23,7 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.plan.picture import kind_of
 
     outputs = Outputs()
-    outputs.check(arguments.json, arguments.plot)
+    outputs.check(arguments)
+    if arguments.calibration is not None or arguments.bits is not None:
+        print("--calibration and --bits are not used: exploring needs shapes only")
     kind = kind_of(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.load(arguments.model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +18,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Plan, synthesise, print, write; returns the exit status."""
     from hwgen import cli
     from hwgen.emit import synthesis
+    from hwgen.progress import Lines
 
     outputs = cli.Outputs()
-    outputs.check(arguments.json)
+    outputs.check(arguments)
     synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
     design = cli._plan(arguments)
     print(design.table(), flush=True)
+    lines = Lines()
+
+    def progress(done: int, total: int, names: str) -> None:
+        lines.say(f"hwgen: Yosys: {done} of {total} components done; now {names}")
+
     parts = [
-        synthesis.synthesise(config, with_paths=arguments.paths, progress=_progress) for config in design.plan.configs()
+        synthesis.synthesise(config, with_paths=arguments.paths, progress=progress) for config in design.plan.configs()
     ]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
@@ -38,7 +43,3 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         print(result.path_table())
     return 0
-
-
-def _progress(done: int, total: int, names: str) -> None:
-    print(f"hwgen: Yosys: {done} of {total} components done; now {names}", file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, run, stalls
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig, identifier
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.network import golden
 from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
 from hwgen.plan.compose import compose
@@ -212,23 +212,6 @@ def test_errors():
     message = f"conv: input must be pool's output {second.output}, not {first.window.input}"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         replace(config, layers=(second, first))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("conv1_1", "conv1_1"),
-        ("/features/conv.0/Conv", "features_conv_0_Conv"),
-        ("0", "_0"),
-        ("lambda", "_lambda"),
-        ("größe", "gr_e"),
-        ("???", "layer"),
-        ("", "layer"),
-    ],
-)
-def test_identifier(name, expected):
-    assert identifier(name) == expected
-    assert identifier(name).isidentifier()
 
 
 def test_names_that_become_one_identifier():

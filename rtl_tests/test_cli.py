@@ -788,6 +788,30 @@ def test_doctor(capfd, monkeypatch, tmp_path):
     assert "apt install make" in out.splitlines()[-1]
 
 
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: apt install g++")
+def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
+    """A compiler that lacks a header: the doctor says so, and a simulation before it compiles."""
+    tools = tmp_path_factory.mktemp("tools")
+    for lacking, packages in (
+        ("lz4.h", "liblz4-dev"),
+        ("zlib.h", "zlib1g-dev"),
+        ("z", "liblz4-dev zlib1g-dev"),
+        ("-", ""),
+    ):
+        script = f'case "$*" in *-include*{lacking}*) exit 1;; *-include*) exit 0;; *) echo g++ 12.2.0;; esac'
+        (tools / "g++").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "g++").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+        tool = {tool.name: tool for tool in doctor.examine()}["lz4.h, zlib.h"]
+        assert tool.found == (not packages)
+        assert packages in tool.install
+        if not packages:
+            continue
+        monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        arguments = ["simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--waves", "y.fst"]
+        assert f"apt install {packages}, or write a .vcd" in refuse(*arguments)
+
+
 # The Python interface
 
 

@@ -296,6 +296,7 @@ def test_the_folder(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         "Makefile",
         "expected.hex",
+        "manifest.json",
         "my_net.table.mem",
         "my_net.v",
         "my_net_tb.v",
@@ -480,11 +481,11 @@ def test_make_verilator(tmp_path):
     """Good and bad expectations with one program: the files are read when it starts."""
     this = config()
     folder = build(tmp_path / "good", this)
-    status, said = run_make(folder, "verilator", "VERILATOR=verilator-cli")
+    status, said = run_make(folder, "verilator")
     assert status == 0, said
     assert "PASS" in said
     build(folder, this, expected=spoiled(this, 2))
-    status, said = run_make(folder, "verilator", "VERILATOR=verilator-cli")
+    status, said = run_make(folder, "verilator")
     assert status != 0
     assert "frame 1, row 4, column 5" in said
     assert "PASS" not in said

@@ -290,6 +290,7 @@ def test_options_that_do_not_fit(options, words):
 def test_progress(simulator, capfd, monkeypatch):
     config = SimpleConfig(name="slow", input=beat(height=20, width=20))
     seen = []
+    monkeypatch.setattr("hwgen.progress.on_terminal", lambda: True)
     monkeypatch.setattr(simulate._Bar, "update", lambda self, part, beats: seen.append(beats))
     simulate.run(config, config.random_frames(2), simulator=simulator, component=Simple, progress=True)
     assert seen == sorted(seen)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from hwgen.emit import testbench
+from hwgen import processes
+from hwgen.emit import manifest, testbench
 from hwgen.emit.verilog import Config, Factory, files, identifier
 from hwgen.errors import InputError
+from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order
 
 __all__ = ["build", "build_groups", "check_folder"]
@@ -28,11 +28,13 @@ def build(
     report: str,
     *,
     component: Factory | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``,
-    ``plan.json``, ``report.md``. Memory files of an earlier build that are no more go; others in the folder stay.
+    ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
+    doesn't goes, unless somebody changed it; all else in the folder stays.
 
     Parameters
     ----------
@@ -49,6 +51,8 @@ def build(
         What ``report.md`` says of the plan, in Markdown; a list of the files is added.
     component : callable, optional
         Makes another component than ``Accelerator``.
+    say : callable, optional
+        Told what an earlier build wrote and was left there, a line each.
 
     Returns
     -------
@@ -64,14 +68,20 @@ def build(
     """
     directory = Path(directory)
     check_folder(directory)
-    contents = _contents(config, frames, expected, report, component)
+    contents = _contents(identifier(config.name), config, frames, expected, report, component)
     contents["plan.json"] = plan_json.encode()
-    replace_folder(contents, directory, stale=[f"{identifier(config.name)}.*.mem"])
+    replace_folder(contents, directory, say)
     return directory
 
 
 def build_groups(
-    plan_json: str, configs: Sequence[Config], maps: Sequence[np.ndarray], directory: str | Path, report: str
+    plan_json: str,
+    configs: Sequence[Config],
+    maps: Sequence[np.ndarray],
+    directory: str | Path,
+    report: str,
+    *,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
 
@@ -89,32 +99,33 @@ def build_groups(
     """
     directory = Path(directory)
     check_folder(directory)
-    tops = [identifier(config.name) for config in configs]
+    tops = identifiers(config.name for config in configs)
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(config, frames, expected, title, None).items():
+        for name, content in _contents(top, config, frames, expected, title, None).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
-    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode()
-    replace_folder(contents, directory, stale=[f"{top}/{top}.*.mem" for top in tops])
+    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
+        errors="backslashreplace"
+    )
+    replace_folder(contents, directory, say)
     return directory
 
 
 def _contents(
-    config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+    top: str, config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
 ) -> dict[str, bytes]:
-    """The files of one accelerator, but for its plan."""
+    """The files of one accelerator whose top module is ``top``, but for its plan."""
     from hwgen.simulate import patience, stimuli
 
     if len(frames) != len(expected):
         raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
-    top = identifier(config.name)
     stalls = stimuli.Stalls.make(None, 0)
-    contents = files(config, component=component)
-    contents[f"{top}_tb.v"] = testbench.bench(
+    contents = files(config, component=component, top=top)
+    contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         input=config.input,
         output=config.output,
@@ -130,7 +141,7 @@ def _contents(
         stimuli.pack(expected, config.output, config.output_order), config.output
     )
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode()
+    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode(errors="backslashreplace")
     return contents
 
 
@@ -152,11 +163,12 @@ def check_folder(directory: str | Path) -> None:
         raise InputError(f"output folder {directory} can't be written: no permission to write in {folder}")
 
 
-def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: Sequence[str] = ()) -> None:
-    """Let a folder hold these files: written beside it first, then moved.
+def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
+    """Let a folder hold these files and a manifest of them: written beside it first, then moved.
 
-    A new folder appears complete. In one that is there already, unchanged files keep their time, files that match
-    a pattern of ``stale`` and are not among these go, and all others stay.
+    A new folder appears complete. In one that is there already, unchanged files keep their time, files in the manifest
+    that are not among these go, and all others stay. ``say`` is told of files in the manifest that stay because they
+    were changed.
 
     Raises
     ------
@@ -164,7 +176,8 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: Sequen
         If the folder can't be written.
     """
     made: list[Path] = []
-    work: Path | None = None
+    contents = {**contents, manifest.NAME: manifest.of(contents)}
+    stale = {name: digest for name, digest in manifest.read(directory).items() if name not in contents}
     try:
         missing = directory.parent
         while not missing.exists():
@@ -172,38 +185,35 @@ def replace_folder(contents: dict[str, bytes], directory: Path, *, stale: Sequen
             missing = missing.parent
         directory.parent.mkdir(parents=True, exist_ok=True)
         fresh = not directory.exists()
-        work = Path(tempfile.mkdtemp(prefix=".hwgen-", dir=directory.parent if fresh else directory))
-        changed = []
-        for name, content in contents.items():
-            place = directory / name
-            if place.is_dir():
-                raise IsADirectoryError(21, f"{name} there is a folder")
-            if fresh or not place.is_file() or place.read_bytes() != content:
-                (work / name).parent.mkdir(exist_ok=True)
-                (work / name).write_bytes(content)
-                changed.append(name)
-        if fresh:
-            mask = os.umask(0)
-            os.umask(mask)
-            work.chmod(0o777 & ~mask)
-            os.rename(work, directory)
-            work = None
-            return
-        for name in changed:
-            (directory / name).parent.mkdir(exist_ok=True)
-            os.replace(work / name, directory / name)
-        for path in (path for pattern in stale for path in directory.glob(pattern)):
-            if str(path.relative_to(directory)) not in contents:
-                path.unlink(missing_ok=True)
-        made.clear()
+        with processes.folder(".hwgen-", directory.parent if fresh else directory) as work:
+            changed = []
+            for name, content in contents.items():
+                place = directory / name
+                if place.is_dir():
+                    raise IsADirectoryError(21, f"{name} there is a folder")
+                if fresh or not place.is_file() or place.read_bytes() != content:
+                    (work / name).parent.mkdir(exist_ok=True)
+                    (work / name).write_bytes(content)
+                    changed.append(name)
+            with processes.held():
+                if fresh:
+                    mask = os.umask(0)
+                    os.umask(mask)
+                    work.chmod(0o777 & ~mask)
+                    os.rename(work, directory)
+                else:
+                    for name in changed:
+                        (directory / name).parent.mkdir(exist_ok=True)
+                        os.replace(work / name, directory / name)
+                made.clear()
+                for name in manifest.remove(directory, stale):
+                    say(f"kept {directory / name}: an earlier build wrote it, and it was changed since")
     except OSError as error:
         raise InputError(f"output folder {directory} can't be written: {error.strerror or error}") from error
     finally:
-        if work is not None:
-            shutil.rmtree(work, ignore_errors=True)
-            for folder in made:
-                with suppress(OSError):
-                    folder.rmdir()
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
@@ -211,7 +221,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     rows = [
         (f"`{top}.v`", f"module `{top}` and those below it"),
         *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
-        (f"`{top}_tb.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
+        (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
         (f"`{testbench.STIMULUS}`, `{testbench.EXPECTED}`", "its input beats, and the outputs of the golden model"),
         ("`Makefile`", "`make icarus`, `make verilator`"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
@@ -250,7 +260,7 @@ def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
     groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
     tiles = len(order.rows), len(order.columns)
-    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{top}_tb.v`), each row-major"
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{testbench.module(top)}.v`), each row-major"
     ragged = any(
         end - columns.start != len(columns) * beat.pixels or columns.start != begin
         for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)

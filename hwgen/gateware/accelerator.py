@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +11,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order, join
 from hwgen.gateware.tile_layer import TileLayer, TileLayerConfig
 
@@ -79,12 +78,6 @@ class AcceleratorConfig:
         return sum(layer.multipliers for layer in self.layers)
 
 
-def identifier(name: str) -> str:
-    """``name`` as a legal identifier of Python and Verilog."""
-    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "layer"
-    return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
-
-
 class Accelerator(wiring.Component):
     """All layers of a fusion group, computed together; nothing in between leaves the chip.
 
@@ -127,10 +120,8 @@ class Accelerator(wiring.Component):
             TileLayer(layer, busy=watched) if isinstance(layer, TileLayerConfig) else Layer(layer, busy=watched)
             for layer in self.config.layers
         ]
-        names = [identifier(layer.name) for layer in self.config.layers]
-        for number, (name, layer) in enumerate(zip(names, layers, strict=True)):
-            # Different names of the model may give one identifier.
-            m.submodules[name if names.count(name) == 1 else f"{name}_{number}"] = layer
+        for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
+            m.submodules[name] = layer
         connect(m, accelerator=wiring.flipped(self.i), layer=layers[0].i)
         for before, after in pairwise(layers):
             join(m, source=before.o, sink=after.i)

@@ -51,7 +51,9 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
         raise InputError(f"{where}: quantised already; leave the calibration out")
     elif bits is not None:
         raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
-    network = onnx_import.to_network(model, path.stem, where)
+    # The name of a file need not be UTF-8; that of a network goes into texts.
+    name = path.stem.encode(errors="surrogateescape").decode(errors="replace")
+    network = onnx_import.to_network(model, name, where)
     if calibration is None:  # otherwise ONNX Runtime wrote it
         onnx_check.check_by_runtime(path)
     return network

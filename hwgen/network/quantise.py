@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from hwgen import processes
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
@@ -82,11 +83,11 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
             frames = next(self._batches, None)
             return None if frames is None else {source.name: frames}
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        quantised = Path(folder) / "quantised.onnx"
+    with processes.workplace() as folder, _quiet(folder):
+        quantised = folder / "quantised.onnx"
         try:
             quantize_static(
-                _optimised(model, Path(folder)),
+                _optimised(model, folder),
                 quantised,
                 Reader(),
                 quant_format=QuantFormat.QDQ,
@@ -94,6 +95,8 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
                 activation_type=QuantType.QUInt8 if bits == 8 else QuantType.QUInt16,
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
             )
+        except OSError:  # of the folder, not of the model
+            raise
         except Exception as error:  # ONNX Runtime raises many kinds
             text = " ".join(str(error).split())[:300]
             raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None
@@ -132,11 +135,14 @@ def _check_finite(x: np.ndarray, what: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice on the root logger (its pre-processing is done here)."""
-    before = logging.root.manager.disable
+def _quiet(folder: Path) -> Iterator[None]:
+    """Without the quantiser's advice on the root logger (its pre-processing is done here), and with its own temporary
+    files in the folder."""
+    before, place = logging.root.manager.disable, tempfile.tempdir
     logging.disable(logging.WARNING)
+    tempfile.tempdir = str(folder)
     try:
         yield
     finally:
         logging.disable(before)
+        tempfile.tempdir = place

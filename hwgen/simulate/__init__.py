@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -12,12 +12,14 @@ from typing import Literal
 import numpy as np
 from tqdm import tqdm
 
+from hwgen import processes
 from hwgen.emit.verilog import Config, Factory, accelerator, files, identifier
 from hwgen.errors import InputError
+from hwgen.progress import Lines, on_terminal
 from hwgen.simulate import stimuli
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.memory import Memory
-from hwgen.simulate.result import Job, Run, conclude, join
+from hwgen.simulate.result import Job, Raw, Run, conclude, join
 from hwgen.simulate.stimuli import Stalls
 
 __all__ = ["SIMULATORS", "Memory", "Run", "Simulator", "run", "run_groups"]
@@ -139,12 +141,25 @@ def run(
                 from hwgen.simulate import verilator
 
                 verilator.build(parts[0], content, top)  # once, not by all of them at the same time
-            with ThreadPoolExecutor(len(parts)) as pool:
-                raws = list(pool.map(lambda job: engine.run(job, content, top), parts))
+            raws = _side_by_side([partial(engine.run, job, content, top) for job in parts])
     finally:
         if bar:
             bar.close()
     return join([conclude(job, raw, simulator) for job, raw in zip(parts, raws, strict=True)])
+
+
+def _side_by_side(runs: Sequence[Callable[[], Raw]]) -> list[Raw]:
+    """Each in a thread of its own; when this one is interrupted, the programs they wait for end."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        futures = [pool.submit(run) for run in runs]
+        try:
+            return [future.result() for future in futures]
+        except Exception:
+            raise
+        except BaseException:
+            while wait(futures, timeout=0.05).not_done:  # one may be about to start
+                processes.end()
+            raise
 
 
 def patience(config: Config, stalls: tuple[float, float] | None = None, memory: Memory | None = None) -> int:
@@ -163,20 +178,28 @@ def patience(config: Config, stalls: tuple[float, float] | None = None, memory: 
 
 
 class _Bar:
-    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done."""
+    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done.
+
+    Where stderr is no terminal, lines now and then instead.
+    """
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
+        self._lines = Lines()
         self._bar: tqdm | None = None
         self._done: dict[int, int] = {}
         self._lock = Lock()
 
     def say(self, step: str) -> None:
-        print(f"{self._name}: {step}", file=sys.stderr, flush=True)
+        self._lines.say(f"{self._name}: {step}")
 
     def update(self, part: int, beats: int) -> None:
         with self._lock:
             self._done[part] = beats
+            done = min(sum(self._done.values()), self._total)
+            if not on_terminal():
+                self._lines.say(f"{self._name}: {done:,} of {self._total:,} beats ({done / self._total:.0%})")
+                return
             if self._bar is None:  # only now: what came before would spoil the rate
                 self._bar = tqdm(
                     total=self._total,
@@ -187,7 +210,7 @@ class _Bar:
                     leave=False,
                     dynamic_ncols=True,
                 )
-            self._bar.update(min(sum(self._done.values()), self._total) - self._bar.n)
+            self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:

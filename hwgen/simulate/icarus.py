@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
+from hwgen import processes
 from hwgen.emit import testbench
 from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError, ToolError
+from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate import stimuli
 from hwgen.simulate.result import Job, Raw
 
@@ -57,37 +61,33 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         taps=[beat for beat, _ in job.taps],
         check=False,
     )
-    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
-        place = Path(folder)
-        write_files({**files, f"{top}_tb.v": bench.encode()}, place)
+    with processes.workplace() as place:
+        write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
         (place / testbench.STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
-        sources = [f"{top}_tb.v", f"{top}.v"]
-        _call([compiler, "-g2005", "-Wno-timescale", "-s", f"{top}_tb", "-o", "simulator", *sources], place, top)
+        sources = [f"{testbench.module(top)}.v", f"{top}.v"]
+        _call(
+            [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources], place, top
+        )
         arguments = [runner, "-n", "simulator", "+results=results.txt"]
         if job.waves:
             arguments += [*(("-fst",) if job.waves.suffix == ".fst" else ()), f"+waves={job.waves}"]
         start = time.perf_counter()
         said = _watch(arguments, place, job, top)
         wall = time.perf_counter() - start
-        answers: dict[str, list[str]] = {}
-        results = place / "results.txt"
-        for line in results.read_text().splitlines() if results.is_file() else ():
-            key, _, value = line.partition(" ")
-            answers.setdefault(key, []).append(value.strip())
-    if "done" not in answers:
-        raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
+        answers = _answers(place / "results.txt")
+        whole = "done" in answers and len(answers.get("o", [])) + int(answers["extra"][0]) == int(answers["taken"][0])
+        if not whole and "error" not in answers:
+            raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
     error = answers.get("error", [None])[0]
     if error == "unknown":
         raise CheckError(f"{job.config.name}: {' '.join(said.splitlines()[0].split())} (icarus)")
 
-    def payloads(key, beat):
-        try:
-            return stimuli.words([int(value, 16) for value in answers.get(key, [])], beat)
-        except ValueError as unknown:
-            raise CheckError(f"{job.config.name}: unknown bits in {key} (icarus)") from unknown
+    def payloads(key: str, beat: BeatFormat, order: Order) -> np.ndarray:
+        where = f"{job.config.name}: unknown bits in {key}"
+        return stimuli.words(_known(answers.get(key, []), beat, order, where), beat)
 
     return Raw(
-        payloads=payloads("o", job.config.output),
+        payloads=payloads("o", job.config.output, job.config.output_order),
         sent=int(answers["sent"][0]),
         taken=int(answers["taken"][0]),
         extra=int(answers["extra"][0]),
@@ -100,10 +100,43 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         written_bytes=int(answers["written_bytes"][0]),
         busy=[int(count) for line in answers.get("busy", []) for count in line.split()],
         steps=[int(count) for line in answers.get("steps", []) for count in line.split()],
-        taps=[payloads(f"tap_{number}", beat) for number, (beat, _) in enumerate(job.taps)],
+        taps=[payloads(f"tap_{number}", *travel) for number, travel in enumerate(job.taps)],
         wall_s=wall,
         error=error,
     )
+
+
+def _answers(results: Path) -> dict[str, list[str]]:
+    """What the test bench wrote, by key."""
+    answers: dict[str, list[str]] = {}
+    for line in results.read_text().splitlines() if results.is_file() else ():
+        key, _, value = line.partition(" ")
+        answers.setdefault(key, []).append(value.strip())
+    return answers
+
+
+def _known(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
+    """Payloads as integers: in hexadecimal, or, behind ``=``, in binary with unknown bits, which become zero.
+
+    Raises
+    ------
+    CheckError
+        If a bit of a value, or ``last``, is unknown.
+    """
+    counting = stimuli.value_bits(beat, order) if any(line.startswith("=") for line in lines) else []
+    values = []
+    for number, line in enumerate(lines):
+        if line.startswith("="):
+            frame, position = divmod(number, len(counting))
+            if int(line[1:].translate(_UNKNOWN), 2) & counting[position]:
+                raise CheckError(f"{where}, beat {position} of frame {frame} (icarus)")
+            values.append(int(line[1:].translate(_KNOWN), 2))
+        else:
+            values.append(int(line, 16))
+    return values
+
+
+_UNKNOWN, _KNOWN = str.maketrans("01xXzZ", "001111"), str.maketrans("xXzZ", "0000")
 
 
 def _find(program: str) -> str:
@@ -114,7 +147,7 @@ def _find(program: str) -> str:
 
 
 def _call(command: list[str], folder: Path, top: str) -> None:
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    process = processes.call(command, folder)
     if process.returncode:
         said = " ".join((process.stderr + process.stdout).split())[:300] or "no message"
         raise ToolError(f"Icarus failed on {top} with status {process.returncode}: {said}")
@@ -124,20 +157,12 @@ def _watch(command: list[str], folder: Path, job: Job, top: str) -> str:
     """Run the simulation, telling its progress; what it said. A failure shows in the results."""
     results = folder / "results.txt"
     size = -(-(job.config.output.data_bits + 1) // 4) + len("o \n")
-    with (
-        tempfile.TemporaryFile("w+", errors="replace") as output,
-        subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as process,
-    ):
-        try:
-            while True:
-                try:
+    with (folder / "said").open("w+", errors="replace") as output:
+        with processes.program(command, folder, stdout=output, stderr=output) as process:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
-                    break
-                except subprocess.TimeoutExpired:
-                    if results.is_file():
-                        job.tick(results.stat().st_size // size)
-        except BaseException:
-            process.kill()
-            raise
+                if results.is_file():
+                    job.tick(results.stat().st_size // size)
         output.seek(0)
         return output.read()

@@ -163,6 +163,16 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
     return pixels, (payloads[:, word] >> np.uint32(bit) & np.uint32(1)).astype(bool)
 
 
+def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
+    """For each beat of a frame a number with ones where its payload carries values, and at ``last``."""
+    order = order or beat.raster
+    lanes = np.zeros((order.beats(beat), beat.lanes * beat.pixels), bool)
+    lanes.reshape(-1)[_slots(beat, order)] = True
+    bits = np.repeat(lanes, beat.bits, axis=1)
+    rows = np.packbits(bits, axis=1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") | 1 << beat.data_bits for row in rows]
+
+
 def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
     """Maps ``(n, C, H, W)`` of pixels ``(n, C, N)`` as they travelled; zero where none did, the last where several."""
     maps = np.zeros((*pixels.shape[:2], beat.frame_pixels), pixels.dtype)

@@ -6,28 +6,30 @@ read when a simulator starts, so designs that differ in these alone share one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources, util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hwgen import processes
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
 from hwgen.simulate import stimuli
 from hwgen.simulate.result import Job, Raw
 
-__all__ = ["build", "check_tools", "run"]
+__all__ = ["build", "check_tools", "fst_lacks", "run"]
 
 KEEP = 64
 """Compiled simulators kept in the cache; the longest unused go first."""
@@ -63,8 +65,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         If g++, make or Verilator is missing or fails.
     """
     program = build(job, files, top)
-    with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
-        place = Path(folder)
+    with processes.workplace() as place:
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
         np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
         job.reads.astype("<u4").tofile(place / "reads.bin")
@@ -100,11 +101,9 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
 def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
     """Run a compiled simulator; its answers by key."""
     answers: dict[str, list[str]] = {}
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        try:
+    with (folder / "errors").open("w+", errors="replace") as errors:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with processes.program(command, folder, **pipes) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 key, _, value = line.strip().partition(" ")
@@ -113,9 +112,6 @@ def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
                 else:
                     answers.setdefault(key, []).append(value)
             status = process.wait()
-        except BaseException:
-            process.kill()
-            raise
         errors.seek(0)
         complaint = " ".join(errors.read().split())[:300]
     if status or "wall" not in answers:
@@ -166,16 +162,13 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
         with suppress(OSError):
             os.utime(place)
         return program
-    if waves == _WAVES[".fst"]:
-        for needed, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
-            probe = [compiler, "-E", "-x", "c++", "-include", needed, os.devnull]
-            if subprocess.run(probe, capture_output=True).returncode:
-                raise ToolError(f"Verilator's .fst waves need {needed}: apt install {package}, or write a .vcd")
+    if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
+        headers, packages = " and ".join(lacking), " ".join(lacking.values())
+        raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
     job.say("compiling the simulator")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as folder:
-            work = Path(folder)
+        with processes.workplace(cache, remedy="set HWGEN_CACHE to a folder with room") as work:
             write_files({"design.v": verilog, "driver.cpp": driver, "design.h": header}, work)
             shared = sorted(runtime.glob("*.o"))
             _compile(work, root, top, waves, compiler, shared)
@@ -187,6 +180,16 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     except OSError as error:
         raise ToolError(f"the cache {cache} can't be written: {error.strerror or error}; set HWGEN_CACHE") from error
     return program
+
+
+def fst_lacks(compiler: str) -> dict[str, str]:
+    """Headers that waves in ``.fst`` need and a C++ compiler doesn't find, with the packages that have them."""
+    lacking = {}
+    for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
+        probe = [compiler, "-E", "-x", "c++", "-include", header, os.devnull]
+        if subprocess.run(probe, capture_output=True).returncode:
+            lacking[header] = package
+    return lacking
 
 
 def _digest(*parts: bytes) -> str:
@@ -228,10 +231,11 @@ def _compile(work: Path, root: Path, top: str, waves: int, compiler: str, shared
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str], what: str, top: str) -> None:
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    process = processes.call(command, folder, env=environment)
     if process.returncode:
         lines = (process.stderr + process.stdout).splitlines()
-        errors = [line for line in lines if "rror" in line] or lines or ["no message"]
+        space = [line for line in lines if os.strerror(errno.ENOSPC) in line]
+        errors = space or [line for line in lines if "rror" in line] or lines or ["no message"]
         raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
 
 

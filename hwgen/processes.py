@@ -1,0 +1,270 @@
+"""Programs that hwgen runs and folders that it works in: neither outlives the work, however that ends.
+
+A program gets a process group of its own, which is killed whole when the call that waits for it is left by an
+exception, and leaves its own temporary files in a folder of ours. ``watch`` makes the signals that end a program such
+exceptions; whatever does not come to an end by them within two seconds is ended all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hwgen.errors import ToolError
+
+__all__ = ["Stopped", "call", "end", "folder", "full", "held", "program", "watch", "workplace"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+PATIENCE = 2.0
+"""Seconds that the work has to come to an end after a signal."""
+
+_programs: set[subprocess.Popen[Any]] = set()
+_folders: set[Path] = set()
+
+
+class Stopped(BaseException):
+    """A signal asked hwgen to end; ``status`` is the exit status that says so."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def status(self) -> int:
+        return 128 + self.number
+
+    def __str__(self) -> str:
+        return "interrupted" if self.number == signal.SIGINT else f"ended by {signal.Signals(self.number).name}"
+
+
+# Programs
+
+
+@contextmanager
+def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that runs in the folder ``place``, with its own temporary files there; no longer than the block.
+
+    ``options`` are those of ``subprocess.Popen``; it gets no input.
+    """
+    environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(place)}
+    group = {"process_group": 0} if os.name == "posix" else {}
+    process = subprocess.Popen(command, cwd=place, env=environment, stdin=subprocess.DEVNULL, **group, **options)
+    _programs.add(process)
+    try:
+        with process:
+            try:
+                yield process
+            except BaseException:
+                _kill(process)
+                raise
+    finally:
+        _programs.discard(process)
+
+
+def call(
+    command: Sequence[str], place: str | Path, *, timeout: float | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; what it said, and its exit status.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If it takes longer than ``timeout`` seconds; it is ended then.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    with program(command, place, **pipes, **options) as process:
+        out, complaint = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(command, process.returncode, out, complaint)
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    """End a program and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+
+
+def end() -> None:
+    """End all programs that run now; whoever waits for one goes on."""
+    for process in list(_programs):
+        _kill(process)
+
+
+def _end_others() -> None:
+    """End the children that libraries started (Amaranth's Yosys), where the system lists them."""
+    with suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            for child in (task / "children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+
+
+# Folders
+
+
+@contextmanager
+def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
+    """A folder for the block; a temporary one unless ``dir`` says where. It is known before it is there, so that no
+    signal can come in between.
+
+    Raises
+    ------
+    OSError
+        If it can't be made.
+    """
+    place = Path(dir or tempfile.gettempdir()).absolute() / f"{prefix}{random.SystemRandom().getrandbits(64):016x}"
+    _folders.add(place)
+    try:
+        place.mkdir(mode=0o700)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        _folders.discard(place)
+
+
+@contextmanager
+def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
+    """A folder in which programs work for the block. Where it can't be written, that is what is said of any failure.
+
+    Raises
+    ------
+    ToolError
+        If the folder can't be made or is full; ``remedy`` says what helps.
+    """
+    where = f"{'temporary ' * (dir is None)}folder {dir or tempfile.gettempdir()}"
+    try:
+        with folder(prefix=".build-" if dir else "hwgen-", dir=dir) as place:
+            try:
+                yield place
+            except Exception as error:
+                # A program may take away what it wrote before it ends; then its own words are all there is.
+                said = os.strerror(errno.ENOSPC)
+                if reason := full(place) or (said if said in str(error) else None):
+                    raise ToolError(f"the {where} can't be written: {reason}; {remedy}") from error
+                raise
+    except OSError as error:
+        raise ToolError(f"the {where} can't be written: {error.strerror or error}; {remedy}") from error
+
+
+def full(place: str | Path) -> str | None:
+    """Why nothing more can be written in a folder, ``None`` if it can: programs that fail there may not say it."""
+    probe = Path(place) / f".hwgen-{random.SystemRandom().getrandbits(64):016x}"
+    try:
+        probe.write_bytes(bytes(4096))
+    except OSError as error:
+        return error.strerror if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return None
+
+
+# Signals
+
+_watched: _Watch | None = None
+
+
+@contextmanager
+def watch() -> Iterator[None]:
+    """Let SIGINT, SIGTERM and SIGHUP raise ``Stopped`` in the block, and end the process if that does not help.
+
+    Those that are ignored (as under nohup) stay so. When the block is left by ``Stopped``, all programs have ended and
+    all folders are gone. Only in the main thread; elsewhere signals stay what they are.
+    """
+    global _watched
+    if threading.current_thread() is not threading.main_thread() or _watched is not None:
+        yield
+        return
+    _watched = this = _Watch()
+    try:
+        yield
+        if this.number is not None:  # it got lost where exceptions are ignored
+            raise Stopped(this.number)
+    except BaseException as error:
+        if this.number is None:
+            raise
+        _clean()
+        raise Stopped(this.number) from error
+    finally:
+        this.close()
+        _watched = None
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Let no signal come between the steps of the block: it is raised behind it."""
+    this = _watched
+    if this is None:
+        yield
+        return
+    this.holds += 1
+    try:
+        yield
+    finally:
+        this.holds -= 1
+    if this.number is not None and not this.holds:
+        raise Stopped(this.number)
+
+
+def _clean() -> None:
+    end()
+    _end_others()
+    for place in list(_folders):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class _Watch:
+    """Handlers of the signals, and a thread that is told of them even while the main thread is in a library's code."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.holds = 0
+        self._closed = threading.Event()
+        self._end, wake = os.pipe()
+        os.set_blocking(wake, False)
+        self._wake = wake
+        self._before = {
+            number: signal.signal(number, self._handle)
+            for number in SIGNALS
+            if signal.getsignal(number) not in (signal.SIG_IGN, None)
+        }
+        self._wake_before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        threading.Thread(target=self._insist, name="signals", daemon=True).start()
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.number is None:  # one is enough: the next must not disturb the cleaning up
+            self.number = number
+            if not self.holds:
+                raise Stopped(number)
+
+    def _insist(self) -> None:
+        while (told := os.read(self._end, 1)) not in (b"", b"\0"):
+            if (number := told[0]) in self._before:
+                if not self._closed.wait(PATIENCE):
+                    _clean()
+                    with suppress(OSError):
+                        print(f"hwgen: {Stopped(number)}", file=sys.stderr, flush=True)
+                    os._exit(Stopped(number).status)
+                break
+        os.close(self._end)
+
+    def close(self) -> None:
+        self._closed.set()
+        signal.set_wakeup_fd(self._wake_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        with suppress(OSError):
+            os.write(self._wake, b"\0")
+        os.close(self._wake)

@@ -1,0 +1,146 @@
+"""What a build takes away in a result folder: what an earlier one wrote, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from hwgen import emit
+from hwgen.emit import manifest
+from hwgen.errors import InputError
+
+FIRST = {"Makefile": b"one", "net.v": b"module", "net.a.mem": b"0", "net-conv/net.v": b"x", "net-conv/deep/y.mem": b"y"}
+SECOND = {"Makefile": b"two", "net.v": b"module", "other/net.v": b"z"}
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def result(tmp_path):
+    emit.replace_folder(FIRST, tmp_path / "result")
+    return tmp_path / "result"
+
+
+def test_the_manifest_lists_every_file(result):
+    given = json.loads((result / "manifest.json").read_text())
+    assert given["files"] == {name: digest(content) for name, content in FIRST.items()}
+    assert set(tree(result)) == {*FIRST, "manifest.json"}
+
+
+def test_what_is_not_written_any_more_goes(result):
+    (result / "notes.txt").write_text("mine")
+    (result / "net.b.mem").write_text("looks like one of ours")
+    (result / "net-conv" / "obj_dir").mkdir()
+    (result / "net-conv" / "obj_dir" / "log").write_text("of make")
+    emit.replace_folder(SECOND, result)
+    left = {"notes.txt", "net.b.mem", "net-conv/obj_dir/log"}
+    assert set(tree(result)) == {*SECOND, "manifest.json", *left}
+    assert not (result / "net-conv" / "deep").exists()
+    emit.replace_folder(FIRST, result)
+    assert set(tree(result)) == {*FIRST, "manifest.json", *left}
+    assert not (result / "other").exists()
+
+
+def test_what_was_changed_stays_and_is_told(result):
+    (result / "net.a.mem").write_text("changed")
+    (result / "net-conv" / "net.v").unlink()
+    (result / "net-conv" / "net.v").mkdir()
+    said = []
+    emit.replace_folder(SECOND, result, said.append)
+    assert said == [f"kept {result / 'net.a.mem'}: an earlier build wrote it, and it was changed since"]
+    assert (result / "net.a.mem").read_text() == "changed"
+    assert (result / "net-conv" / "net.v").is_dir()
+    said.clear()
+    emit.replace_folder(FIRST | SECOND, result / "again", said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "null",
+        '"x"',
+        '{"files": 3}',
+        '{"written_by": "hwgen", "files": [1]}',
+        "[" * 100_000,
+        "\0",
+        "\udcff",
+    ],
+)
+def test_a_manifest_that_is_none(result, text):
+    (result / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
+    emit.replace_folder(SECOND, result)
+    assert set(tree(result)) == {*FIRST, *SECOND, "manifest.json"}
+
+
+def test_a_hostile_manifest_deletes_nothing_outside(result, tmp_path):
+    outside = tmp_path / "outside"
+    (outside / "empty").mkdir(parents=True)
+    (outside / "file").write_bytes(b"mine")
+    (result / "link").symlink_to(outside)
+    (result / "direct").symlink_to(outside / "file")
+    (result / "folder").mkdir()
+    os.mkfifo(result / "pipe")
+    names = [
+        str(outside / "file"),
+        "../outside/file",
+        "../outside/empty/x",
+        "net-conv/../../outside/file",
+        "./../outside/file",
+        "link/file",
+        "link/empty/x",
+        "link",
+        "direct",
+        "folder",
+        "pipe",
+        "",
+        ".",
+        "..",
+        "/",
+        "x\0y",
+        "\ud800",
+        "x" * 5000,
+        "manifest.json",
+    ]
+    files = dict.fromkeys(names, digest(b"mine")) | {"Makefile": 3, "net.v": "x", "net.a.mem": None}
+    (result / "manifest.json").write_text(json.dumps({"written_by": "hwgen", "files": files}))
+    emit.replace_folder({"Makefile": b"two"}, result)
+    assert (outside / "file").read_bytes() == b"mine"
+    assert (outside / "empty").is_dir()
+    assert (result / "direct").is_symlink()
+    assert (result / "link").is_symlink()
+    assert {"net.v", "net.a.mem", "net-conv/net.v", "manifest.json"} < set(tree(result))
+
+
+def test_a_manifest_that_is_a_link_or_a_pipe(result, tmp_path):
+    (tmp_path / "theirs.json").write_bytes((result / "manifest.json").read_bytes())
+    (result / "manifest.json").unlink()
+    (result / "manifest.json").symlink_to(tmp_path / "theirs.json")
+    assert manifest.read(result) == {}
+    (result / "manifest.json").unlink()
+    os.mkfifo(result / "manifest.json")
+    assert manifest.read(result) == {}
+
+
+def test_nothing_goes_when_nothing_is_written(result, monkeypatch):
+    before = tree(result)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(emit.Path, "write_bytes", full)
+    with pytest.raises(InputError, match="No space left"):
+        emit.replace_folder(SECOND, result)
+    assert tree(result) == before

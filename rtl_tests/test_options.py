@@ -1,0 +1,172 @@
+"""Options that would do nothing, or overwrite what is read, are refused or told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwgen
+from hwgen import cli
+from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+SMALL = ["decoilfnet-example", "--board", "zedboard"]
+SIMULATE = ["simulate", *SMALL, "--input", "small.npy", "--simulator", "amaranth"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with a model, frames of it, of the small network, and a plan of that."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(DIGITS / "digits.onnx", "model.onnx")
+    np.save("frames.npy", np.load(DIGITS / "images.npy")[:1])
+    model = hwgen.load(SMALL[0])
+    np.save("small.npy", np.zeros((3, *model.input.shape), model.input.type.dtype))
+    return tmp_path
+
+
+@pytest.fixture
+def refused(here, capfd):
+    """Run a command that must be refused without a change to the folder; its line."""
+
+    def run(*arguments):
+        before = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+        capfd.readouterr()
+        assert cli.main([str(argument) for argument in arguments]) == 2
+        said = capfd.readouterr().err
+        assert said.startswith("hwgen: ")
+        assert said.count("\n") == 1
+        assert {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize("way", ["same", "other path", "symbolic link", "hard link"])
+@pytest.mark.parametrize(
+    ("arguments", "source", "why"),
+    [
+        (["plan", "model.onnx", "--board", "zedboard", "-o"], "model.onnx", "would overwrite the model"),
+        (["golden", "model.onnx", "--input", "frames.npy", "--output"], "model.onnx", "would overwrite the model"),
+        (["golden", "model.onnx", "--input", "frames.npy", "--output"], "frames.npy", "overwrite what --input reads"),
+        ([*SIMULATE, "--waves"], "small.npy", "overwrite what --input reads"),
+        ([*SIMULATE, "--plan", "plan.json", "--json"], "plan.json", "overwrite what --plan reads"),
+        (["plan", "model.onnx", "--board", "my.toml", "-o"], "my.toml", "overwrite what --board reads"),
+        (
+            ["golden", "model.onnx", "--calibration", "c.npy", "--input", "frames.npy", "--output"],
+            "c.npy",
+            "overwrite what --calibration reads",
+        ),
+        (["synth", "model.onnx", "--board", "zedboard", "--json"], "model.onnx", "would overwrite the model"),
+        (["explore", "model.onnx", "--plot"], "model.onnx", "would overwrite the model"),
+        (["block", "model.onnx", "--memory", "32KB", "--json"], "model.onnx", "would overwrite the model"),
+    ],
+)
+def test_outputs_that_would_overwrite_an_input(refused, here, arguments, source, why, way):
+    if not Path(source).exists():
+        Path(source).write_text("{}")
+    output = {"same": source, "other path": f"./{here.name}/../{source}"}.get(way, "link")
+    (here / here.name).mkdir()
+    if way == "symbolic link":
+        Path("link").symlink_to(source)
+    elif way == "hard link":
+        os.link(source, "link")
+    assert why in refused(*arguments, output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "one", "other"),
+    [
+        (SIMULATE, "--json", "--output"),
+        (SIMULATE, "--json", "--waves"),
+        (["explore", "lenet5"], "--json", "--plot"),
+        (["block", "lenet5", "--memory", "32KB"], "--json", "--plot"),
+    ],
+)
+def test_two_outputs_of_one_file(refused, here, arguments, one, other):
+    assert "are one file: give two" in refused(*arguments, one, "y.svg", other, "./y.svg")
+    Path("link").symlink_to("y.svg")
+    assert "are one file: give two" in refused(*arguments, one, "y.svg", other, "link")
+
+
+def test_outputs_that_are_no_plain_file(refused, here):
+    os.mkfifo("pipe")
+    for path in ("/dev/null", "/dev/stdout", "pipe"):
+        assert f"output {path} can't be written: it is no plain file" in refused(*SIMULATE, "--json", path)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--jobs", "2"], "--jobs goes with --simulator verilator only, not with amaranth"),
+        (["--jobs", "2", "--simulator", "icarus"], "--jobs goes with --simulator verilator only, not with icarus"),
+        (["--jobs", "2", "--simulator", "verilator", "--waves", "y.vcd"], "--waves are of one"),
+        (["--plan", "plan.json", "--objective", "interval"], "give --objective or --plan, not both"),
+        (["--plan", "plan.json", "--macs-per-dsp", "1"], "give --macs-per-dsp or --plan, not both"),
+    ],
+)
+def test_options_that_do_nothing(refused, here, options, why):
+    assert why in refused(*SIMULATE, *options)
+
+
+def test_more_jobs_than_frames_are_for(here, capfd, monkeypatch):
+    given = []
+
+    def simulate(self, frames, **options):
+        given.append(options["jobs"])
+        raise hwgen.ToolError("enough")
+
+    monkeypatch.setattr(hwgen.Design, "simulate", simulate)
+    for jobs in (["--jobs", "2"], ["--jobs", "1"], []):
+        assert cli.main([*SIMULATE, "--simulator", "verilator", *jobs]) == 2
+        said = capfd.readouterr().out
+        assert ("--jobs 2: 3 frames make 1, since each has 16 frames or more" in said) == (jobs == ["--jobs", "2"])
+    assert given == [2, 1, os.cpu_count()]
+
+
+def one_layer(kernel):
+    """A convolution of a 4 x 4 map, without padding."""
+    before = FeatureMap(channels=2, height=4, width=4, type=UINT8)
+    size = 5 - kernel
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=FeatureMap(channels=2, height=size, width=size, type=INT32),
+        window=Window(kernel=(kernel,) * 2),
+        weights=np.ones((2, 2, kernel, kernel), np.int64),
+        bias=np.zeros(2, np.int64),
+        requantisation=None,
+    )
+    return hwgen.Model(Network(name="one", layers=(layer,)))
+
+
+@pytest.mark.parametrize(("kernel", "differs"), [(1, False), (3, True)])
+def test_overlap_that_makes_no_difference(here, capfd, monkeypatch, kernel, differs):
+    """Windows of one pixel share none."""
+    monkeypatch.setattr(cli, "_load", lambda arguments: one_layer(kernel))
+    tile = "2x2" if kernel == 1 else "1x1"
+    assert cli.main(["plan", "one", "--board", "zedboard", "--tile", tile, "--overlap", "recompute"]) == 0
+    said = "--overlap recompute makes no difference: the pyramids of this plan share nothing\n"
+    assert (said in capfd.readouterr().out) != differs
+
+
+def test_overlap_without_a_pyramid(refused, here, monkeypatch):
+    """A plan that comes out without pyramids although they were asked for."""
+    plan = hwgen.Model.plan
+
+    def flat(self, board, **options):
+        return plan(self, board, dsp=30)
+
+    monkeypatch.setattr(hwgen.Model, "plan", flat)
+    for option in (["--overlap", "recompute"], ["--tile", "1x1"]):
+        line = refused("plan", *SMALL, *option, "-o", "plan.json")
+        assert f"{option[0]} would have no effect: no group of this plan is computed tile by tile" in line
+
+
+def test_explore_tells_what_it_does_not_use(here, capfd):
+    assert cli.main(["explore", "decoilfnet-example", "--calibration", "frames.npy"]) == 0
+    assert "--calibration and --bits are not used: exploring needs shapes only\n" in capfd.readouterr().out
