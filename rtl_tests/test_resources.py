@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hwgen.boards import load as load_board
 from resource_layers import SHAPES, TILED, config_of
 
 from hwgen import cli
+from hwgen.boards import load as load_board
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.fifo import FifoConfig
