@@ -105,6 +105,16 @@ def test_missing_model(refuse):
 def test_folder_as_model(refuse, here):
     (here / "folder.onnx").mkdir()
     assert "folder.onnx" in refuse("plan", "folder.onnx", "--board", "zedboard")
+    (here / "models").mkdir()
+    (here / "model.pb").touch()
+    for verb in ("plan", "explore"):
+        board = ["--board", "zedboard"]
+        assert "models: this is a folder; a model must be an .onnx file" in refuse(verb, "models", *board)
+        assert "model.pb: a model must be an .onnx file" in refuse(verb, "model.pb", *board)
+
+
+def test_unknown_network_that_is_near_to_none(refuse):
+    assert "did you mean" not in refuse("plan", "digits", "--board", "zedboard")
 
 
 @pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet-exam", SMALL)])
