@@ -28,7 +28,7 @@ def source(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE", "__init__.py"):
         shutil.copy(ROOT / name, copy)
     for name in ("hwgen", "boards"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     return copy
 
 
@@ -96,7 +96,7 @@ def test_version_is_the_distribution_s(installed, tmp_path):
 @pytest.fixture
 def beside(source, tmp_path):
     """A folder with a checkout called hwgen in it."""
-    shutil.copytree(source, tmp_path / "hwgen", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    shutil.copytree(source, tmp_path / "hwgen", ignore=shutil.ignore_patterns("build", "*.egg-info"), symlinks=True)
     return tmp_path
 
 
