@@ -395,7 +395,12 @@ def parser() -> Parser:
     plan_options(sub)
     sub.add_argument("--input", required=True, metavar="X.npy", help="frames (n, C, H, W), float32 or integers")
     sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there")
-    sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
+    sub.add_argument(
+        "--simulator",
+        choices=["verilator", "icarus", "amaranth"],
+        default="verilator",
+        help="what runs it (default: verilator, the fastest)",
+    )
     sub.add_argument(
         "--jobs",
         type=_positive,
@@ -413,10 +418,10 @@ def parser() -> Parser:
     sub.add_argument(
         "--bandwidth", type=_rate, metavar="GB/S", help="of off-chip memory, reads and writes (default: no limit)"
     )
-    sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
+    sub.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
 
-    says = "show what Yosys makes of each component, beside the plan's estimate"
+    says = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
     sub = verb("synth", synth_cli.run, says, legend.text())
     plan_options(sub)
     synth_cli.add_options(sub)

@@ -115,6 +115,14 @@ def test_help_says_what_columns_mean(capfd, verb):
     assert any(line.startswith(f"  hwgen {verb} ") for line in told)
 
 
+@pytest.mark.parametrize(("verb", "extra"), [("synth", "synth"), ("explore", "plot"), ("block", "plot")])
+def test_help_names_the_extra(capfd, verb, extra):
+    with pytest.raises(SystemExit):
+        cli.main([verb, "--help"])
+    told = " ".join(capfd.readouterr().out.split())
+    assert f"needs the extra '{extra}'" in told
+
+
 def test_docs_say_the_same_of_columns():
     page = (ROOT / "docs" / "plan.md").read_text()
     for column, meaning in legend.COLUMNS.items():
