@@ -35,6 +35,8 @@ logic, is fitted. `hwgen synth` runs Yosys and shows both, component by componen
 hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
 ```
 
+(It needs the package's extra `synth`: `pip install -e '.[synth]'` in the folder of the sources.)
+
 Every component is synthesised by itself (`synth_xilinx -family xc7 -flatten -noiopad`), so nothing is shared or dropped
 across its borders. Counted are LUT1 to LUT6 and inverters, shift registers and LUT RAM (in LUTs), all kinds of
 flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Placement and routing, which Yosys does not know, may

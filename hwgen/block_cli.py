@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
     parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits a word (default 8)")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
-    parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs matplotlib)")
+    parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs the extra 'plot')")
 
 
 def run(arguments: argparse.Namespace) -> int:

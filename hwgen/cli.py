@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hwgen.api import Design, Model
     from hwgen.boards import Board
 
-EXAMPLES = """examples:
+EXAMPLES = r"""examples, in the folder of the sources:
   hwgen plan examples/digits/digits.onnx --board zedboard
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
@@ -38,7 +38,8 @@ EXAMPLES = """examples:
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen plan vgg16:7@64x64,int16 --board vc709
-  hwgen golden digits-float.onnx --calibration calibration.npy --input images.npy --output logits.npy
+  hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
+      --input examples/digits/images.npy --output logits.npy
   hwgen doctor
 """
 
@@ -326,8 +327,14 @@ def _pair(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _examples(verb: str) -> list[str]:
+    """Those of one verb, under a heading; nothing if it has none."""
+    found = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
+    return ["\n".join([EXAMPLES.splitlines()[0], *found])] if found else []
+
+
 def parser() -> Parser:
-    from hwgen import __version__, block_cli, explore_cli, synth_cli
+    from hwgen import __version__, block_cli, explore_cli, legend, synth_cli
 
     top = Parser(
         prog="hwgen",
@@ -338,8 +345,14 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"hwgen {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
 
-    def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
-        sub = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    def verb(name: str, run: Callable[[argparse.Namespace], int], text: str, *notes: str) -> Parser:
+        sub = verbs.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog="\n\n".join([*notes, *_examples(name)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         sub.set_defaults(run=run)
         return sub
 
@@ -397,15 +410,16 @@ def parser() -> Parser:
     frames = "frames in the model's shape, (n, C, H, W) or (n, features), float32 or its integer type"
     integers = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
 
-    sub = verb("plan", plan, "plan an accelerator, and print the plan as a table")
+    sub = verb("plan", plan, "plan an accelerator, and print the plan as a table", legend.text())
     plan_options(sub, given=False)
     sub.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
 
-    sub = verb("build", build, "write Verilog, a test bench and a report")
+    sub = verb("build", build, "write Verilog, a test bench and a report", legend.text())
     plan_options(sub)
     sub.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
 
-    sub = verb("simulate", simulate, "run the generated hardware on real data, and compare with the golden model")
+    says = "run the generated hardware on real data, and compare with the golden model"
+    sub = verb("simulate", simulate, says, legend.text())
     plan_options(sub)
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", help=frames)
@@ -414,7 +428,12 @@ def parser() -> Parser:
     )
     sub.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there, as the model gives them")
     sub.add_argument("--integers", action="store_true", help=integers)
-    sub.add_argument("--simulator", choices=["verilator", "icarus", "amaranth"], default="verilator")
+    sub.add_argument(
+        "--simulator",
+        choices=["verilator", "icarus", "amaranth"],
+        default="verilator",
+        help="what runs it (default: verilator, the fastest)",
+    )
     sub.add_argument(
         "--jobs",
         type=_positive,
@@ -431,10 +450,11 @@ def parser() -> Parser:
     sub.add_argument(
         "--bandwidth", type=_rate, metavar="GB/S", help="of off-chip memory, reads and writes (default: no limit)"
     )
-    sub.add_argument("--waves", metavar="FILE", help="write waveforms there")
+    sub.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
     sub.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
 
-    sub = verb("synth", synth_cli.run, "show what Yosys makes of each component, beside the plan's estimate")
+    says = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
+    sub = verb("synth", synth_cli.run, says, legend.text())
     plan_options(sub)
     synth_cli.add_options(sub)
 

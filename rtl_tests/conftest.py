@@ -20,6 +20,22 @@ settings.register_profile(
 settings.load_profile("hwgen")
 
 
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class TopIsNoPackage:
+    """The ``__init__.py`` at the top of the checkout is for who imports hwgen beside it: pytest shall not take the
+    checkout for a package, import it, and put the folder that it lies in on the path."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return pytest.Dir.from_parent(parent, path=path) if path == ROOT else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TopIsNoPackage())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--vcd", metavar="DIR", help="write the last simulation of each test as DIR/TEST.vcd")
 

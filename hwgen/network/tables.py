@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from hwgen.errors import ModelError
 
@@ -221,7 +222,10 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:
     """The error for a name that is none of ``known``."""
+    if name and Path(name).exists():
+        found = "this is a folder; " if Path(name).is_dir() else ""
+        return ModelError(f"{name}: {found}a model must be an .onnx file or a built-in network's name")
     known = tuple(known)
-    near = difflib.get_close_matches(base(name), known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(base(name).lower(), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
     return ModelError(f"unknown model {name!r}: neither an .onnx file nor a built-in network; {hint}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hwgen import installing
 from hwgen.errors import InputError, ToolError
 
 FORMATS = ("svg", "png")
@@ -46,7 +47,8 @@ def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[floa
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ToolError("plots need matplotlib, which is not installed; pip install 'hwgen[plot]'") from None
+        missing = f"plots need matplotlib, which is not installed: {installing.command('matplotlib')}"
+        raise ToolError(missing) from None
     with rc_context({"svg.hashsalt": "hwgen", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from hwgen import legend
 from hwgen.network import host
 from hwgen.plan.plan import Group, Plan
 
-_HEAD = ("layer", "kind", "output", "Tn", "Tm", "Tk", "Tp", "mult", "rows", "FIFO", "cycles", "busy")
+_HEAD = ("layer", "kind", "output", *legend.COLUMNS)
 
 
 def table(plan: Plan) -> str:
-    """One line a layer; then the cycles, and what the board has to give."""
+    """One line a layer; what the columns mean; then the cycles, and what the board has to give."""
     several = len(plan.groups) > 1
     rows = [_HEAD]
     begins = set()
@@ -28,7 +29,7 @@ def table(plan: Plan) -> str:
                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
         )
-    return "\n".join([*lines, "", *_summary(plan)])
+    return "\n".join([*lines, "", *legend.UNDER_TABLE, "", *_summary(plan)])
 
 
 def _rows(group: Group) -> list[tuple[str, ...]]:

