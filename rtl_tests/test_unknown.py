@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import _requantisation, frames_for
-from hwgen.boards import load as load_board
 from test_emit import ragged
 
 from hwgen import simulate
+from hwgen.boards import load as load_board
 from hwgen.errors import CheckError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
