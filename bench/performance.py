@@ -36,7 +36,7 @@ VGG = {
     "vgg16:7-two": (802_816, 865_000, 3_600),
 }
 ZYNQ_INTERVAL = 12_093_000
-REQUANTISER_LUTS = 700
+REQUANTISER_LUTS = 300
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
