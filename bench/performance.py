@@ -45,7 +45,7 @@ PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vgg16:7, two MACs a DSP": ("vgg16:7", "vc709", {"macs_per_dsp": 2}),
     "vgg16:7@64x64 in pyramids": ("vgg16:7@64x64", "vc709", {"dsp": 500, "template": "pyramid", "tile": (4, 8)}),
 }
-REQUANTISER_LUTS = 700
+REQUANTISER_LUTS = 300
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

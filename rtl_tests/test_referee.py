@@ -22,6 +22,9 @@ import hwgen
 from hwgen.network.quantise import quantise
 
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
 RARELY = 10_000
 
 
@@ -152,8 +155,16 @@ def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndar
 
 
 @pytest.mark.skipif(saturates(), reason="the quantiser's weights have 8 bits: ONNX Runtime saturates here")
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, 4))])
-@pytest.mark.parametrize("name", ["CNV", "All-CNN-C"])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        # With exact products 16 of 40 outputs of the first differ, and 87 of 1,440 of the second.
+        ("CNV", 5),
+        ("All-CNN-C", 2),
+        *(pytest.param("CNV", seed, marks=pytest.mark.long) for seed in (9, 11, 14, 17)),
+        *(pytest.param("All-CNN-C", seed, marks=pytest.mark.long) for seed in (1, 3, 4)),
+    ],
+)
 def test_deep_networks(name: str, seed: int) -> None:
     """Four frames, every output equal; no operator of these networks is left in float32."""
     model, frames = trained_like({"CNV": CNV, "All-CNN-C": ALL_CNN_C}[name], seed)
@@ -162,3 +173,17 @@ def test_deep_networks(name: str, seed: int) -> None:
     assert len(np.unique(theirs)) > 20
     assert np.mean((theirs == theirs.min()) | (theirs == theirs.max())) < 0.2
     np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
+
+
+@pytest.mark.long
+@needs_compiler
+def test_deep_network_in_hardware(tmp_path: Path) -> None:
+    """CNV through the generated Verilog, four frames back to back."""
+    model, frames = trained_like(CNV, 5)
+    path = tmp_path / "cnv.onnx"
+    onnx.save(model, path)
+    result = hwgen.load(path).plan("vc709", dsp=400).simulate(frames)
+    assert result.mismatches == 0
+    if not saturates():
+        theirs, _ = by_integer_kernels(last_integers(model), frames)
+        np.testing.assert_array_equal(result.outputs.reshape(theirs.shape), theirs)

@@ -369,16 +369,18 @@ def packed(values: list[int], bits: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "channels", "accumulator_bits", "shift", "bits", "most_luts"),
+    ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
     [
-        (4, 4, 22, 33, 8, 100),
-        (1, 16, 20, 29, 8, 130),
-        (1, 128, 22, 33, 8, 40),
-        (2, 4, 32, 46, 8, 180),
-        (1, 4, 41, 46, 16, 240),
+        (4, 4, 22, 33, 8, False, 100),
+        (1, 16, 20, 29, 8, False, 130),
+        (1, 128, 22, 33, 8, False, 40),
+        (2, 4, 32, 46, 8, False, 180),
+        (1, 4, 41, 46, 16, False, 240),
+        (1, 4, 22, 36, 8, True, 110),
+        (1, 4, 30, 46, 8, True, 250),
     ],
 )
-def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, most_luts):
+def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32, most_luts):
     """The slices are those that Yosys infers, little else is needed, and the netlist still computes the same."""
     rng = random.Random(channels)
     least = 2 ** (accumulator_bits - 4)
@@ -393,8 +395,11 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, most_lu
         high=2 ** (bits - 1) - 1,
         bits=bits,
         signed=True,
+        float32=float32,
         beats=tuple(tuple(range(start, start + lanes)) for start in range(0, channels, lanes)),
     )
+    assert config.beside_ties == float32
+    assert (config.rounded_bits > 0) == (float32 and accumulator_bits > 25)
     counted = cells(Requantise(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
     assert luts(counted) <= most_luts

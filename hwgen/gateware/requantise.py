@@ -728,10 +728,12 @@ class Requantise(wiring.Component):
         reset is a pixel's first.
 
     Number range
-        Every accumulator of ``accumulator_bits`` bits gives the exact result; nothing overflows in between.
+        Every accumulator of ``accumulator_bits`` bits gives the result that ``config.compute`` defines; nothing
+        overflows in between.
 
-    Stages: the accumulator meets its bias (2 cycles); it is shifted and clamped where the recipe says so (1 each);
-    with ``n`` DSP slices the product takes ``n + 1``; the offset 1 if it is late; bounds 1.
+    Stages: the accumulator meets its bias (2 cycles); it is rounded to 24 bits where float32 does that (2), shifted
+    and clamped where the recipe says so (1 each); with ``n`` DSP slices the product takes ``n + 1``; the offset 1 if it
+    is late; products next to ties 1 where they are corrected; bounds 1.
     """
 
     def __init__(self, config: RequantiseConfig):
