@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, small boards, 16 bits, paths.
+"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, 16 bits, paths.
 
 Usage: python bench/performance.py [--page] [SECTION ...]     (needs pip install '.[test]')
 
@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,7 @@ def paths() -> str:
     for name, (model, board, steering) in PATHS.items():
         plan = hwgen.load(model).plan(board, **steering).plan
         for config in plan.configs():
-            result = synthesis.synthesise(
-                config, with_paths=True, progress=lambda done, total, now: progress(name, done, total, now)
-            )
+            result = synthesis.synthesise(config, with_paths=True, progress=partial(progress, name))
             for layer in config.layers:
                 found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
                 path, component = max(found, key=lambda one: one[0].delay)

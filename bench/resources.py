@@ -69,8 +69,8 @@ hwgen synth examples/digits/digits.onnx --board zedboard --paths
 Yosys' timing analysis (`sta`) adds up what the cells on a path take, by the figures for 7-series cells that Yosys
 carries: 0.30 ns from the clock to a flip-flop's output, 0.13 to 0.64 ns a LUT, 2.45 ns from the clock to a block RAM's
 output, 0.32 ns of setup at a DSP slice's own input register. Wires are not in it, and they take about as long again, so
-this is no clock period and gives no clock frequency. Paths inside a component are whole; of one that goes on in the next
-component only the part up to the port, or from the port on, is seen. `sta` also follows bits of carry chains that
+this is no clock period and gives no clock frequency. Paths inside a component are whole; of one that goes on in the
+next component only the part up to the port, or from the port on, is seen. `sta` also follows bits of carry chains that
 nothing takes: such a delay is a little more than that of any path that ends in a register.
 
 The project's own limit is 3.3 ns in each component; `python bench/performance.py paths` measures it for the digits,

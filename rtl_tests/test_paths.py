@@ -126,13 +126,13 @@ def layers() -> dict[str, object]:
     shapes = {shape.name: shape for shape in SHAPES + TILED}
     parts: dict[str, object] = {}
     for name in ("conv3x3-deep", "packed3x3-deep"):
-        (layer,) = config_of(replace(shapes[name], tm=2)).layers
+        (layer,) = config_of(replace(shapes[name], outputs=16, tm=2)).layers
         assert isinstance(layer.compute, MultiplyConfig)
         assert layer.compute.memory == "block"
         parts[f"{name} weights"] = layer.compute
     (layer,) = config_of(replace(shapes["conv3x3-deep"], tn=2, tk=9, tm=2)).layers
     # So deep that a bank is stacked of several memories, which takes a choice of its own behind them.
-    window = replace(layer.window, input=replace(layer.window.input, width=300))
+    window = replace(layer.window, input=replace(layer.window.input, width=224))
     assert window.row_banks > 1
     assert window.bank_depth > 2048
     parts["window"] = window
