@@ -521,8 +521,9 @@ class Design:
         )
         prediction = self.plan.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
+        same = np.array_equal(run.outputs, expected)
         return Result(
-            outputs=host.outputs(self.network, run.outputs) if first else expected_outputs,
+            outputs=expected_outputs if same else host.outputs(self.network, run.outputs),
             expected=expected_outputs,
             integers=host.integers(self.network, run.outputs),
             mismatches=first.count if first else 0,

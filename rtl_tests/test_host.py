@@ -193,6 +193,14 @@ def _pooled(net: Net) -> None:
     net.behind("Softmax", axis=1)
 
 
+def _pooled_beside_its_name(net: Net) -> None:
+    """The name that the pool's integers would have is another tensor's."""
+    _pooled(net)
+    pooled = net.nodes[-2].output[0]
+    net.tensor = net.nodes[-1].output[0] = f"{pooled}_integers"
+    net.behind("Exp")
+
+
 def _best(net: Net) -> None:
     net.behind("ArgMax", axis=1, keepdims=0)
 
@@ -287,7 +295,7 @@ def test_sixteen_bits(tmp_path: Path, dtype: str) -> None:
     np.testing.assert_array_equal(model.golden(net.frames()), expected, strict=True)
 
 
-@pytest.mark.parametrize("write", [_pooled, _constant_node], ids=["scale", "constant nodes"])
+@pytest.mark.parametrize("write", [_pooled, _constant_node, _pooled_beside_its_name])
 @pytest.mark.parametrize("batch", ["batch", 1, 2])
 def test_float_pool_at_the_end_is_built(tmp_path: Path, batch: int | str, write: Callable[[Net], None]) -> None:
     net = Net(batch=batch)

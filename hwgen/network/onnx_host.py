@@ -111,7 +111,7 @@ class Ends:
     def _rearranges(self, node: onnx.NodeProto) -> bool:
         """Whether ``node`` moves values otherwise than by flattening a frame."""
         if node.op_type == "Reshape":
-            return not any(len(shape) == 2 for shape in self._constants(node.input[1]))
+            return not any(len(shape) == 2 for name in node.input[1:2] for shape in self._constants(name))
         return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
 
     def _constants(self, name: str) -> list[np.ndarray]:
@@ -122,6 +122,12 @@ class Ends:
         if index is not None and graph.node[index].op_type == "Constant":
             tensors += filter(None, [attribute(graph.node[index], "value", None)])
         return [numpy_helper.to_array(tensor) for tensor in tensors]
+
+    def unused(self, name: str) -> str:
+        """``name``, or a longer one that no tensor has."""
+        while name in self._producers or name in self._given:
+            name += "_"
+        return name
 
     def cut(
         self, tail: Tail, name: str, dtype: np.dtype, shape: tuple[int | str, ...], first: onnx.NodeProto | None = None

@@ -125,7 +125,7 @@ def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, befor
         return None
     name, dequantise = tensor, None
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
-        name, dequantise = f"{tensor}_integers", onnx.NodeProto()
+        name, dequantise = ends.unused(f"{tensor}_integers"), onnx.NodeProto()
         dequantise.CopyFrom(state.node)
         dequantise.input[0], dequantise.output[0] = name, tensor
     behind = [*([] if dequantise is None else [dequantise]), *tail.nodes]
