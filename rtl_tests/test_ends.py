@@ -75,7 +75,7 @@ class Workshop:
 
     def stop(self, process, number, tool):
         """Signal hwgen alone, when the tool runs; what it said, and how many seconds it took."""
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not any(tool in line for line in running(str(self.place))):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end

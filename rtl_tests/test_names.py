@@ -121,6 +121,15 @@ def test_a_model_whose_file_is_not_utf8(tmp_path):
     assert design.build(tmp_path / "out").joinpath("new_.v").is_file()
 
 
+def test_a_file_whose_name_has_no_characters(tmp_path):
+    np.save(tmp_path / "frames.npy", np.load(DIGITS.parent / "images.npy")[:1])
+    command = [sys.executable, "-m", "hwgen.cli", "golden", DIGITS, "--input", "frames.npy", "--output", b"y\xff.npy"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith(b": y\\udcff.npy\n")
+    assert np.load(os.fsdecode(bytes(tmp_path) + b"/y\xff.npy")).shape == (1, 10, 1, 1)
+
+
 def test_names_that_are_alone_stay():
     assert identifiers(["a/b", "a.b", "a_b_2", "c", "C", "cross", "cross_"]) == [
         "a_b",
