@@ -94,14 +94,11 @@ def gather(events: str) -> list[Test]:
 
 
 def table(tests: Sequence[Test], wall_s: float) -> str:
-    """Every test, then the reasons of those that did not pass, then the sum."""
+    """Every test, then the reasons of those that failed or were skipped, then the sum."""
     lines = [f"{test.outcome:<10} {test.seconds:9.1f} s  {test.name}" for test in tests]
-    others = [test for test in tests if test.outcome != "passed"]
+    others = [test for test in tests if test.reason]
     if others:
-        lines += [
-            "",
-            *(f"{test.outcome}: {test.name}" + (f": {test.reason}" if test.reason else "") for test in others),
-        ]
+        lines += ["", *(f"{test.outcome}: {test.name}: {test.reason}" for test in others)]
     counts = Counter(test.outcome for test in tests)
     told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name]) or "no tests"
     work = sum(test.seconds for test in tests)
@@ -124,7 +121,10 @@ def run(arguments: Sequence[str], jobs: int, limit_s: float, events: Path) -> in
     environment = {**os.environ, EVENTS: str(events), "PYTHONPATH": path}
     process = subprocess.Popen([*command, *arguments], env=environment, cwd=ROOT, start_new_session=True)
     try:
-        return 1 if process.wait(limit_s) else 0
+        status = process.wait(limit_s)
+        if status not in (0, 1):
+            print(f"\npytest ended with status {status}", flush=True)
+        return 1 if status else 0
     except subprocess.TimeoutExpired:
         status, reason = 1, f"not finished after {limit_s / 60:g} minutes"
     except KeyboardInterrupt:
