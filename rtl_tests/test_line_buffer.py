@@ -297,8 +297,8 @@ def test_several_output_folds_a_group():
 @pytest.mark.parametrize(
     ("changes", "pieces"),
     [
-        # Banks of their own for each row; four banks side by side in one row; a bank of two memories.
-        ({"channels": 12, "height": 4, "width": 40, "taps": 9}, 1),
+        # Five rows, with banks of their own each; four banks side by side in one row; a bank of two memories.
+        ({"channels": 12, "height": 6, "width": 40, "taps": 9, "rows": 5}, 1),
         ({"channels": 4, "height": 4, "width": 48, "kernel": (3, 4), "taps": 4}, 1),
         ({"channels": 8, "lanes": 8, "height": 3, "width": 700, "kernel": (2, 1), "padding": (0,) * 4, "taps": 1}, 2),
         pytest.param(

@@ -33,9 +33,8 @@ BLOCK_RAM, SLICE_INPUT_REGISTER = 2.454, 0.324
 class Gate(wiring.Component):
     """Register, gate, register."""
 
-    a: In(1)
-    b: In(1)
-    o: Out(1)
+    def __init__(self):
+        super().__init__({"a": In(1), "b": In(1), "o": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -48,8 +47,8 @@ class Gate(wiring.Component):
 class Shifted(wiring.Component):
     """A shift register in LUTs, and its output."""
 
-    a: In(1)
-    o: Out(1)
+    def __init__(self):
+        super().__init__({"a": In(1), "o": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -65,9 +64,8 @@ class Shifted(wiring.Component):
 class Table(wiring.Component):
     """A table in block RAM, the register behind it, and a product: a slice takes the register."""
 
-    address: In(9)
-    factor: In(signed(8))
-    o: Out(signed(16))
+    def __init__(self):
+        super().__init__({"address": In(9), "factor": In(signed(8)), "o": Out(signed(16))})
 
     def elaborate(self, platform):
         m = Module()
@@ -93,8 +91,8 @@ class Table(wiring.Component):
 class Wire(wiring.Component):
     """No logic at all."""
 
-    a: In(1)
-    o: Out(1)
+    def __init__(self):
+        super().__init__({"a": In(1), "o": Out(1)})
 
     def elaborate(self, platform):
         m = Module()

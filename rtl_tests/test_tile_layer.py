@@ -101,8 +101,9 @@ def check_cycles(case: Case, seed: int) -> None:
     assert np.diff(ends)[-1] == layer.cycles
     if not layer.regroup.needed:
         # From a fold's start, steps - 1 cycles before its last step, to its first beat; then its others.
-        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency + trace.taken[0]
-        assert lasts[0] == offered + layer.fold_beats[-1] - 1
+        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency
+        late = layer.reuse.start if layer.reuse.needed else 0
+        assert lasts[0] == late + offered + layer.fold_beats[-1] - 1
 
 
 @settings(max_examples=8)

@@ -113,7 +113,7 @@ def _plain(name: str) -> str:
 def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
     """The worst path of each component, for people; components without one have a dash."""
     head = ("component", "logic [ns]", "from", "to")
-    lines = [head]
+    lines: list[tuple[str, ...]] = [head]
     for name, path in paths:
         lines.append((name, "-", "", "") if path is None else (name, f"{path.delay:.2f}", path.start, path.end))
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

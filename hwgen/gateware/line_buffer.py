@@ -235,8 +235,9 @@ class LineBufferConfig:
     def registers_words(self) -> bool:
         """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
         number, _ = stacked(self.word_bits, self.bank_depth)
-        ways = number * self.column_banks + any(self.padding)
-        return self.in_block_ram and (self.row_banks > 1 or ways > LUT_WAYS)
+        ways = self.row_banks if self.row_banks > 1 else self.column_banks
+        padded = self.row_banks == 1 and any(self.padding)
+        return self.in_block_ram and number * ways + padded > LUT_WAYS
 
     @property
     def word_stage(self) -> int:
@@ -708,7 +709,11 @@ class LineBuffer(wiring.Component):
         need = self._by_window(walk, *config.need_steps)
         most = 2 * config.input.frame_pixels + config.rows * config.input.width
         margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
-        m.d.sync += margin.eq(margin + writer.written - Mux(walk.window_starts, need, 0))
+        used = Signal.like(need, name="used")
+        # The next window asks for it no sooner than two cycles later, unless windows take but one.
+        domain = m.d.sync if config.window_cycles > 1 else m.d.comb
+        domain += used.eq(Mux(walk.window_starts, need, 0))
+        m.d.sync += margin.eq(margin + writer.written - used)
         # The sign bit, not a comparison: that would be a second carry chain on the path that starts windows.
         m.d.comb += walk.window_ready.eq(~margin[-1])
 

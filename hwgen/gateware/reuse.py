@@ -33,6 +33,9 @@ from hwgen.gateware.lookup import ram_attributes, sparse_table
 from hwgen.gateware.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
 
+#: Beats between a beat that is looked up and the one that was written last: so many are on their way.
+IN_FLIGHT = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseBufferConfig:
@@ -157,6 +160,8 @@ class ReuseBufferConfig:
 
     #: Cycles from a beat being taken to its being offered.
     latency = 1
+    #: Cycles from a reset to the first that a beat may be taken in.
+    start = IN_FLIGHT - 1
 
 
 class _Position:
@@ -199,10 +204,6 @@ class _Position:
 
     def step_span(self, m: Module) -> None:
         m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
-
-
-#: Beats between a beat that is looked up and the one that was written last: so many are on their way.
-IN_FLIGHT = 3
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
@@ -273,8 +274,8 @@ class ReuseBuffer(wiring.Component):
         for a pyramid without a window.
 
     Latency and throughput
-        One beat of a tile a cycle, kept or new, across tiles and frames; none in the first two cycles of all. A new one
-        is offered ``config.latency`` cycles after it was taken.
+        One beat of a tile a cycle, kept or new, across tiles and frames; none in the first ``config.start`` of all. A
+        new one is offered ``config.latency`` cycles after it was taken.
     """
 
     def __init__(self, config: ReuseBufferConfig):

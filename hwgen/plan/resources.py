@@ -622,8 +622,10 @@ def _control_ff(config: LineBufferConfig) -> int:
     total += bits_for_range(-most, most).width
     capacity = config.rows * source.width
     total += bits_for_range(-pixels, capacity + source.frame_pixels - pixels).width
-    ends, columns, _ = window_tables(config)[1]
+    (needs, need_columns, _), (ends, columns, _) = window_tables(config)
     total += 2 * _table_bits({0, *ends, *columns})
+    if config.window_cycles > 1:
+        total += _table_bits({0, *needs, *need_columns})
     # Walk.
     for stride, positions in (
         (config.stride[0], [row * config.stride[0] - config.padding[0] for row in range(config.output_height)]),
