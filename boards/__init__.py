@@ -79,8 +79,10 @@ class Board:
                 raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
         for name, most in MOST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise BoardError(f"board {self.name}: {name} must be a positive integer up to {most:,}, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
+            if value > most:
+                raise BoardError(f"board {self.name}: {name} must be at most {most:,}, not {value:,}")
         for name in ("clock_mhz", "memory_gb_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):

@@ -106,6 +106,8 @@ def test_own_board_file(tmp_path):
         ({"dsp": None, "lut": None}, r"board file .*mine\.toml lacks dsp, lut$"),
         ({"dsp": "0"}, "board mine: dsp must be a positive integer, not 0"),
         ({"dsp": "80.5"}, "board mine: dsp must be a positive integer, not 80.5"),
+        ({"dsp": "1_000_001"}, "board mine: dsp must be at most 1,000,000, not 1,000,001"),
+        ({"lut": "9" * 5000}, "is not TOML: a number is too long, or it is nested too deep"),
         ({"bram36": "true"}, "board mine: bram36 must be a positive integer, not True"),
         ({"clock_mhz": '"fast"'}, "board mine: clock_mhz must be a positive number, not 'fast'"),
         ({"memory_gb_s": "0"}, "board mine: memory_gb_s must be a positive number, not 0"),

@@ -305,14 +305,14 @@ def test_plan_with_impossible_unroll_factors(refuse, here, planned, key, value):
 @pytest.mark.parametrize(
     ("layer", "key", "value", "why"),
     [
-        (0, "line_rows", 2, "conv1: rows must be at least the kernel's 3, not 2"),
+        (0, "line_rows", 2, "plan layer conv1: line_rows must be 3 to"),
         (0, "line_rows", 10**30, "plan layer conv1: line_rows must be at most 1,000,000,000, not 1" + 30 * "0"),
-        (0, "line_rows", 10**9, "plan needs 2,197,2"),
+        (0, "line_rows", 10**9, "plan layer conv1: line_rows must be 3 to 17 (more never help), not 1,000,000,000"),
         (0, "chain", {}, "plan layer conv1: chain must be an integer, not an object"),
         (0, "chain", None, "plan layer conv1: chain must be an integer, not null"),
         (0, "macs_per_dsp", 3, "conv1: macs_per_dsp must be 1 or 2, not 3"),
         (2, "macs_per_dsp", 2, "pool1: macs_per_dsp of a pool must be 1, not 2"),
-        (2, "chain", 0, "pool1: chain must be a positive integer, not 0"),
+        (2, "chain", 0, "plan layer pool1: chain must be 1 to 220 (the board's DSP slices), not 0"),
     ],
 )
 def test_plan_with_impossible_choices(refuse, here, planned, layer, key, value, why):
