@@ -32,7 +32,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
-  hwgen plan vgg16:7@64x64 --board zedboard --objective dsp --interval 1000000
+  hwgen plan vgg16:7@64x64 --board vc709 --objective dsp --interval 1000000
   hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
