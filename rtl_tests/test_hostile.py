@@ -320,6 +320,10 @@ def _cycle(model: onnx.ModelProto) -> None:
     nodes["dequantise_q"].input[0] = nodes["requantise"].output[0]
 
 
+def _element_type(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.elem_type = 999
+
+
 def _negative(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].dims.append(-4)
 
@@ -356,6 +360,7 @@ def _nowhere(model: onnx.ModelProto) -> None:
             "the graph has a cycle: (QuantizeLinear 'requantise' -> DequantizeLinear 'dequantise_q' -> Conv 'node' -> "
             "QuantizeLinear 'requantise'|DequantizeLinear 'dequantise_q' -> .*|Conv 'node' -> .*)",
         ),
+        (_element_type, "input 'image': there is no type of elements 999"),
         (_negative, r"initialiser 's' has a negative dimension: \[-4\]"),
         (_twice, "2 initialisers are called 's'"),
         (_two_sources, "tensor 'q' comes from QuantizeLinear 'requantise' and from QuantizeLinear 'quantise'"),

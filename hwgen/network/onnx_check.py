@@ -82,6 +82,9 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
         for value in values:
             if not value.type.HasField("tensor_type"):
                 raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with a type of its elements")
+            if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
+                number = value.type.tensor_type.elem_type
+                raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {number}")
     for value in data_inputs(model):
         dims = value.type.tensor_type.shape.dim
         shown = shape_text(dims)
