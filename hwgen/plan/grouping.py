@@ -24,8 +24,8 @@ GRID = 1.02
 #: Multiply-adds of layers that are mostly planned within a second.
 QUICK_MACS = 10_000_000
 
-#: Groups for each layer that are estimated at most, to see whether groups in turn are faster than one.
-MOST_ESTIMATES = 3
+#: Groups that are estimated at most, to see whether groups in turn are faster than one.
+MOST_ESTIMATES = 40
 
 #: Steps upward from a bound of a group's interval that are tried at most.
 MOST_STEPS = 16
@@ -108,7 +108,7 @@ def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
     """Two groups or more in turn that take less than ``most`` cycles a frame by estimate; ``None``: there are none.
 
     Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
-    groups of groupings that these bounds leave are estimated, mostly none at all, and at most `MOST_ESTIMATES` a layer.
+    groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
     count, layers, board = len(chooser.works), chooser.network.layers, chooser.board
     moved = [fm.values * fm.type.dtype.itemsize for fm in (chooser.network.input, *(layer.output for layer in layers))]
@@ -127,7 +127,7 @@ def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
         unknown = [span for span in path if span not in known]
         if not unknown:
             return path
-        if len(known) >= MOST_ESTIMATES * count:
+        if len(known) >= MOST_ESTIMATES:
             costs = {span: costs[span] if span in known else inf for span in costs}
             continue
         for span in unknown:
