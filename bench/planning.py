@@ -1,8 +1,11 @@
 """The time that loading and planning every built-in network takes, at full size, and what the plan is.
 
-Usage: python bench/planning.py [--board B] [--json FILE] [NAME ...]     (default: all of 'hwgen models', for vc709)
+Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large] [NAME ...]
+(default: all of 'hwgen models', for vc709; with --large: deep networks and large maps)
 
-Prints a table in Markdown. A network that does not fit says what runs out.
+Prints a table in Markdown: seconds of this process's CPU, and the most memory it has held until then (a case alone in
+its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is a chain of N 3x3
+convolutions of 8 channels at 32 x 32, ``map:HxW`` one 3x3 convolution of 3 to 16 channels on a map of that size.
 """
 
 from __future__ import annotations
@@ -11,20 +14,27 @@ import argparse
 import json
 import os
 import platform
+import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
 from hwgen.network import builtin
+from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
+from hwgen.plan.planner import OBJECTIVES
 
 COLUMNS = {
     "network": "---",
     "layers": "---:",
     "load_s": "---:",
     "plan_s": "---:",
+    "peak_mb": "---:",
     "interval": "---:",
     "latency": "---:",
     "dsp": "---:",
@@ -33,18 +43,59 @@ COLUMNS = {
 }
 
 
-def measure(name: str, board: boards.Board) -> dict[str, Any]:
-    begin = time.perf_counter()
-    loaded = network.load(name)
-    planning = time.perf_counter()
+#: Deep networks and large maps.
+LARGE = ("chain:100", "map:3000x3000", "vgg16:7@224x224", "vgg16:10@224x224")
+
+
+def chain(name: str, sizes: list[tuple[int, int]], height: int, width: int) -> Network:
+    """3 x 3 convolutions with these channels in and out, random weights, on one map size."""
+    rng = np.random.default_rng(0)
+    layers = []
+    for number, (channels, outputs) in enumerate(sizes):
+        before = FeatureMap(channels=channels, height=height, width=width, type=INT8)
+        layers.append(
+            Conv(
+                name=f"conv{number}",
+                input=before,
+                output=replace(before, channels=outputs),
+                window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+                weights=rng.integers(-127, 128, (outputs, channels, 3, 3)),
+                bias=rng.integers(-1000, 1000, outputs),
+                requantisation=Requantisation(
+                    significand=rng.integers(1 << 23, 1 << 24, outputs),
+                    shift=np.full(outputs, 33),
+                    zero_point=0,
+                    low=0,
+                    high=127,
+                ),
+            )
+        )
+    return Network(name=name, layers=tuple(layers))
+
+
+def load(name: str) -> Network:
+    kind, _, size = name.partition(":")
+    if kind == "chain":
+        return chain(f"chain{size}", [(8, 8)] * int(size), 32, 32)
+    if kind == "map":
+        height, width = map(int, size.split("x"))
+        return chain("map", [(3, 16)], height, width)
+    return network.load(name)
+
+
+def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
+    begin = time.process_time()
+    loaded = load(name)
+    planning = time.process_time()
     found: dict[str, Any] = {"network": name, "layers": len(loaded.layers), "load_s": round(planning - begin, 2)}
     try:
-        made = plan.make(loaded, board)
+        made = plan.make(loaded, board, objective=objective)
         found |= {"interval": made.interval, "latency": made.latency, "problem": None}
         found |= {kind: made.resources.as_dict()[kind] for kind in ("dsp", "bram36")}
     except PlanError as error:
         found["problem"] = str(error)
-    return {**found, "plan_s": round(time.perf_counter() - planning, 2)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return {**found, "plan_s": round(time.process_time() - planning, 2), "peak_mb": peak}
 
 
 def cell(value: Any) -> str:
@@ -58,6 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a built-in network, perhaps with prefix and size")
     parser.add_argument("--board", default="vc709")
+    parser.add_argument("--objective", default="interval", choices=OBJECTIVES)
+    parser.add_argument("--large", action="store_true", help="deep networks and large maps")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     board = boards.load(arguments.board)
@@ -65,8 +118,8 @@ def main() -> None:
     print("| " + " | ".join(name.replace("_s", " (s)") for name in COLUMNS) + " |")
     print("| " + " | ".join(COLUMNS.values()) + " |")
     results = []
-    for name in arguments.names or known:
-        results.append(measure(name, board))
+    for name in arguments.names or (LARGE if arguments.large else known):
+        results.append(measure(name, board, arguments.objective))
         print("| " + " | ".join(cell(results[-1].get(key)) for key in COLUMNS) + " |", flush=True)
     print(
         f"{board.name}; {os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}",

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from accelerators import frames_for, from_beats, networks, simulate
-from hypothesis import assume, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from hwgen import boards, network, plan
 from hwgen.errors import InputError, PlanError
 from hwgen.network import golden
-from hwgen.network.graph import Conv, Network
+from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+from hwgen.plan.planner import sure_refusal, what_can_be_built
 from hwgen.plan.unroll import interval
 
 ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
@@ -174,25 +176,119 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
         plan.make(part(lenet, 0, 2), replace(ZEDBOARD, lut=1))
     with pytest.raises(
         PlanError,
-        match=r"^conv4_1 does .*: weights need 256 BRAM36, but zedboard \(XC7Z020\) has 140; the first 10 layers",
+        match=r"^conv4_1 does .*: weights need 256 BRAM36, .*\(XC7Z020\) has 140; the first 6 layers .* may fit",
     ):
         plan.make(network.load("vgg16:11@64x64"), ZEDBOARD)
 
 
-@pytest.mark.long
-def test_what_is_said_to_fit_does(lenet):
-    """Each of the first four layers fits, but all together only pyramid by pyramid."""
-    scarce = replace(ZEDBOARD, bram36=2, lut=3_000)
-    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 4 layers \(conv1 to pool2\) fit$"):
-        plan.make(lenet, scarce)
-    assert plan.make(part(lenet, 0, 4), scarce).groups[0].template == "pyramid"
-    with pytest.raises(PlanError):
-        plan.make(part(lenet, 0, 5), scarce)
-    with pytest.raises(PlanError, match=r"^fc1 does not fit .*; the first 3 layers \(conv1 to conv2\) fit$"):
-        plan.make(lenet, scarce, template="stream")
-    plan.make(part(lenet, 0, 3), scarce, template="stream")
-    with pytest.raises(PlanError):
-        plan.make(part(lenet, 0, 4), scarce, template="stream")
+@pytest.mark.parametrize("template", [None, "stream", "pyramid"])
+@pytest.mark.parametrize(
+    "limit", [{"bram36": 2, "lut": 3_000}, {"bram36": 2, "lut": 4_500}, {"bram36": 10}, {"dsp": 4}]
+)
+def test_what_is_said_to_fit_does(lenet, limit, template):
+    """The first layers that are named can be built, and no more of them."""
+    scarce = replace(ZEDBOARD, **limit)
+    with pytest.raises(PlanError, match=r"does not fit zedboard even alone") as refused:
+        plan.make(lenet, scarce, template=template)
+    found = re.search(r"; (?:the first (\d) layers \(conv1 to \w+\) fit|conv1 alone fits)", str(refused.value))
+    assert found, refused.value
+    count = int(found[1] or 1)
+    assert plan.make(part(lenet, 0, count), scarce, template=template).obstacle is None
+
+
+@settings(max_examples=25)
+@given(network=networks(most_layers=5), objective=st.sampled_from(["interval", "latency"]), data=st.data())
+def test_more_slices_are_never_slower_unsaid(network, objective, data):
+    """And what is said to be faster is, with the option that asks for it."""
+    best, noted = None, False
+    for dsp in sorted(data.draw(st.sets(st.integers(2, 40), min_size=2, max_size=4))):
+        try:
+            made = plan.make(network, ZEDBOARD, dsp=dsp, objective=objective)
+        except PlanError:
+            continue
+        notes = [note for note in made.notes if note.startswith("faster: ")]
+        figure = made.latency if objective == "latency" else made.interval
+        if notes:
+            noted = True
+            (note,) = notes
+            said, groups, shared = re.fullmatch(
+                r".* of ([\d,]+) cycles.* \(--groups (\S+?)( --in-turn)?\)", note
+            ).groups()
+            other = plan.make(
+                network, ZEDBOARD, dsp=dsp, objective=objective, groups=groups.strip("'"), in_turn=bool(shared)
+            )
+            faster = other.latency if objective == "latency" else other.interval
+            assert faster == int(said.replace(",", "")) < figure
+            assert ("can't be built" in note) == (other.obstacle is not None)
+        assert best is None or figure <= best or notes, f"{figure} cycles with {dsp} slices, {best} with fewer"
+        best = figure if best is None else min(best, figure)
+    event(f"noted: {noted}")
+
+
+def chain(layers: int, channels: int, size: int) -> Network:
+    """Equal 3 x 3 convolutions, one after the other."""
+    rng = np.random.default_rng(0)
+    fm = FeatureMap(channels=channels, height=size, width=size, type=INT8)
+    scale = Requantisation(
+        significand=np.full(channels, 1 << 23), shift=np.full(channels, 33), zero_point=0, low=0, high=127
+    )
+    made = [
+        Conv(
+            name=f"conv{number}",
+            input=fm,
+            output=fm,
+            window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+            weights=rng.integers(-127, 128, (channels, channels, 3, 3)),
+            bias=np.zeros(channels, np.int64),
+            requantisation=scale,
+        )
+        for number in range(layers)
+    ]
+    return Network(name="chain", layers=tuple(made))
+
+
+def test_groups_in_turn_that_would_be_faster_by_hand():
+    """Four layers of 12 x 12 x 8 x 8 x 9 multiply-adds on 10 slices: one group has one or two slices a layer.
+
+    With two of them a layer takes 41,472 cycles. In turn each has up to 9 multipliers, all taps of one window: 9,216
+    cycles and the fill of a row or so.
+    """
+    network = chain(4, 8, 12)
+    made = plan.make(network, ZEDBOARD, dsp=10)
+    assert len(made.groups) == 1
+    assert made.interval >= 41_472
+    assert made.obstacle is None
+    (note,) = (note for note in made.notes if note.startswith("faster: "))
+    assert note.endswith("(--groups conv0,conv1,conv2,conv3 --in-turn)")
+    turns = plan.make(network, ZEDBOARD, dsp=10, in_turn=True)
+    assert 4 * 9_216 <= turns.interval < 1.1 * 4 * 9_216
+    assert f"an interval of {turns.interval:,} cycles" in note
+    assert turns.obstacle is not None
+
+
+def test_what_can_be_built_instead(lenet):
+    """With 8 slices: by hand 2 + 3 + 3 slices are the least for conv1, conv2 and fc1; fc2 has no more left."""
+    made = plan.make(lenet, ZEDBOARD, dsp=8)
+    assert made.obstacle is not None
+    said = what_can_be_built(made)
+    assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 can be built on zedboard; ")
+    assert plan.make(part(lenet, 0, 5), ZEDBOARD, dsp=8).obstacle is None
+    turns = plan.make(part(lenet, 0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
+    assert turns.obstacle is not None
+    assert what_can_be_built(turns) == "one group of all layers can be built: leave out --groups and --in-turn"
+
+
+def test_weights_that_no_memory_holds(lenet):
+    """All of them: 61,470 of 8 bits are 13.3 block RAMs, and LUTs hold 64 bits each at most."""
+    scarce = replace(ZEDBOARD, bram36=12, lut=700)
+    assert "weights need 14 BRAM36, but zedboard (XC7Z020) has 12" in sure_refusal(lenet, scarce)
+    assert sure_refusal(lenet, ZEDBOARD) == ""
+
+
+@pytest.mark.parametrize("groups", [None, "conv1-fc3"])
+def test_in_turn_needs_two_groups(lenet, groups):
+    with pytest.raises(PlanError, match=r"^in_turn needs two groups"):
+        plan.make(lenet if groups else part(lenet, 0, 1), ZEDBOARD, groups=groups, in_turn=True)
 
 
 # Groups.

@@ -853,3 +853,16 @@ def test_interface_raises(tmp_path):
     assert all(issubclass(getattr(hwgen, name), HwgenError) for name in hwgen.__all__ if name.endswith("Error"))
     with pytest.raises(AttributeError):
         _ = hwgen.nothing
+
+
+def test_plan_that_can_not_be_built(here, capfd):
+    """It is printed and written; status 1, and one line says what can be built."""
+    assert cli.main(["plan", "lenet5", "--board", "zedboard", "--dsp", "8", "-o", "plan.json"]) == 1
+    captured = capfd.readouterr()
+    assert "not buildable yet: 6 groups" in captured.out
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(
+        "hwgen: this plan can't be built; the first 5 layers (conv1 to fc1) of lenet5 can be built"
+    )
+    assert (here / "plan.json").exists()
+    assert cli.main(["plan", "lenet5:5", "--board", "zedboard", "--dsp", "8"]) == 0

@@ -10,8 +10,9 @@ from accelerators import Case, cases, check, frames_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwgen.errors import ConfigError
+from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
+from hwgen.plan import schedule as schedule_module
 from hwgen.plan.buffers import least_rows
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
@@ -205,3 +206,43 @@ def test_not_steady():
 def test_errors(frames):
     with pytest.raises(ConfigError, match=f"^frames must be a positive integer, not {frames}$"):
         Schedule(pool(1, 4, 4).config, frames)
+
+
+@settings(max_examples=30)
+@given(case=cases(), frames=st.integers(1, 4))
+def test_late_times_go_on_in_64_bits(case, frames):
+    """As soon as one does not fit; here beyond 50 cycles."""
+    short = Schedule(case.config, frames)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_module, "SHORT_TIME", 50)
+        late = Schedule(case.config, frames)
+        late.solve()
+    for times_32, times_64 in zip(times(short), times(late), strict=True):
+        assert times_32.dtype == np.int32
+        assert len(times_64) == 0 or times_64[-1] <= 50 or times_64.dtype == np.int64
+        np.testing.assert_array_equal(times_32, times_64)
+
+
+@settings(max_examples=40)
+@given(case=cases(), data=st.data())
+def test_latest(case, data):
+    """A deadline that is met asks for nothing that isn't so; what it asks for refuses only what misses it."""
+    frames = data.draw(st.integers(1, 4))
+    schedule = Schedule(case.config, frames)
+    schedule.solve()
+    ends = schedule.frame_ends
+    assert Schedule(case.config, frames).solve(ends, schedule.latest(ends))
+    deadline = ends - data.draw(st.integers(0, 5))
+    plain = Schedule(case.config, frames).solve(deadline)
+    assert Schedule(case.config, frames).solve(deadline, schedule.latest(deadline)) == plain
+
+
+def test_too_many_events_are_refused_at_once():
+    """A map of 65,535 x 65,535: 4.3 thousand million pixels a frame."""
+    side = 65_535
+    before = FeatureMap(channels=1, height=side, width=side, type=UINT8)
+    layer = MaxPool(name="pool", input=before, output=before, window=Window(kernel=(1, 1)))
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depth=5)
+    config = compose(Network(name="pool", layers=(layer,)), [plan])
+    with pytest.raises(PlanError, match=r"^pool: 1 frames are [\d,]{14} events .* at most 268,435,456 are scheduled"):
+        Schedule(config, 1)

@@ -226,13 +226,16 @@ class Chooser:
         check_weights(self.network.layers[begin:end], self.board)
         return _Choice(self, begin, end, True).quick()
 
-    def least_fits(self, count: int) -> bool:
-        """Whether the first ``count`` layers as one group, row by row, fit with the fewest slices and least buffers."""
+    def may_fit(self, count: int) -> bool:
+        """Whether the first ``count`` layers as one group, row by row, fit with the fewest slices or at their fastest.
+
+        With the least buffers; mostly they then fit with those that they need, too.
+        """
         try:
             check_weights(self.network.layers[:count], self.board)
-        except OverBudgetError:
+            return _Choice(self, 0, count, False).may_fit()
+        except PlanError:
             return False
-        return _Choice(self, 0, count, False).least_lack() is None
 
     def plan(self, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan:
         """The plan of these groups; see `Plan` for what is raised."""
@@ -400,6 +403,10 @@ class _Choice:
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
         return refusal
+
+    def may_fit(self) -> bool:
+        """Whether the fewest slices, or the fastest way within the slices, fit with the least buffers."""
+        return self.least_lack() is None or self._lack(self.quick()) is None
 
     def least_lack(self) -> OverBudgetError | None:
         """What of the board the fewest slices with the least buffers exceed."""

@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from hwgen.errors import InputError, PlanError
-from hwgen.network.graph import Layer, Network
+from hwgen.network.graph import Conv, Layer, Network
 from hwgen.plan.blocking import on_board
 from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
@@ -21,8 +21,14 @@ from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_byte
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
 GRID = 1.02
 
-#: Groups for each layer that are estimated at most, to see whether groups in turn are faster than one.
-MOST_ESTIMATES = 6
+#: Multiply-adds of layers that are mostly planned within a second.
+QUICK_MACS = 10_000_000
+
+#: Groups that are estimated at most, to see whether groups in turn are faster than one.
+MOST_ESTIMATES = 40
+
+#: Steps upward from a bound of a group's interval that are tried at most.
+MOST_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
@@ -102,7 +108,7 @@ def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
     """Two groups or more in turn that take less than ``most`` cycles a frame by estimate; ``None``: there are none.
 
     Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
-    groups of groupings that these bounds leave are estimated, mostly none at all, and at most `MOST_ESTIMATES` a layer.
+    groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
     count, layers, board = len(chooser.works), chooser.network.layers, chooser.board
     moved = [fm.values * fm.type.dtype.itemsize for fm in (chooser.network.input, *(layer.output for layer in layers))]
@@ -121,15 +127,12 @@ def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
         unknown = [span for span in path if span not in known]
         if not unknown:
             return path
-        if len(known) >= MOST_ESTIMATES * count:
+        if len(known) >= MOST_ESTIMATES:
             costs = {span: costs[span] if span in known else inf for span in costs}
             continue
         for span in unknown:
             known.add(span)
-            try:
-                costs[span] = max(costs[span], _estimate(chooser, span)[1])
-            except PlanError:
-                costs[span] = inf
+            costs[span] = max(costs[span], _from(chooser, span, least[span]))
 
 
 def _shortest(count: int, costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
@@ -169,6 +172,18 @@ def _least_cycles(chooser: Chooser) -> dict[Span, float]:
     return found
 
 
+def _from(chooser: Chooser, span: Span, cycles: float) -> float:
+    """Estimated cycles of one frame of a group, whose interval is sought from a lower bound upward."""
+    search = chooser.search.part(*span)
+    for _ in range(MOST_STEPS):
+        cycles *= GRID
+        way = search.cheapest(int(cycles))
+        if way is not None and way.cost <= chooser.goal.dsp:
+            windows = [layer.window for layer in chooser.network.layers[slice(*span)]]
+            return estimate_latency(search.works, windows, way.unrolls)
+    return inf
+
+
 def _estimate(chooser: Chooser, span: Span) -> tuple[int, int]:
     """DSP slices of a group, and cycles of one frame."""
     way = chooser.quick(*span)
@@ -200,10 +215,14 @@ def first_text(chooser: Chooser, count: int, fit: Callable[[Chooser, int], bool]
     return f"the first {low} layers ({names[0]} to {names[-1]})"
 
 
+def _fit(layers: str) -> str:
+    return f"{layers} {'fits' if layers.endswith(' alone') else 'fit'}"
+
+
 def check_layers(chooser: Chooser) -> None:
     """Refuse at once a network with a layer whose weights all memory of the device can't hold.
 
-    How many of the layers before it can be built would take long to plan: those that may are named.
+    Names how many of the layers before it can be built; if planning these would take long, how many may be.
 
     Raises
     ------
@@ -213,8 +232,10 @@ def check_layers(chooser: Chooser) -> None:
         try:
             check_weights([layer], chooser.board)
         except OverBudgetError as error:
-            first = first_text(chooser, number, Chooser.least_fits)
-            may = f"; {first} may fit" if first else ""
+            macs = sum(before.macs for before in chooser.network.layers[:number] if isinstance(before, Conv))
+            planned = macs <= QUICK_MACS
+            first = first_text(chooser, number, can_be_built if planned else Chooser.may_fit)
+            may = f"; {_fit(first) if planned else f'{first} may fit'}" if first else ""
             message = f"{layer.name} does not fit {chooser.board.name} even alone: {error}"
             raise PlanError(message + may + _in_tiles(chooser, layer)) from None
 
@@ -297,7 +318,7 @@ class _Cutting:
             error = f"no unrolling fits {self.chooser.goal.dsp} DSP slices: the least is {least} ({name} {least})"
         message = f"{name} does not fit {self.chooser.board.name} even alone: {error}"
         if fit := first_text(self.chooser, number):
-            message += f"; {fit} {'fits' if fit.endswith('alone') else 'fit'}"
+            message += f"; {_fit(fit)}"
         if self.refused[number, number + 1].resource == "BRAM36":
             message += _in_tiles(self.chooser, layers[number])
         raise PlanError(message)

@@ -194,7 +194,7 @@ def what_can_be_built(
 ) -> str:
     """What would do instead of a plan that can't be built, for people; the options are those of `make`.
 
-    What is said to be built was planned; of larger boards only the least that the network takes is looked at.
+    What is said to be built was planned; of more slices and larger boards only what is soon seen is looked at.
     """
     goal = Goal(
         objective="interval",
@@ -237,9 +237,9 @@ def _larger(board: Board, than: Board) -> bool:
 
 
 def _has_room(chooser: Chooser, board: Board) -> bool:
-    """Whether the fewest slices, with the least buffers, fit a board as one group."""
+    """Whether one group may fit a board, by what is soon seen."""
     goal = replace(chooser.goal, dsp=board.dsp)
-    return Chooser(chooser.network, board, goal).least_fits(len(chooser.works))
+    return Chooser(chooser.network, board, goal).may_fit(len(chooser.works))
 
 
 def _in_tiles(chooser: Chooser) -> tuple[str, ...]:
