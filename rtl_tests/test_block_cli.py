@@ -260,7 +260,7 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
         (("56x56x128->256 k3", "--memory", "17MB"), "17MB: --memory without --levels must be at most 16MB"),
         (("56x56x128->256 k3 g2x3", "--memory", "32KB"), "must look like"),
         (("224x224x512->512 k11", "--paper", "peemen"), "tiles are too many to compare"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--json", "x.svg", "--plot", "./x.svg"), "different files"),
+        (("56x56x128->256 k3", "--memory", "32KB", "--json", "x.svg", "--plot", "./x.svg"), "are one file"),
         (
             ("56x56x128->256 k3", "--memory", "32KB", "--blocking", "C0=16 K0=16 Fw Fh X Y C1=128 K1=128"),
             "K must reach 256, not 128",

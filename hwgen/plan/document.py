@@ -156,10 +156,9 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
         _read_layer(entry, layer, found, board) for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     pixels = _field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
-    if not 1 <= pixels <= network.input.width:
-        raise PlanError(
-            f"plan group: input_pixels must be 1 to {network.input.width}, the width of its input, not {pixels!r}"
-        )
+    most = max(network.input.width, layers[0].tp)  # padding may make rows of the output longer
+    if not 1 <= pixels <= most:
+        raise PlanError(f"plan group: input_pixels must be 1 to {most}, the width of its input, not {pixels!r}")
     if template == PYRAMID:
         tiling = _read_tiling(group, network, pixels)
         if several := next((layer for layer in layers if layer.tp != 1), None):
@@ -217,7 +216,7 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
         tk=tk,
         tp=_field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=_bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
-        line_rows=_bounded(entry, "line_rows", where, layer.window.kernel[0], _most_rows(layer), "more never help"),
+        line_rows=_bounded(entry, "line_rows", where, _least_rows(layer), _most_rows(layer), "more never help"),
         fifo_depth=_bounded(fifo, "depth", place, 1, _most_beats(layer), "more than two frames and what is in flight"),
         macs_per_dsp=_field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
@@ -234,6 +233,11 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
     if read.fifo_depth < beats:
         raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {read.fifo_depth}")
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
+
+
+def _least_rows(layer: Layer) -> int:
+    """Rows that hold one window; a map may have fewer than its kernel."""
+    return min(layer.window.kernel[0], layer.input.height)
 
 
 def _most_rows(layer: Layer) -> int:
