@@ -108,6 +108,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
     elif isinstance(state, Reals):
         state.table = np.minimum(np.maximum(build.table(state), np.float32(low)), np.float32(high))
+        state.bounds.append((low, high))
         state.steps.append(node)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
@@ -128,7 +129,13 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
     elif isinstance(state, Reals):
-        build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
+        addend = None
+        if constant:
+            first = node.input[0] == names[0]
+            addend = build.addend(node, constant.values, constant.scale, constant.zero, first=first)
+        build.add_reals(
+            node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat), addend
+        )
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 

@@ -73,10 +73,13 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     scale, zero, kind = build.constants.per_tensor(node, sides[0] + 1, build.map.type.dtype)
     build.integer_input(node, scale, zero, kind)
     other = 3 - sides[0]
-    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, build.map.type.dtype)
-    values = (build.constants.arrays[node.input[other]].astype(np.int64) - c_zero).astype(np.float32) * c_scale
+    integers = build.constants.read(node, other, "constant")
+    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)
+    values = (integers.astype(np.int64) - c_zero).astype(np.float32) * c_scale
     state = Reals(node, scale, zero)
-    build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
+    addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
+    by_channel = build.constants.by_channel(node, values, build.map.channels, flat=build.flat)
+    build.add_reals(node, state, by_channel, addend)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     build.requantise_reals(node, state, scale, zero, kind)
 
