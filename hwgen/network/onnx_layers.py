@@ -24,7 +24,7 @@ from hwgen.network.graph import (
     Window,
     check_window,
 )
-from hwgen.network.onnx_constants import TYPES, Constants
+from hwgen.network.onnx_constants import TYPES, Constants, Weights
 from hwgen.network.onnx_file import attribute, by, title
 from hwgen.network.onnx_values import Addend, Floats, Integers, Map, Reals, Step, Sums
 from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
@@ -135,9 +135,7 @@ class Builder:
             raise self.refusal(node, f"scale {scale:g} is so small that sums leave int32 in steps of it")
         return np.clip(wanted, kind.minimum, kind.maximum)
 
-    def add_reals(
-        self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None
-    ) -> None:
+    def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
         """Add ``values``, one a channel, to what every integer has become; ``addend``: what they are quantised."""
         if state.steps:
             raise self.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
@@ -208,7 +206,8 @@ class Builder:
                 zero_point=zero,
                 low=low,
                 high=high,
-                float32=_eight_bits(step.input, sums.weights, kind),
+                # Where ONNX Runtime has integer kernels.
+                float32=max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
         self.steps.append(step)
@@ -384,12 +383,12 @@ class Builder:
     def accumulate(
         self,
         node: onnx.NodeProto,
-        weights: np.ndarray,
+        of: Weights,
         bias: np.ndarray,
         x_scale: np.float32,
-        w_scale: np.ndarray,
     ) -> Sums:
-        """The sums of a Conv-like node over the current map, ``weights`` as (M, C // groups, Kh, Kw)."""
+        """The sums of a Conv-like node over the current map, weights as (M, C // groups, Kh, Kw)."""
+        weights = of.values
         if self.flat:
             raise self.refusal(node, "must come before Flatten")
         groups = int(attribute(node, "group", 1))
@@ -413,17 +412,17 @@ class Builder:
         if len(weights) > MOST_SIDE:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
         window, size = self._window(node, kernel, self.map.height, self.map.width)
-        return Sums(node, window, weights, bias, x_scale, w_scale, size, groups=groups)
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
 
     def multiply(
         self,
         node: onnx.NodeProto,
-        matrix: np.ndarray,
+        of: Weights,
         bias: np.ndarray,
         x_scale: np.float32,
-        w_scale: np.ndarray,
     ) -> Sums:
-        """The sums of a matrix product: a convolution whose kernel is the whole map, ``matrix`` as (M, C*H*W)."""
+        """The sums of a matrix product: a convolution whose kernel is the whole map, weights as (M, C*H*W)."""
+        matrix = of.values
         here = self.map
         if not self.flat:
             raise self.refusal(node, "must follow Flatten (or a Reshape to two dimensions)")
@@ -434,9 +433,4 @@ class Builder:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(matrix):,}")
         weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
         window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
-        return Sums(node, window, weights, bias, x_scale, w_scale, (1, 1))
-
-
-def _eight_bits(source: Map, weights: np.ndarray, kind: IntegerType) -> bool:
-    """Whether a layer has an integer kernel in ONNX Runtime: 8 bits in, out, and in its weights (9 less zero point)."""
-    return max(source.type.bits, kind.bits) <= 8 and int(np.abs(weights).max()) < 1 << 8
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, (1, 1))

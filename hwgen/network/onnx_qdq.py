@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.graph import INT32
+from hwgen.network.onnx_constants import Weights
 from hwgen.network.onnx_file import attribute, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums
@@ -51,26 +52,27 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
-    weights, w_scale = build.constants.float_weights(node, 0)
+    weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
-    build.state = build.accumulate(node, weights, bias, operand.scale, w_scale)
+    build.state = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
     transposed = plain_product(build, node)
-    matrix, w_scale = build.constants.float_weights(node, 0 if transposed else 1)
+    matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
-    build.state = build.multiply(node, matrix, bias, operand.scale, w_scale)
+    build.state = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
-    matrix, w_scale = build.constants.float_weights(node, 1)
-    build.state = build.multiply(node, matrix.T, np.zeros(matrix.shape[1], np.int64), operand.scale, w_scale)
+    matrix, w_scale, kind = build.constants.float_weights(node, 1)
+    bias = np.zeros(matrix.shape[1], np.int64)
+    build.state = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:

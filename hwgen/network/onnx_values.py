@@ -123,6 +123,8 @@ class Sums:
     bias: np.ndarray
     x_scale: np.float32
     w_scale: np.ndarray
+    w_type: IntegerType
+    """Of the weights in the file."""
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf

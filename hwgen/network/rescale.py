@@ -45,9 +45,9 @@ def fit_table(
 
     ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with ``wanted`` for many weights ``w``;
     ``b`` is the offset in steps of ``w``, rarely one more or less, and the factor is moved where ``wanted`` asks for
-    it. Where ``wanted`` rounds ties of ``w * x + b`` to odd numbers, as QLinearAdd does with odd zero points, a zero point
-    one less or more, and sums that make up for it, do the same. With up to 8 bits all integers must agree. Float32, in which ``wanted`` was computed, is too coarse for more:
-    then one in 200 may differ by 1.
+    it. Where ``wanted`` rounds ties to odd numbers, as QLinearAdd does with odd zero points, a zero point one less or
+    more, and sums that make up for it, do the same. With up to 8 bits all integers must agree. Float32, in which
+    ``wanted`` was computed, is too coarse for more: then one in 200 may differ by 1.
 
     Parameters
     ----------
