@@ -14,14 +14,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from referees import by_integer_kernels, saturates, segments
+from referees import by_emulation, by_integer_kernels, saturates, segments
 from sklearn.datasets import load_sample_image
 from test_onnx import Writer, by_hwgen, last_integers
 
 import hwgen
 from hwgen.network.quantise import quantise
 
-needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
 )
@@ -44,44 +43,53 @@ def random_chain(seed: int) -> Writer:
     return writer
 
 
-def compared(model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int, int]:
-    """Values compared with integer kernels (all of them equal), with float ones, and how many of these differ by 1."""
+def compared(model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, list[tuple[int, int]]]:
+    """Values compared with integer kernels (all of them equal), and for each float operator its values, and how many
+    of them differ by 1."""
     theirs, floats = by_integer_kernels(model, frames)
     if not floats:
         np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
-        return theirs.size, 0, 0
-    strict = lax = other = 0
+        return theirs.size, []
+    strict, lax = 0, []
     for part in segments(model):
         theirs, floats = by_integer_kernels(part, frames)
         ours = by_hwgen(part, frames).reshape(theirs.shape)
         if floats:
             difference = np.abs(ours.astype(np.int64) - theirs)
             assert difference.max(initial=0) <= 1
-            other += np.count_nonzero(difference)
-            lax += theirs.size
+            lax.append((theirs.size, np.count_nonzero(difference)))
         else:
             np.testing.assert_array_equal(ours, theirs)
             strict += theirs.size
         frames = ours
-    return strict, lax, other
+    return strict, lax
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(400, marks=pytest.mark.long)])
-def test_random_models(count: int) -> None:
-    whole = np.zeros(3, np.int64)
+@pytest.mark.parametrize(("count", "frames"), [(30, 6), pytest.param(400, 24, marks=pytest.mark.long)])
+def test_random_models(count: int, frames: int) -> None:
+    """Of a float operator of 10,000 values or more, 1 in 10,000 may differ; of all smaller ones together too."""
+    strict, lax = 0, []
     for seed in range(count):
         writer = random_chain(seed)
-        whole += compared(writer.model(), writer.frames(6))
-    strict, lax, other = whole.tolist()
-    print(f"{count} models: {strict} values equal, of {lax} of float operators {other} differ by 1")
+        equal, floats = compared(writer.model(), writer.frames(frames))
+        strict, lax = strict + equal, lax + floats
+    large = [(size, other) for size, other in lax if size >= RARELY]
+    small = np.sum([pair for pair in lax if pair not in large], axis=0, initial=0, dtype=int)
+    print(
+        f"{count} models: {strict} values equal; of float operators {len(large)} with {large} values that differ by 1"
+    )
+    print(f"in the {len(lax) - len(large)} smaller ones together: {small}")
     assert strict > 150 * count
-    assert other * RARELY <= max(lax, RARELY)
+    assert all(other * RARELY <= size for size, other in large)
+    size, other = np.broadcast_to(small, 2)
+    assert other * RARELY <= max(size, RARELY)
 
 
-@needs_icarus
-@pytest.mark.parametrize("seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 40))])
+@pytest.mark.parametrize(
+    "seed", [15, 28, 38, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 28) if seed != 15)]
+)
 def test_random_models_in_hardware(seed: int, tmp_path: Path) -> None:
-    """Through Icarus, which needs no compiler: what the golden model says, and so what ONNX Runtime says."""
+    """Through Icarus, or Amaranth's simulator without it: what the golden model says, and so what ONNX Runtime says."""
     writer = random_chain(seed)
     path = tmp_path / "random.onnx"
     onnx.save(writer.model(), path)
@@ -89,7 +97,7 @@ def test_random_models_in_hardware(seed: int, tmp_path: Path) -> None:
         design = hwgen.load(path).plan("vc709", dsp=400)
     except hwgen.HwgenError as error:
         pytest.skip(str(error))
-    result = design.simulate(writer.frames(2), simulator="icarus")
+    result = design.simulate(writer.frames(2), simulator="icarus" if shutil.which("iverilog") else "amaranth")
     assert result.mismatches == 0
 
 
@@ -154,7 +162,20 @@ def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndar
     return quantise(model, images[:16], "network"), images[16:]
 
 
-@pytest.mark.skipif(saturates(), reason="the quantiser's weights have 8 bits: ONNX Runtime saturates here")
+def integers(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
+    """What the hardware of a network of `trained_like` shall give; no operator of these networks is left in float32.
+
+    The quantiser's weights have 8 bits: where ONNX Runtime saturates, it can't be the referee.
+    """
+    cut = last_integers(model)
+    if saturates():
+        return by_emulation(cut, frames)
+    theirs, floats = by_integer_kernels(cut, frames)
+    assert not floats
+    np.testing.assert_array_equal(by_emulation(cut, frames), theirs)
+    return theirs
+
+
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
@@ -166,10 +187,9 @@ def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndar
     ],
 )
 def test_deep_networks(name: str, seed: int) -> None:
-    """Four frames, every output equal; no operator of these networks is left in float32."""
+    """Four frames, every output equal."""
     model, frames = trained_like({"CNV": CNV, "All-CNN-C": ALL_CNN_C}[name], seed)
-    theirs, floats = by_integer_kernels(last_integers(model), frames)
-    assert not floats
+    theirs = integers(model, frames)
     assert len(np.unique(theirs)) > 20
     assert np.mean((theirs == theirs.min()) | (theirs == theirs.max())) < 0.2
     np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
@@ -184,6 +204,5 @@ def test_deep_network_in_hardware(tmp_path: Path) -> None:
     onnx.save(model, path)
     result = hwgen.load(path).plan("vc709", dsp=400).simulate(frames)
     assert result.mismatches == 0
-    if not saturates():
-        theirs, _ = by_integer_kernels(last_integers(model), frames)
-        np.testing.assert_array_equal(result.outputs.reshape(theirs.shape), theirs)
+    theirs = integers(model, frames)
+    np.testing.assert_array_equal(result.integers.reshape(theirs.shape), theirs)
