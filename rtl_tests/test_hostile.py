@@ -76,7 +76,7 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
             for name in names:
                 CHANGES[name](random, model)
             content = model.SerializeToString()
-        except ValueError:  # protobuf itself refuses
+        except (ValueError, onnx.checker.ValidationError):  # protobuf itself refuses, or onnx to read the tensor again
             continue
         path.write_bytes(content)
         status = cli.main(["plan", str(path), "--board", "vc709"])
@@ -88,10 +88,12 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
             assert error.count("\n") == 1, where
             refused += 1
             continue
-        assert not error, where
+        assert all(line.startswith("hwgen: warning: ") for line in error.splitlines()), where
         taken += 1
         batch = session(path).get_inputs()[0].shape[0]
         theirs = by_onnxruntime(path, x[:batch] if isinstance(batch, int) and batch > 0 else x)
+        if theirs is None:  # a Reshape to [1, n] where the batch is symbolic takes one frame at a time
+            theirs = by_onnxruntime(path, x[:1])
         assert theirs is not None, f"{where}: ONNX Runtime refuses it"
         ours = by_hwgen(path, x)
         assert ours is not None

@@ -19,6 +19,8 @@ from sklearn.datasets import load_sample_image
 from test_onnx import Writer, by_hwgen, last_integers
 
 import hwgen
+from hwgen.network.graph import Conv
+from hwgen.network.onnx_import import to_network
 from hwgen.network.quantise import quantise
 
 needs_compiler = pytest.mark.skipif(
@@ -99,6 +101,142 @@ def test_random_models_in_hardware(seed: int, tmp_path: Path) -> None:
         pytest.skip(str(error))
     result = design.simulate(writer.frames(2), simulator="icarus" if shutil.which("iverilog") else "amaranth")
     assert result.mismatches == 0
+
+
+# Operators between two integer maps, all integers.
+
+POINTWISE = ["QLinearAdd", "QAdd", "QAdd Relu", "QAdd Clip", "FAdd", "FAdd Relu", "Relu", "Clip", "MaxPool", ""]
+"""One after another; QAdd adds a quantised constant, FAdd a float one, none is a change of scale."""
+
+
+def pointwise(operators: str, seed: int, channels: int = 5) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A model of ``operators`` from integers to integers, and every integer for each of ``channels``."""
+    random = np.random.default_rng([seed, len(operators)])
+    kinds = [str(random.choice(["int8", "uint8"]))] * 3
+    if random.random() < 0.2:
+        kinds[2] = "uint8"
+    # Ties are frequent with the first two.
+    powers = np.exp2(random.integers(-3, 0, 3))
+    scales = [powers, np.full(3, 0.37), *[np.exp(random.uniform(-3, 0, 3))] * 2][random.integers(4)].astype(np.float32)
+    constants: dict[str, np.ndarray] = {}
+    for name, scale, kind in zip("xcy", scales, kinds, strict=True):
+        limits = np.iinfo(kind)
+        zero = random.choice([limits.min, random.integers(limits.min, limits.max, endpoint=True)], p=[0.3, 0.7])
+        constants |= {f"{name}_scale": np.asarray(scale), f"{name}_zero": np.array(zero, kind)}
+    shape = [(channels, 1, 1), (1, channels, 1, 1), ()][random.choice(3, p=[0.6, 0.2, 0.2])]
+    constants["c"] = random.permutation(np.arange(channels) * (256 // channels)).astype(kinds[1])
+    constants["c"] = constants["c"].reshape(shape) if shape else constants["c"][0]
+    constants["float"] = (random.normal(size=shape) * 40 * scales[0]).astype(np.float32)
+    bounds = np.sort(random.normal(size=2) * 60 * scales[0]).astype(np.float32)
+    constants["low"], constants["high"] = bounds if random.random() < 0.7 else np.float32([-1e6, 1e6])
+    swapped = random.random() < 0.5
+
+    def add(one: list[str], other: list[str], *more: str, **where: str) -> onnx.NodeProto:
+        operands = [*other, *one] if swapped else [*one, *other]
+        return helper.make_node("QLinearAdd" if more else "Add", [*operands, *more], ["y" if more else "sum"], **where)
+
+    label = [["x", "x_scale", "x_zero"], ["c", "c_scale", "c_zero"], ["y_scale", "y_zero"]]
+    tensor, nodes = "real", [helper.make_node("DequantizeLinear", label[0], ["real"])]
+    for operator in operators.split():
+        if operator == "QLinearAdd":
+            nodes = [add(label[0], label[1], *label[2], domain="com.microsoft")]
+            break
+        if operator == "QAdd":
+            nodes.append(helper.make_node("DequantizeLinear", label[1], ["constant"]))
+            nodes.append(add([tensor], ["constant"]))
+        elif operator == "FAdd":
+            nodes.append(add([tensor], ["float"]))
+        elif operator == "Clip":
+            nodes.append(helper.make_node("Clip", [tensor, "low", "high"], ["clipped"]))
+        elif operator == "MaxPool":
+            nodes.append(helper.make_node("MaxPool", [tensor], ["pooled"], kernel_shape=[1, 1]))
+        else:
+            nodes.append(helper.make_node(operator, [tensor], ["rectified"]))
+        tensor = nodes[-1].output[0]
+    else:
+        nodes.append(helper.make_node("QuantizeLinear", [tensor, *label[2]], ["y"]))
+    if operators == "QLinearAdd":
+        kinds[2] = kinds[0]
+        constants["y_zero"] = constants["x_zero"]
+    x_type, y_type = (helper.np_dtype_to_tensor_dtype(np.dtype(kinds[place])) for place in (0, 2))
+    graph = helper.make_graph(
+        nodes,
+        "pointwise",
+        [helper.make_tensor_value_info("x", x_type, ["n", channels, 16, 16])],
+        [helper.make_tensor_value_info("y", y_type, ["n", channels, 16, 16])],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    every = np.arange(256).astype(kinds[0]).reshape(16, 16)
+    return helper.make_model(graph, opset_imports=imports, ir_version=8), np.tile(every, (1, channels, 1, 1))
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("operators", POINTWISE)
+def test_pointwise(operators: str, count: int) -> None:
+    """Every integer of every channel as ONNX Runtime has it, whether it has one kernel for them or computes in float32.
+
+    Where nothing is to be done no layer is made, which is refused.
+    """
+    built = 0
+    for seed in range(count):
+        model, every = pointwise(operators, seed)
+        theirs, _ = by_integer_kernels(model, every)
+        try:
+            ours = by_hwgen(model, every)
+        except hwgen.HwgenError as error:
+            if "holds no layer to build" not in str(error):
+                raise
+            continue
+        np.testing.assert_array_equal(ours, theirs, f"seed {seed}")
+        built += 1
+    assert built > count * 0.7
+
+
+@pytest.mark.parametrize("operators", ["QAdd", "QLinearAdd"])
+def test_all_pairs(operators: str) -> None:
+    """256 by 256 sums each."""
+    for seed in range(3):
+        model, every = pointwise(operators, seed, channels=256)
+        theirs, _ = by_integer_kernels(model, every)
+        np.testing.assert_array_equal(by_hwgen(model, every), theirs, f"seed {seed}")
+
+
+def test_sums_beyond_int32_are_refused() -> None:
+    """QLinearAdd saturates there to the wrong side."""
+    model, every = pointwise("QAdd", 0)
+    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "y_scale")
+    scale.CopyFrom(numpy_helper.from_array(np.asarray(np.float32(1e-12)), "y_scale"))
+    with pytest.raises(hwgen.HwgenError, match="scale 1e-12 is so small that sums leave int32"):
+        by_hwgen(model, every)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16"])
+def test_types_decide_what_has_an_integer_kernel(kind: str) -> None:
+    """Not the weights' values: small ones of 16 bits are computed in float32 by ONNX Runtime."""
+    zeros = {"x_zero": np.uint8(7), "w_zero": np.zeros((), kind), "y_zero": np.uint8(3)}
+    constants = zeros | {"w": np.arange(18).reshape(1, 2, 3, 3).astype(kind), "scale": np.float32(0.3)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "scale", "x_zero"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "scale", "w_zero"], ["weights"]),
+        helper.make_node("Conv", ["real", "weights"], ["sums"]),
+        helper.make_node("QuantizeLinear", ["sums", "scale", "y_zero"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "typed",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 5, 5))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.UINT8, (1, 1, 3, 3)))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.random.default_rng(1).integers(0, 256, (1, 2, 5, 5)).astype(np.uint8)
+    _, floats = by_integer_kernels(model, x)
+    (layer,) = to_network(model, "typed").layers
+    assert isinstance(layer, Conv)
+    assert layer.requantisation is not None
+    assert layer.requantisation.float32 == (not floats) == (kind in ("int8", "uint8"))
 
 
 # Networks deep enough that a single value that differs becomes many.
