@@ -76,7 +76,11 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
             for name in names:
                 CHANGES[name](random, model)
             content = model.SerializeToString()
-        except (ValueError, onnx.checker.ValidationError):  # protobuf itself refuses, or onnx to read the tensor again
+        except (
+            ValueError,
+            KeyError,
+            onnx.checker.ValidationError,
+        ):  # protobuf itself refuses, or onnx to read the tensor again
             continue
         path.write_bytes(content)
         status = cli.main(["plan", str(path), "--board", "vc709"])
@@ -220,6 +224,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("QGemm", {"w_s": np.full(3, 0.0625, np.float32)}, {}, r"have the shape of their scale, \(3,\), not \(\)"),
     ("QGemm", {"w_s": np.full(3, 0.0625, np.float32), "w_z": np.zeros(3, np.int8)}, {}, None),
     ("QLinearConv", {"w_z": np.zeros(4, np.int8)}, {}, None),
+    ("QLinearConv", {"w_z": np.array("text", object)}, {}, "zero point must be int8 as they are, not object|type"),
     ("QGemm", {}, {"beta": 1.0}, "ONNX Runtime refuses it|Unrecognized attribute"),
     ("Gemm", {}, {"transA": 1}, "transA must be 0|not a valid"),
     ("Conv", {"w": W[:0]}, {}, r"weights must not be empty, but their shape is \(0, 2, 3, 3\)"),

@@ -176,21 +176,23 @@ def pointwise(operators: str, seed: int, channels: int = 5) -> tuple[onnx.ModelP
 def test_pointwise(operators: str, count: int) -> None:
     """Every integer of every channel as ONNX Runtime has it, whether it has one kernel for them or computes in float32.
 
-    Where nothing is to be done no layer is made, which is refused.
+    Refused is a model of no layer, where nothing is to be done, and rarely one for which there is no multiplier.
     """
-    built = 0
+    built = unfit = 0
     for seed in range(count):
         model, every = pointwise(operators, seed)
         theirs, _ = by_integer_kernels(model, every)
         try:
             ours = by_hwgen(model, every)
         except hwgen.HwgenError as error:
-            if "holds no layer to build" not in str(error):
+            unfit += "no multiplier gives what it computes" in str(error)
+            if "no multiplier" not in str(error) and "holds no layer to build" not in str(error):
                 raise
             continue
         np.testing.assert_array_equal(ours, theirs, f"seed {seed}")
         built += 1
     assert built > count * 0.7
+    assert unfit <= count // 100
 
 
 @pytest.mark.parametrize("operators", ["QAdd", "QLinearAdd"])

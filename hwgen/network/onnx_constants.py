@@ -193,6 +193,8 @@ class Constants:
             raise self.refusal(node, f"weights must not be empty, but their shape is {values.shape}")
         if values.size > MOST_WEIGHTS:
             raise self.refusal(node, f"weights must be at most {MOST_WEIGHTS:,}, not {values.size:,}")
+        if zero.dtype != values.dtype:
+            raise self.refusal(node, f"weights' zero point must be {values.dtype} as they are, not {zero.dtype}")
         outputs = values.shape[axis]
         for what, array in (("scale", scale), ("zero point", zero)):
             if array.size not in (1, outputs):
