@@ -81,8 +81,9 @@ def _pooled(node: onnx.NodeProto, operands: dict[str, np.ndarray]) -> list[np.nd
 
 # The session whose every value hwgen equals.
 
-INTEGER_OPTION = "session.qdqisint8allowed"
-"""Without it ONNX Runtime leaves operators in float32 that take int8 from the graph's input or from a fork."""
+OPTIONS = ("session.qdqisint8allowed", "session.disable_double_qdq_remover")
+"""Without the first, ONNX Runtime leaves operators in float32 that take int8 from the graph's input or from a fork;
+without the second, it puts a scale of its own where a map is quantised twice in a row."""
 FLOAT_OPERATORS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
 """Of an optimised graph, those whose sums are rounded to float32 on the way."""
 
@@ -117,12 +118,71 @@ def by_integer_kernels(model: onnx.ModelProto, x: np.ndarray) -> tuple[np.ndarra
 
 def _integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(INTEGER_OPTION, "1")
+    for option in OPTIONS:
+        options.add_session_config_entry(option, "1")
     options.log_severity_level = 4
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session, onnx.load(options.optimized_model_filepath)
+
+
+def by_emulation(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """The integers of a QDQ chain of Conv, Gemm, Relu, MaxPool and Flatten without ONNX Runtime, for any processor.
+
+    Sums are exact; they, their products with the scales, and nothing else are rounded to float32. Attributes are those
+    of `trained_like` in test_referee.py: even pads, one group, pools of 2x2.
+    """
+    values: dict[str, np.ndarray] = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values[model.graph.input[0].name] = x
+    units: dict[str, np.ndarray] = {}
+    for node in model.graph.node:
+        operands = [values[name] for name in node.input]
+        here, unit = operands[0], units.get(node.input[0])
+        attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+        if node.op_type == "DequantizeLinear":
+            _, unit, zero = operands
+            shape = (-1, *[1] * (here.ndim - 1)) if zero.size > 1 else ()
+            here = here.astype(np.int64) - zero.astype(np.int64).reshape(shape)
+        elif node.op_type == "QuantizeLinear":
+            _, scale, zero = operands
+            if unit is None:
+                real = here / scale
+            else:
+                factor = (unit / scale).astype(np.float32).reshape(-1, *[1] * (here.ndim - 2))
+                real = here.astype(np.float32) * factor
+            limits = np.iinfo(zero.dtype)
+            here, unit = (
+                np.clip(np.rint(real) + zero.astype(np.float64), limits.min, limits.max).astype(zero.dtype),
+                None,
+            )
+        elif node.op_type == "Conv":
+            _, weights, bias = operands
+            pads, (stride, _) = attributes["pads"], attributes["strides"]
+            padded = np.pad(here, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])]).astype(np.float64)
+            windows = np.lib.stride_tricks.sliding_window_view(padded, weights.shape[2:], (2, 3))[
+                :, :, ::stride, ::stride
+            ]
+            sums = np.tensordot(windows, weights.astype(np.float64), ((1, 4, 5), (1, 2, 3)))  # exact below 2**53
+            here, unit = sums.transpose(0, 3, 1, 2).astype(np.int64) + bias[:, None, None], unit * units[node.input[1]]
+        elif node.op_type == "Gemm":
+            _, weights, bias = operands
+            assert attributes["transB"]
+            here, unit = here @ weights.T + bias, unit * units[node.input[1]]
+        elif node.op_type == "MaxPool":
+            assert attributes["kernel_shape"] == attributes["strides"] == [2, 2]
+            height, width = (size // 2 for size in here.shape[2:])
+            here = here[:, :, : 2 * height, : 2 * width].reshape(*here.shape[:2], height, 2, width, 2).max((3, 5))
+        elif node.op_type == "Flatten":
+            here = here.reshape(len(here), -1)
+        elif node.op_type == "Relu":
+            here = np.maximum(here, 0)
+        else:
+            raise NotImplementedError(node.op_type)
+        values[node.output[0]] = here
+        if unit is not None:
+            units[node.output[0]] = unit
+    return values[model.graph.output[0].name]
 
 
 def segments(model: onnx.ModelProto) -> list[onnx.ModelProto]:

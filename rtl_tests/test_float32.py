@@ -115,8 +115,8 @@ CONFIGS = {
     "ends of bands": ({**UINT8, "zero_point": 200}, (8, 20), 0.5),
     "small sums": ({**INT8, "zero_point": -128}, (5, 14), 0.2),
     "one shift, past 2**24": ({**UINT8, "zero_point": 0}, (25, 25), 0.0),
-    "bounds inside the type": ({**INT8, "zero_point": 3, "low": 3, "high": 90}, (17, 24), 0.0),
-    "bounds on one side": ({**UINT8, "zero_point": 10, "low": 31, "high": 201}, (20, 24), 0.1),
+    "bounds inside the type": ({**INT8, "zero_point": 3, "low": 3, "high": 90}, (17, 22), 0.0),
+    "bounds on one side": ({**UINT8, "zero_point": 10, "low": 31, "high": 201}, (18, 22), 0.1),
     "four bits": ({"bits": 4, "signed": True, "low": -8, "high": 7, "zero_point": -1}, (15, 20), 0.1),
 }
 
@@ -126,7 +126,7 @@ CONFIGS = {
     ("name", "channels", "rounds"),
     [
         ("ends of bands", 256, 400),
-        *(pytest.param(name, 2048, 550, marks=long) for name in CONFIGS),
+        *(pytest.param(name, 512, 2200, marks=long) for name in CONFIGS),
     ],
 )
 def test_gateware(name: str, channels: int, rounds: int, tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
             for name in names:
                 CHANGES[name](random, model)
             content = model.SerializeToString()
-        except ValueError:  # protobuf itself refuses
+        except (
+            ValueError,
+            KeyError,
+            onnx.checker.ValidationError,
+        ):  # protobuf itself refuses, or onnx to read the tensor again
             continue
         path.write_bytes(content)
         status = cli.main(["plan", str(path), "--board", "vc709"])
@@ -88,10 +92,12 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
             assert error.count("\n") == 1, where
             refused += 1
             continue
-        assert not error, where
+        assert all(line.startswith("hwgen: warning: ") for line in error.splitlines()), where
         taken += 1
         batch = session(path).get_inputs()[0].shape[0]
         theirs = by_onnxruntime(path, x[:batch] if isinstance(batch, int) and batch > 0 else x)
+        if theirs is None:  # a Reshape to [1, n] where the batch is symbolic takes one frame at a time
+            theirs = by_onnxruntime(path, x[:1])
         assert theirs is not None, f"{where}: ONNX Runtime refuses it"
         ours = by_hwgen(path, x)
         assert ours is not None
@@ -208,6 +214,17 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("Gemm", {"g": B[0]}, {}, None),
     ("QGemm", {"g": B[:3].reshape(3, 1)}, {}, r"'node': bias must have the shape \(3,\), not \(3, 1\)"),
     ("QGemm", {"g": B[:1].reshape(1, 1)}, {}, None),
+    (
+        "QGemm",
+        {"w_z": np.zeros(1, np.int8)},
+        {},
+        r"'node': weights' zero point must have the shape of .*, \(\), not \(1,\)",
+    ),
+    ("QGemm", {"w_z": np.zeros(3, np.int8)}, {}, r"zero point must have the shape of their scale, \(\), not \(3,\)"),
+    ("QGemm", {"w_s": np.full(3, 0.0625, np.float32)}, {}, r"have the shape of their scale, \(3,\), not \(\)"),
+    ("QGemm", {"w_s": np.full(3, 0.0625, np.float32), "w_z": np.zeros(3, np.int8)}, {}, None),
+    ("QLinearConv", {"w_z": np.zeros(4, np.int8)}, {}, None),
+    ("QLinearConv", {"w_z": np.array("text", object)}, {}, "zero point must be int8 as they are, not object|type"),
     ("QGemm", {}, {"beta": 1.0}, "ONNX Runtime refuses it|Unrecognized attribute"),
     ("Gemm", {}, {"transA": 1}, "transA must be 0|not a valid"),
     ("Conv", {"w": W[:0]}, {}, r"weights must not be empty, but their shape is \(0, 2, 3, 3\)"),

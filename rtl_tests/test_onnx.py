@@ -607,7 +607,8 @@ def test_factors_are_moved(x_zero: int, zero: int, x_scale: str, y_scale: float)
     bounds = zero, int(wanted.min()), int(wanted.max())
     found = fit_table(values, np.zeros(1), wanted, float(scale), y_scale, bounds, 8)
     assert found is not None
-    weight, bias, significand, shift = (int(row[0]) for row in found)
+    assert found[1] == zero
+    weight, bias, significand, shift = (int(row[0]) for row in found[0])
     outputs = [round(Fraction((weight * int(value) + bias) * significand, 1 << shift)) + zero for value in values]
     np.testing.assert_array_equal(np.clip(outputs, *bounds[1:]), wanted[0])
 

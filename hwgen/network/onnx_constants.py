@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -38,6 +39,14 @@ class Quantised:
         scale, zero = self.scale.astype(np.float64), self.zero.astype(np.int64)
         centred = self.values.astype(np.int64) - (zero.reshape(shape) if zero.size > 1 else zero.reshape(()))
         return centred * (scale.reshape(shape) if scale.size > 1 else scale.reshape(()))
+
+
+class Weights(NamedTuple):
+    """int64 ``values`` without zero point, their float32 scales, (M,) or (1,), and their type in the file."""
+
+    values: np.ndarray
+    scale: np.ndarray
+    type: IntegerType
 
 
 class Constants:
@@ -174,8 +183,8 @@ class Constants:
 
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """int64 weights without zero point, and their float32 scales, (M,) or (1,); ``axis``: of M."""
+    ) -> Weights:
+        """The weights whose output channels are along ``axis``."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
@@ -184,6 +193,8 @@ class Constants:
             raise self.refusal(node, f"weights must not be empty, but their shape is {values.shape}")
         if values.size > MOST_WEIGHTS:
             raise self.refusal(node, f"weights must be at most {MOST_WEIGHTS:,}, not {values.size:,}")
+        if zero.dtype != values.dtype:
+            raise self.refusal(node, f"weights' zero point must be {values.dtype} as they are, not {zero.dtype}")
         outputs = values.shape[axis]
         for what, array in (("scale", scale), ("zero point", zero)):
             if array.size not in (1, outputs):
@@ -193,9 +204,9 @@ class Constants:
         shape = [1] * values.ndim
         shape[axis] = -1
         weights = values.astype(np.int64) - zero.astype(np.int64).reshape(shape)
-        return weights, scale.reshape(-1)
+        return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
 
-    def float_weights(self, node: onnx.NodeProto, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:
         """As ``weights``, for a weight that comes through DequantizeLinear."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
@@ -207,10 +218,14 @@ class Constants:
             )
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
-    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> Weights:
         """Weights, scale and zero point from the inputs ``first`` and on of a QOperator node."""
         values = self.read(node, first, "weights")
         scale, zero = self.scale_and_zero(node, first + 1, values.dtype)
+        if node.op_type == "QGemm" and scale.shape != zero.shape:
+            raise self.refusal(
+                node, f"weights' zero point must have the shape of their scale, {scale.shape}, not {zero.shape}"
+            )
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> np.ndarray:

@@ -24,11 +24,13 @@ from hwgen.network.graph import (
     Window,
     check_window,
 )
-from hwgen.network.onnx_constants import Constants
+from hwgen.network.onnx_constants import TYPES, Constants, Weights
 from hwgen.network.onnx_file import attribute, by, title
-from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Step, Sums
-from hwgen.network.rescale import fit_table, multiplier, quantize_linear
+from hwgen.network.onnx_values import Addend, Floats, Integers, Map, Reals, Step, Sums
+from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
 
+_SLACK = float(np.finfo(np.float32).eps)
+"""By so much ONNX Runtime lets a Clip fall short of its quantiser's range and still drops it."""
 _LARGEST_TABLE = 1 << 27
 """Entries of a table of what every integer of every channel has become: 2,048 channels of 16 bits."""
 
@@ -106,7 +108,7 @@ class Builder:
     ) -> None:
         """Dequantised values become integers: nothing, bounds of the convolution before, or a layer of its own."""
         values = self._values()
-        wanted = quantize_linear(self.table(state), scale, zero, kind)
+        wanted = self._wanted(node, state, scale, zero, kind)
         conv = next((step for step in reversed(self.steps) if step.weights is not None), None)
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
@@ -117,8 +119,24 @@ class Builder:
         elif not (clips and scale == state.scale and (wanted == values).all()):
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, scale, zero, kind)
 
-    def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray) -> None:
-        """Add ``values``, one a channel, to what every integer has become."""
+    def _wanted(
+        self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
+    ) -> np.ndarray:
+        """What every integer of the current map shall become, int64 (channels or 1, integers)."""
+        addend = state.addend
+        limits = (np.array([kind.minimum, kind.maximum], np.float32) - np.float32(zero)) * scale
+        spared = all(
+            low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in state.bounds
+        )  # what saturates anyway
+        if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
+            return quantize_linear(self.table(state), scale, zero, kind)
+        wanted = qlinear_add(self._values(), (state.scale, state.zero), addend, scale, zero)
+        if wanted is None:
+            raise self.refusal(node, f"scale {scale:g} is so small that sums leave int32 in steps of it")
+        return np.clip(wanted, kind.minimum, kind.maximum)
+
+    def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
+        """Add ``values``, one a channel, to what every integer has become; ``addend``: what they are quantised."""
         if state.steps:
             raise self.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
         if (entries := self.map.channels * len(self._values())) > _LARGEST_TABLE:
@@ -128,7 +146,20 @@ class Builder:
             )
         state.table = self.table(state) + values.astype(np.float32)[:, None]
         state.offset = values
+        state.addend = addend
         state.steps.append(node)
+
+    def addend(
+        self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
+    ) -> Addend | None:
+        """The quantised constant of an Add; ``first``: whether it is the first operand. None if it has many scales."""
+        if scale.size != 1 or zero.size != 1 or values.dtype not in TYPES:
+            return None
+        here = self.map
+        spread = values.size < here.channels * here.height * here.width
+        by_channel = self.constants.by_channel(node, values, here.channels, flat=self.flat)
+        kind = TYPES[values.dtype]
+        return Addend(by_channel, np.float32(scale.item()), int(zero.item()), kind, first and not spread)
 
     def table(self, state: Reals) -> np.ndarray:
         """What every integer of the current map has become, float32 (channels or 1, integers)."""
@@ -175,7 +206,8 @@ class Builder:
                 zero_point=zero,
                 low=low,
                 high=high,
-                float32=_eight_bits(step.input, sums.weights, kind),
+                # Where ONNX Runtime has integer kernels.
+                float32=max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
         self.steps.append(step)
@@ -258,7 +290,8 @@ class Builder:
             raise self.refusal(
                 node, f"can't be done in integers: no multiplier gives what it computes at scale {scale}"
             )
-        weights, bias, significand, shift = found[:, inverse]
+        numbers, middle = found
+        weights, bias, significand, shift = numbers[:, inverse]
         output = Map(channels, self.map.height, self.map.width, kind, zero, scale)
         step = Step(
             self._unique(node),
@@ -267,7 +300,7 @@ class Builder:
             Window(kernel=(1, 1)),
             np.diag(weights).reshape(channels, channels, 1, 1),
             bias,
-            Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high),
+            Requantisation(significand=significand, shift=shift, zero_point=middle, low=low, high=high),
             low,
             high,
         )
@@ -350,12 +383,12 @@ class Builder:
     def accumulate(
         self,
         node: onnx.NodeProto,
-        weights: np.ndarray,
+        of: Weights,
         bias: np.ndarray,
         x_scale: np.float32,
-        w_scale: np.ndarray,
     ) -> Sums:
-        """The sums of a Conv-like node over the current map, ``weights`` as (M, C // groups, Kh, Kw)."""
+        """The sums of a Conv-like node over the current map, weights as (M, C // groups, Kh, Kw)."""
+        weights = of.values
         if self.flat:
             raise self.refusal(node, "must come before Flatten")
         groups = int(attribute(node, "group", 1))
@@ -379,17 +412,17 @@ class Builder:
         if len(weights) > MOST_SIDE:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
         window, size = self._window(node, kernel, self.map.height, self.map.width)
-        return Sums(node, window, weights, bias, x_scale, w_scale, size, groups=groups)
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
 
     def multiply(
         self,
         node: onnx.NodeProto,
-        matrix: np.ndarray,
+        of: Weights,
         bias: np.ndarray,
         x_scale: np.float32,
-        w_scale: np.ndarray,
     ) -> Sums:
-        """The sums of a matrix product: a convolution whose kernel is the whole map, ``matrix`` as (M, C*H*W)."""
+        """The sums of a matrix product: a convolution whose kernel is the whole map, weights as (M, C*H*W)."""
+        matrix = of.values
         here = self.map
         if not self.flat:
             raise self.refusal(node, "must follow Flatten (or a Reshape to two dimensions)")
@@ -400,9 +433,4 @@ class Builder:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(matrix):,}")
         weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
         window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
-        return Sums(node, window, weights, bias, x_scale, w_scale, (1, 1))
-
-
-def _eight_bits(source: Map, weights: np.ndarray, kind: IntegerType) -> bool:
-    """Whether a layer has an integer kernel in ONNX Runtime: 8 bits in, out, and in its weights (9 less zero point)."""
-    return max(source.type.bits, kind.bits) <= 8 and int(np.abs(weights).max()) < 1 << 8
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, (1, 1))

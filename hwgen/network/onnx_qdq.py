@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.graph import INT32
+from hwgen.network.onnx_constants import Weights
 from hwgen.network.onnx_file import attribute, title
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_values import Floats, Integers, Map, Reals, Sums
@@ -51,26 +52,27 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
-    weights, w_scale = build.constants.float_weights(node, 0)
+    weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
-    build.state = build.accumulate(node, weights, bias, operand.scale, w_scale)
+    build.state = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
     transposed = plain_product(build, node)
-    matrix, w_scale = build.constants.float_weights(node, 0 if transposed else 1)
+    matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
-    build.state = build.multiply(node, matrix, bias, operand.scale, w_scale)
+    build.state = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
-    matrix, w_scale = build.constants.float_weights(node, 1)
-    build.state = build.multiply(node, matrix.T, np.zeros(matrix.shape[1], np.int64), operand.scale, w_scale)
+    matrix, w_scale, kind = build.constants.float_weights(node, 1)
+    bias = np.zeros(matrix.shape[1], np.int64)
+    build.state = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
@@ -108,6 +110,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
     elif isinstance(state, Reals):
         state.table = np.minimum(np.maximum(build.table(state), np.float32(low)), np.float32(high))
+        state.bounds.append((low, high))
         state.steps.append(node)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
@@ -128,7 +131,13 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
     elif isinstance(state, Reals):
-        build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
+        addend = None
+        if constant:
+            first = node.input[0] == names[0]
+            addend = build.addend(node, constant.values, constant.scale, constant.zero, first=first)
+        build.add_reals(
+            node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat), addend
+        )
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.graph import INT32
+from hwgen.network.onnx_constants import Weights
 from hwgen.network.onnx_layers import Builder
 from hwgen.network.onnx_qdq import plain_product
 from hwgen.network.onnx_values import Reals
@@ -14,12 +15,12 @@ from hwgen.network.onnx_values import Reals
 def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
     x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.integer_input(node, x_scale, x_zero, x_kind)
-    weights, w_scale = build.constants.integer_weights(node, 3, 0)
+    weights = build.constants.integer_weights(node, 3, 0)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    bias = np.zeros(len(weights), np.int64)
+    bias = np.zeros(len(weights.values), np.int64)
     if len(node.input) > 8 and node.input[8]:
-        bias = build.constants.integer_bias(node, 8, len(weights))
-    sums = build.accumulate(node, weights, bias, x_scale, w_scale)
+        bias = build.constants.integer_bias(node, 8, len(weights.values))
+    sums = build.accumulate(node, weights, bias, x_scale)
     build.requantise_sums(sums, scale, zero, kind)
 
 
@@ -28,9 +29,10 @@ def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "the constant matrix must be the second operand")
     x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.integer_input(node, x_scale, x_zero, x_kind)
-    matrix, w_scale = build.constants.integer_weights(node, 3, -1)
+    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, -1)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    sums = build.multiply(node, matrix.T, np.zeros(matrix.shape[-1], np.int64), x_scale, w_scale)
+    bias = np.zeros(matrix.shape[-1], np.int64)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, w_kind), bias, x_scale)
     build.requantise_sums(sums, scale, zero, kind)
 
 
@@ -38,7 +40,7 @@ def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.integer_input(node, x_scale, x_zero, x_kind)
     transposed = plain_product(build, node)
-    matrix, w_scale = build.constants.integer_weights(node, 3, 0 if transposed else 1)
+    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     if len(node.input) < 8 or not node.input[7]:
         raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
@@ -46,7 +48,7 @@ def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     bias = np.zeros(len(matrix), np.int64)
     if node.input[6]:
         bias = build.constants.integer_bias(node, 6, len(matrix))
-    build.requantise_sums(build.multiply(node, matrix, bias, x_scale, w_scale), scale, zero, kind)
+    build.requantise_sums(build.multiply(node, Weights(matrix, w_scale, w_kind), bias, x_scale), scale, zero, kind)
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
@@ -58,8 +60,8 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
     w_zero = np.zeros(1, values.dtype)
     if len(node.input) > 3 and node.input[3]:
         w_zero = build.constants.read(node, 3, "weights' zero point")
-    weights, w_scale = build.constants.weights(node, values, np.ones(1, np.float32), w_zero, 0)
-    sums = build.accumulate(node, weights, np.zeros(len(weights), np.int64), np.float32(1), w_scale)
+    weights = build.constants.weights(node, values, np.ones(1, np.float32), w_zero, 0)
+    sums = build.accumulate(node, weights, np.zeros(len(weights.values), np.int64), np.float32(1))
     build.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
     if build.bound(build.steps[-1]) > INT32.maximum:
         raise build.refusal(node, "accumulators must fit int32; its kernel has too many values")
@@ -73,10 +75,13 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     scale, zero, kind = build.constants.per_tensor(node, sides[0] + 1, build.map.type.dtype)
     build.integer_input(node, scale, zero, kind)
     other = 3 - sides[0]
-    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, build.map.type.dtype)
-    values = (build.constants.arrays[node.input[other]].astype(np.int64) - c_zero).astype(np.float32) * c_scale
+    integers = build.constants.read(node, other, "constant")
+    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)
+    values = (integers.astype(np.int64) - c_zero).astype(np.float32) * c_scale
     state = Reals(node, scale, zero)
-    build.add_reals(node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat))
+    addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
+    by_channel = build.constants.by_channel(node, values, build.map.channels, flat=build.flat)
+    build.add_reals(node, state, by_channel, addend)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     build.requantise_reals(node, state, scale, zero, kind)
 

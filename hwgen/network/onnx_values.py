@@ -81,6 +81,20 @@ class Integers:
     pass
 
 
+@dataclass(frozen=True)
+class Addend:
+    """A quantised constant that Add adds to a map: integers, one a channel, their scale, zero point and type.
+
+    ``first``: whether the operator's first operand is this one, and of the map's size, so that nothing spreads it.
+    """
+
+    values: np.ndarray
+    scale: np.float32
+    zero: int
+    type: IntegerType
+    first: bool
+
+
 @dataclass
 class Reals:
     """``scale`` and ``zero`` of the DequantizeLinear ``node``, and the pointwise operators since."""
@@ -93,6 +107,10 @@ class Reals:
     """What Add has added, float64 (channels,)."""
     table: np.ndarray | None = None
     """float32 (channels or 1, integers of the map's range)."""
+    addend: Addend | None = None
+    """What Add has added, where ONNX Runtime may have one integer kernel for the three operators."""
+    bounds: list[tuple[float, float]] = field(default_factory=list)
+    """Of the Relu and Clip behind it."""
 
 
 @dataclass
@@ -105,6 +123,8 @@ class Sums:
     bias: np.ndarray
     x_scale: np.float32
     w_scale: np.ndarray
+    w_type: IntegerType
+    """Of the weights in the file."""
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf

@@ -8,6 +8,7 @@ import numpy as np
 
 from hwgen.network.golden import requantise
 from hwgen.network.graph import IntegerType, Requantisation
+from hwgen.network.onnx_values import Addend
 
 MOST_BIAS = (1 << 47) - 1
 """Of a bias that is rounded to steps of x_scale * w_scale: with 16 bits a usual one may not fit int32."""
@@ -39,13 +40,14 @@ def fit_table(
     y_scale: float,
     output: tuple[int, int, int],
     bits: int,
-) -> np.ndarray | None:
-    """What makes ``wanted`` of all integers that a map may hold: weight, bias, significand and shift, int64 (4, n).
+) -> tuple[np.ndarray, int] | None:
+    """What makes ``wanted`` of all integers that a map may hold: weights, biases, factors and a zero point.
 
     ``clip(round((w * x + b) * significand / 2**shift) + zero)`` is compared with ``wanted`` for many weights ``w``;
     ``b`` is the offset in steps of ``w``, rarely one more or less, and the factor is moved where ``wanted`` asks for
-    it. With up to 8 bits all integers must agree. Float32, in which ``wanted`` was computed, is too coarse for more:
-    then one in 200 may differ by 1.
+    it. Where ``wanted`` rounds ties to odd numbers, as QLinearAdd does with odd zero points, a zero point one less or
+    more, and sums that make up for it, do the same. With up to 8 bits all integers must agree. Float32, in which
+    ``wanted`` was computed, is too coarse for more: then one in 200 may differ by 1.
 
     Parameters
     ----------
@@ -63,9 +65,28 @@ def fit_table(
 
     Returns
     -------
-    ndarray or None
-        ``None`` if nothing does.
+    tuple or None
+        Weights, biases, significands and shifts, int64 (4, n), and the zero point to add; ``None`` if nothing does.
     """
+    zero, low, high = output
+    for less in (0, 1 if zero > 0 else -1):  # which stays within the type
+        moved = offsets + less * y_scale
+        found = _fit(values, moved, wanted, x_scale, y_scale, (zero - less, low, high), bits)
+        if found is not None:
+            return found, zero - less
+    return None
+
+
+def _fit(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    wanted: np.ndarray,
+    x_scale: float,
+    y_scale: float,
+    output: tuple[int, int, int],
+    bits: int,
+) -> np.ndarray | None:
+    """As `fit_table`, with the zero point in ``output`` and no other."""
     zero, low, high = output
     wide = bits > 8
     # An offset is a multiple of 1 / w of a step.
@@ -117,3 +138,57 @@ def quantize_linear(values: np.ndarray, scale: np.float32, zero: int, kind: Inte
     """ONNX QuantizeLinear of float32 ``values``, as int64."""
     steps = np.rint(values / scale).astype(np.float64)
     return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
+
+
+def qlinear_add(
+    values: np.ndarray,
+    label: tuple[np.float32, int],
+    addend: Addend,
+    scale: np.float32,
+    zero: int,
+) -> np.ndarray | None:
+    """What ONNX Runtime's QLinearAdd makes of a map and a constant: integers before they saturate, int64 (n, integers).
+
+    It computes ``rint(fma(a, ra, fma(b, rb, base)))`` in float32, with ``ra = a_scale / scale`` (``rb`` alike) and
+    ``base = zero - fma(ra, a_zero, rb * b_zero)``; ``a`` is the map where the constant is spread over several values.
+
+    Parameters
+    ----------
+    values : ndarray
+        The integers of the map, as they are.
+    label : tuple
+        The map's scale and zero point.
+    addend : Addend
+        n values.
+    scale : float32
+    zero : int
+        Of the output.
+
+    Returns
+    -------
+    ndarray or None
+        ``None`` where a result leaves int32, in which that kernel wraps.
+    """
+    operands = [
+        (values.astype(np.float32)[None], *label),
+        (addend.values.astype(np.float32)[:, None], addend.scale, addend.zero),
+    ]
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = operands[::-1] if addend.first else operands
+    with np.errstate(over="ignore", invalid="ignore"):
+        a_ratio, b_ratio = a_scale / scale, b_scale / scale
+        base = np.float32(zero) - _fma(a_ratio, np.float32(a_zero), b_ratio * np.float32(b_zero))
+        result = _fma(a, a_ratio, _fma(b, b_ratio, base))
+    return np.rint(result).astype(np.int64) if (np.abs(result) < 2.0**31).all() else None
+
+
+def _fma(
+    factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32
+) -> np.ndarray:
+    """float32 ``factor * other + addend``, rounded once."""
+    product = np.multiply(factor, other, dtype=np.float64)  # exact
+    total = np.asarray(product + addend)
+    # What the sum lacks. A float64 with its last bit set, where it lacks something, rounds to float32 as the sum does.
+    back = total - product
+    lacking = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    return np.where(even & (lacking != 0), np.nextafter(total, np.copysign(np.inf, lacking)), total).astype(np.float32)
