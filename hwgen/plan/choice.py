@@ -116,7 +116,6 @@ class Chooser:
         ]
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
         self._layers = {layer.name: layer for layer in network.layers}
-        self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
 
     def aiming(self, **changes: Any) -> Chooser:
         """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
@@ -135,11 +134,11 @@ class Chooser:
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
-        return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
+        return unroll.tp * (multipliers + self.requantiser_slices(work) * lanes_out(work, unroll))
 
     def requantiser_slices(self, work: LayerWork) -> int:
         """DSP slices of a layer's requantiser for each channel that it finishes a cycle."""
-        return self._slices[work.name]
+        return requantiser_slices(self._layers[work.name])
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
