@@ -18,7 +18,7 @@ from hwgen.errors import InputError, PlanError
 from hwgen.network import golden
 from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
 from hwgen.plan import grouping
-from hwgen.plan.choice import Chooser, Goal
+from hwgen.plan.choice import Chooser, Goal, weights_of
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
 from hwgen.plan.planner import sure_refusal, what_can_be_built
 from hwgen.plan.unroll import interval
@@ -281,8 +281,20 @@ def test_what_can_be_built_instead(lenet):
 def test_weights_that_no_memory_holds(lenet):
     """All of them: 61,470 of 8 bits are 13.3 block RAMs, and LUTs hold 64 bits each at most."""
     scarce = replace(ZEDBOARD, bram36=12, lut=700)
-    assert "weights need 14 BRAM36, but zedboard (XC7Z020) has 12" in sure_refusal(lenet, scarce)
-    assert sure_refusal(lenet, ZEDBOARD) == ""
+    weights = weights_of(lenet.layers)
+    assert sum(bits for _, bits in weights) == 8 * 61_470
+    assert "weights need 14 BRAM36, but zedboard (XC7Z020) has 12" in sure_refusal(weights, scarce)
+    assert sure_refusal(weights, ZEDBOARD) == ""
+
+
+def test_weights_that_no_memory_holds_are_known_before_loading(lenet):
+    assert network.weight_bits("lenet5") == weights_of(lenet.layers)
+    assert network.weight_bits("models/vgg16.onnx") == []
+    of_vgg16 = dict(network.weight_bits("vgg16,int16"))
+    assert of_vgg16["conv4_1"] == 16 * 512 * 256 * 9
+    assert sure_refusal([("conv4_1", of_vgg16["conv4_1"] // 2)], ZEDBOARD).startswith(
+        "conv4_1: weights need 256 BRAM36"
+    )
 
 
 @pytest.mark.parametrize("groups", [None, "conv1-fc3"])

@@ -248,11 +248,27 @@ def check_weights(layers: Sequence[Layer], board: Board) -> None:
     ------
     OverBudgetError
     """
-    bits = sum(layer.weights.size * weight_bits(layer) for layer in layers if isinstance(layer, Conv))
+    check_weight_bits(weights_of(layers), board)
+
+
+def weights_of(layers: Sequence[Layer]) -> list[tuple[str, int]]:
+    """Name and bits of all weights of each layer that has any."""
+    return [(layer.name, layer.weights.size * weight_bits(layer)) for layer in layers if isinstance(layer, Conv)]
+
+
+def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
+    """The same by names and bits of layers.
+
+    Raises
+    ------
+    OverBudgetError
+    """
+    bits = sum(count for _, count in weights)
     needed = -(-bits // BRAM36_BITS)
     if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
         raise OverBudgetError(
-            f"{_names(layers)}: weights need {needed:,} BRAM36, but {board.name} ({board.device}) has {board.bram36:,}",
+            f"{_names(name for name, _ in weights)}: weights need {needed:,} BRAM36, but {board.name} ({board.device}) "
+            f"has {board.bram36:,}",
             "BRAM36",
             needed,
         )
@@ -760,6 +776,6 @@ def requantiser_slices(layer: Layer) -> int:
     return replace(requantise, lanes=1).multipliers
 
 
-def _names(layers: Iterable[Layer]) -> str:
-    names = [layer.name for layer in layers]
+def _names(layers: Iterable[str]) -> str:
+    names = list(layers)
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
