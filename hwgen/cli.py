@@ -176,11 +176,21 @@ def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs()
     outputs.check(arguments)
     board = _board(arguments)
-    model = _load(arguments)
+    from hwgen import network
+    from hwgen.plan.choice import weights_of
     from hwgen.plan.planner import sure_refusal, what_can_be_built
 
-    if refusal := sure_refusal(model.network, board):  # before planning, which may take a while
-        print(f"hwgen: not all layers together can be built: {refusal}", file=sys.stderr, flush=True)
+    def refused(weights: list[tuple[str, int]]) -> bool:
+        if refusal := sure_refusal(weights, board):
+            print(f"hwgen: not all of {arguments.model} can be built: {refusal}", file=sys.stderr, flush=True)
+        return bool(refusal)
+
+    # Before a built-in network is quantised, and before any is planned: both may take a while.
+    said = refused(network.weight_bits(arguments.model))
+    model = _load(arguments)
+    weights = weights_of(model.network.layers)
+    if not said and not any(sure_refusal([layer], board) for layer in weights):  # a single layer is soon refused
+        refused(weights)
     design = _steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())
     outputs.write()

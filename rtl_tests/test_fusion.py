@@ -181,3 +181,12 @@ def test_groupings_that_are_none(groups):
 def test_multipliers_for_each_layer():
     with pytest.raises(InputError, match="multipliers must be given for each of 3 layers, not for 2"):
         fusion.dsp_traffic(shapes.load("vgg16:3").layers, [1, 2])
+
+
+def test_pyramids_are_mapped_back_once_for_each_last_layer(monkeypatch):
+    """Not for each of the ``l (l + 1) / 2`` groups: deep networks have thousands."""
+    mapped = []
+    monkeypatch.setattr(pyramid, "_extents", lambda *args, found=pyramid._extents: mapped.append(args) or found(*args))
+    layers = shapes.load("vgg19").layers
+    fusion.storage_multiplications(layers)
+    assert len(mapped) == 2 * len(layers)

@@ -175,3 +175,13 @@ def test_refusals(function, layers, tip, message):
     with pytest.raises(InputError) as refused:
         function(layers, tip)
     assert str(refused.value) == message
+
+
+@settings(max_examples=30)
+@given(chains())
+def test_groups_with_a_common_end_at_once(layers):
+    last = layers[-1]
+    tip = (min(2, last.output_height), last.output_width)
+    tails = [layers[begin:] for begin in range(len(layers))]
+    assert pyramid.reuse_words_of_tails(layers, tip) == [pyramid.reuse_words(tail, tip) for tail in tails]
+    assert pyramid.recomputation_of_tails(layers, tip) == [pyramid.recomputation(tail, tip) for tail in tails]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hwgen.network.graph import Network
 
-__all__ = ["load"]
+__all__ = ["load", "weight_bits"]
 
 
 def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Network:
@@ -57,6 +57,13 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     if calibration is None:  # otherwise ONNX Runtime wrote it
         onnx_check.check_by_runtime(path)
     return network
+
+
+def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
+    """Name and bits of all weights of each layer of a built-in network, before it is loaded; of a file none."""
+    from hwgen.network import builtin
+
+    return [] if _is_file(source, Path(source)) else builtin.weight_bits(str(source))
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:

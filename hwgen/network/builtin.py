@@ -57,6 +57,21 @@ def load(name: str) -> Network:
     return replace(network, left_out=left_out, host=host)
 
 
+def weight_bits(name: str) -> list[tuple[str, int]]:
+    """Name and bits of all weights of each layer that has any, known before the network is made.
+
+    The largest weight of a channel becomes the largest integer of its type, so none gets by with fewer bits.
+
+    Raises
+    ------
+    ModelError
+        For a name that makes no sense.
+    """
+    layers, _ = _layers(name)
+    _, bits = tables.precision(name)
+    return [(layer.shape.name, bits * layer.shape.weights) for layer in layers if layer.shape.weights]
+
+
 def quantised(name: str) -> onnx.ModelProto:
     """The same as a quantised ONNX model.
 

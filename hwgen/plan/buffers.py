@@ -16,7 +16,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.network.graph import Window
-from hwgen.plan.schedule import Schedule, Times, enough_frames
+from hwgen.plan.schedule import LEAST_FRAMES, Schedule, Times, check_events, enough_frames, shorter
 
 #: Beats that can come in between a window's end and the first that takes its place, with some to spare.
 IN_FLIGHT = 8
@@ -46,8 +46,13 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     frames : int, optional
         Frames that follow each other at most; any number by default.
     """
+    if (short := shorter(config, frames)) is not None:
+        found = [size_buffers(lower, frames) for lower in short[0][1:]]
+        if found[0] == found[1]:
+            return found[0]
     depths = [None] * len(config.layers)
     if frames is None:
+        check_events(config, LEAST_FRAMES)  # at once: the schedule of the first three may take long already
         frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
     schedule = Schedule(config, frames, depths=depths)
     schedule.solve()

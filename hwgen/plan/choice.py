@@ -116,7 +116,6 @@ class Chooser:
         ]
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
         self._layers = {layer.name: layer for layer in network.layers}
-        self._slices = {layer.name: requantiser_slices(layer) for layer in network.layers}
 
     def aiming(self, **changes: Any) -> Chooser:
         """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
@@ -135,11 +134,11 @@ class Chooser:
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
         multipliers = 0 if work.depthwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
-        return unroll.tp * (multipliers + self._slices[work.name] * lanes_out(work, unroll))
+        return unroll.tp * (multipliers + self.requantiser_slices(work) * lanes_out(work, unroll))
 
     def requantiser_slices(self, work: LayerWork) -> int:
         """DSP slices of a layer's requantiser for each channel that it finishes a cycle."""
-        return self._slices[work.name]
+        return requantiser_slices(self._layers[work.name])
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
@@ -249,11 +248,27 @@ def check_weights(layers: Sequence[Layer], board: Board) -> None:
     ------
     OverBudgetError
     """
-    bits = sum(layer.weights.size * weight_bits(layer) for layer in layers if isinstance(layer, Conv))
+    check_weight_bits(weights_of(layers), board)
+
+
+def weights_of(layers: Sequence[Layer]) -> list[tuple[str, int]]:
+    """Name and bits of all weights of each layer that has any."""
+    return [(layer.name, layer.weights.size * weight_bits(layer)) for layer in layers if isinstance(layer, Conv)]
+
+
+def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
+    """The same by names and bits of layers.
+
+    Raises
+    ------
+    OverBudgetError
+    """
+    bits = sum(count for _, count in weights)
     needed = -(-bits // BRAM36_BITS)
     if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
         raise OverBudgetError(
-            f"{_names(layers)}: weights need {needed:,} BRAM36, but {board.name} ({board.device}) has {board.bram36:,}",
+            f"{_names(name for name, _ in weights)}: weights need {needed:,} BRAM36, but {board.name} ({board.device}) "
+            f"has {board.bram36:,}",
             "BRAM36",
             needed,
         )
@@ -761,6 +776,6 @@ def requantiser_slices(layer: Layer) -> int:
     return replace(requantise, lanes=1).multipliers
 
 
-def _names(layers: Iterable[Layer]) -> str:
-    names = [layer.name for layer in layers]
+def _names(layers: Iterable[str]) -> str:
+    names = list(layers)
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

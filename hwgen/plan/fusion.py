@@ -74,10 +74,10 @@ def storage_traffic(layers: Sequence[LayerShape], *, shared: bool = True) -> lis
         Groups run in turn in the same buffers: a grouping needs the largest group's storage (the thesis). Otherwise
         every group has its own buffers, and they add up.
     """
-    costs = {span: pyramid.reuse_words(layers[slice(*span)]) for span in _spans(len(layers))}
+    costs = [pyramid.reuse_words_of_tails(layers[:end]) for end in range(1, len(layers) + 1)]
     found = front(
         len(layers),
-        lambda begin, end: [((costs[begin, end], _moved(layers, begin, end)), None)],
+        lambda begin, end: [((costs[end - 1][begin], _moved(layers, begin, end)), None)],
         (max if shared else add, add),
     )
     return [
@@ -117,25 +117,24 @@ def storage_multiplications(layers: Sequence[LayerShape], groups: Sequence[Span]
     if groups is not None:
         check_groups(layers, groups)
     fixed = None if groups is None else set(groups)
+    ends = range(1, len(layers) + 1) if groups is None else [end for _, end in groups]
     options: dict[Span, list[tuple[tuple[int, ...], str]]] = {}
-    for begin, end in _spans(len(layers)):
-        if fixed is not None and (begin, end) not in fixed:
-            options[begin, end] = []
-            continue
-        group = layers[begin:end]
-        work = pyramid.recomputation(group)
-        moved = _moved(layers, begin, end)
-        halo = work.input_words - group[0].input_words
-        again = work.multiplications + work.extra_multiplications
-        entries = [
-            ((pyramid.reuse_words(group), work.multiplications, moved), "reuse"),
-            ((0, again, moved + halo), "recompute"),
-        ]
-        options[begin, end] = entries
+    for end in ends:
+        stored, works = pyramid.reuse_words_of_tails(layers[:end]), pyramid.recomputation_of_tails(layers[:end])
+        for begin, (storage, work) in enumerate(zip(stored, works, strict=True)):
+            if fixed is not None and (begin, end) not in fixed:
+                continue
+            moved = _moved(layers, begin, end)
+            halo = work.input_words - layers[begin].input_words
+            again = work.multiplications + work.extra_multiplications
+            options[begin, end] = [
+                ((storage, work.multiplications, moved), "reuse"),
+                ((0, again, moved + halo), "recompute"),
+            ]
     costs = 3 if fixed is None else 2
     found = front(
         len(layers),
-        lambda begin, end: [(values[:costs], (values, kind)) for values, kind in options[begin, end]],
+        lambda begin, end: [(values[:costs], (values, kind)) for values, kind in options.get((begin, end), ())],
         (max, add, add)[:costs],
     )
     points = []
@@ -198,12 +197,14 @@ def front(
     """
     prefixes: list[list[tuple[tuple[int, ...], Any]]] = [[((0,) * len(joins), None)]]
     for end in range(1, count + 1):
-        labels = [
-            (tuple(join(a, b) for join, a, b in zip(joins, before, costs, strict=True)), (path, ((begin, end), tag)))
-            for begin in range(end)
-            for costs, tag in options(begin, end)
-            for before, path in prefixes[begin]
-        ]
+        labels = []
+        for begin in range(end):
+            for costs, tag in options(begin, end):
+                group = (begin, end), tag
+                for before, path in prefixes[begin]:
+                    # A list inside is faster than a generator, and there are many labels.
+                    both = [join(a, b) for join, a, b in zip(joins, before, costs, strict=True)]
+                    labels.append((tuple(both), (path, group)))
         prefixes.append(_minimal(labels))
     return [(costs, _unroll_path(path)) for costs, path in prefixes[count]]
 
@@ -238,10 +239,6 @@ def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
         path, group = path
         groups.append(group)
     return groups[::-1]
-
-
-def _spans(count: int) -> list[Span]:
-    return [(begin, end) for end in range(1, count + 1) for begin in range(end)]
 
 
 def _moved(layers: Sequence[LayerShape], begin: int, end: int) -> int:

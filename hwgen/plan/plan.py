@@ -15,7 +15,7 @@ from hwgen.network.graph import Conv, Network
 from hwgen.network.shapes import of_layer
 from hwgen.plan.compose import compose, weight_bits
 from hwgen.plan.resources import Resources, component_resources, estimate
-from hwgen.plan.schedule import Cycles, Schedule, steady_cycles
+from hwgen.plan.schedule import Cycles, steady_cycles
 from hwgen.plan.tiles import axes, in_tiles
 
 #: How a group is built: row by row through line buffers, or tile by tile.
@@ -155,7 +155,7 @@ class Group:
     @cached_property
     def frame_cycles(self) -> int:
         """Cycles of one frame alone, from its first input transfer to its last output transfer, both counted."""
-        return Schedule(self.config, 1).cycles.latency + 1
+        return steady_cycles(self.config, 1).latency + 1
 
     @property
     def slowest(self) -> int:

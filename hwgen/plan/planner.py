@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.blocking import on_board
-from hwgen.plan.choice import Chooser, Goal, check_weights
+from hwgen.plan.choice import Chooser, Goal, check_weight_bits
 from hwgen.plan.fusion import Span
 from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan
 from hwgen.plan.tiles import KINDS
@@ -217,15 +217,18 @@ def what_can_be_built(
     return "; ".join(found) or "take a smaller network or a larger board"
 
 
-def sure_refusal(network: Network, board: Board) -> str:
-    """Why no plan of all layers can be built, if their weights say so; empty where `make` refuses a layer as soon."""
+def sure_refusal(weights: Sequence[tuple[str, int]], board: Board) -> str:
+    """Why no plan of all layers can be built, if their weights say so; otherwise empty.
+
+    Parameters
+    ----------
+    weights : sequence of (str, int)
+        Name of each layer that has weights, and bits of all of them.
+    """
     try:
-        for layer in network.layers:
-            check_weights([layer], board)
-    except OverBudgetError:
-        return ""
-    try:
-        check_weights(network.layers, board)
+        for layer in weights:
+            check_weight_bits([layer], board)
+        check_weight_bits(weights, board)
     except OverBudgetError as error:
         return str(error)
     return ""

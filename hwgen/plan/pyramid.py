@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -71,11 +71,16 @@ def reuse_words(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> int:
     the bottom), ``step`` the new rows of a pyramid (the band at the right). The group's own input counts. A pool with
     ``K = S`` keeps nothing.
     """
-    total = 0
+    return reuse_words_of_tails(layers, tip)[0]
+
+
+def reuse_words_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[int]:
+    """`reuse_words` of every group that ends with the last layer: entry ``i`` is that of ``layers[i:]``."""
+    terms = []
     for layer, level in zip(layers, back_map(layers, tip), strict=True):
         below, right = _overlap(layer)
-        total += layer.channels * (below * layer.width + right * level.advance[0])
-    return total
+        terms.append(layer.channels * (below * layer.width + right * level.advance[0]))
+    return list(accumulate(reversed(terms)))[::-1]
 
 
 def implementation_words(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> int:
@@ -117,24 +122,37 @@ def recomputation(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> Work:
 
     Additions are counted as the thesis does, ``K*K - 1`` for ``K*K`` multiplications.
     """
+    return recomputation_of_tails(layers, tip)[0]
+
+
+def recomputation_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[Work]:
+    """`recomputation` of every group that ends with the last layer: entry ``i`` is that of ``layers[i:]``.
+
+    A pyramid is mapped back from the tip, so all these groups have its levels in common.
+    """
     _check(layers, tip)
     last = layers[-1]
     rows = _extents(layers, 0, last.output_height, tip[0])
     columns = _extents(layers, 1, last.output_width, tip[1])
     base = extra = additions = 0
-    for index, layer in enumerate(layers):
+    works = []
+    for index in reversed(range(len(layers))):
+        layer = layers[index]
         pixels = rows[index + 1] * columns[index + 1]
         more = (pixels - layer.output_height * layer.output_width) * layer.weights
         base += layer.macs
         # Rows behind the last window of the layers above are in no pyramid: those are not computed, which saves.
         extra += more
         additions += more // layer.taps * (layer.taps - 1)
-    return Work(
-        multiplications=base,
-        extra_multiplications=extra,
-        extra_additions=additions,
-        input_words=layers[0].channels * rows[0] * columns[0],
-    )
+        works.append(
+            Work(
+                multiplications=base,
+                extra_multiplications=extra,
+                extra_additions=additions,
+                input_words=layer.channels * rows[index] * columns[index],
+            )
+        )
+    return works[::-1]
 
 
 def map_traffic(groups: Sequence[Sequence[LayerShape]]) -> int:
@@ -174,10 +192,8 @@ def _extents(layers: Sequence[LayerShape], axis: int, size: int, tip: int) -> li
         kernel, stride, padding = layer.window.kernel[axis], layer.window.stride[axis], layer.window.padding[axis]
         limit = (layer.height, layer.width)[axis]
         empty = end <= begin  # a window wholly in the padding needs nothing
-        begin, end = (
-            np.clip(begin * stride - padding, 0, limit),
-            np.clip((end - 1) * stride - padding + kernel, 0, limit),
-        )
+        begin = np.minimum(np.maximum(begin * stride - padding, 0), limit)
+        end = np.minimum(np.maximum((end - 1) * stride - padding + kernel, 0), limit)
         end[empty] = begin[empty]
         sums.append(int(np.maximum(end - begin, 0).sum()))
     return sums[::-1]

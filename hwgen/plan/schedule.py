@@ -24,10 +24,15 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.plan.events import LayerEvents, LayerTimes, LineEvents, Part, Times, before, never, spaced_back, take_at_once
+from hwgen.plan.tall import shortened
 from hwgen.plan.tile_events import TileEvents
 
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
 MOST_FRAMES = 64
+
+#: Frames that a schedule of frames that follow each other has at least, by `enough_frames`: no frame is done before the
+#: next can begin, as its latency is more than the slowest layer's cycles.
+LEAST_FRAMES = 5
 
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
@@ -37,6 +42,9 @@ RUN_EVENTS, PART_EVENTS = 40_000, 8_000
 
 #: Events of a run at most, of all layers together: in memory they and what is computed with them take about 3 GB.
 MOST_EVENTS = 1 << 28
+
+#: Events of a run above which fewer rows are scheduled instead, if they tell as much: about 1 GB.
+MANY_EVENTS = 1 << 27
 
 #: Cycles up to which times are held in 32 bits: those of a layer that is never held up, and those of the schedule.
 SHORT_RAMP, SHORT_TIME = 1 << 28, 1 << 30
@@ -96,7 +104,7 @@ class Schedule:
         self.config, self.frames = config, frames
         self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
-        _check_events(config, frames)
+        check_events(config, frames)
         self._layers = [_events(layer, frames) for layer in config.layers]
         count = len(self._layers)
         most = max(frames * max(layer.cycles, *_beats(layer)) for layer in config.layers)
@@ -368,7 +376,7 @@ def _beats(layer: LayerConfig) -> tuple[int, int]:
     return layer.window.input.beats, layer.output.beats
 
 
-def _check_events(config: AcceleratorConfig, frames: int) -> None:
+def check_events(config: AcceleratorConfig, frames: int) -> None:
     """Refuse what takes too much memory and time.
 
     Raises
@@ -376,16 +384,30 @@ def _check_events(config: AcceleratorConfig, frames: int) -> None:
     PlanError
         Naming the layer with the most events.
     """
-    counts = [
-        frames * (_beats(layer)[0] + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
-        for layer in config.layers
-    ]
+    counts = event_counts(config, frames)
     if sum(counts) > MOST_EVENTS:
         most = config.layers[counts.index(max(counts))]
         raise PlanError(
             f"{most.name}: {frames} frames are {sum(counts):,} events (beats and output folds), but at most "
             f"{MOST_EVENTS:,} are scheduled: take a smaller map, fewer layers or more DSP slices"
         )
+
+
+def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
+    """Events of each layer."""
+    return [
+        frames * (_beats(layer)[0] + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
+        for layer in config.layers
+    ]
+
+
+def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
+    """What is scheduled in place of a map with too many events in so many frames, see `hwgen.plan.tall`.
+
+    ``None`` where the map is scheduled as it is.
+    """
+    events = sum(event_counts(config, LEAST_FRAMES if frames is None else min(frames, LEAST_FRAMES)))
+    return None if events <= MANY_EVENTS else shortened(config, events)
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
@@ -404,6 +426,8 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
     An interval has settled, and stays, once it has not changed for `enough_frames`, but for the first (two alike alone
     may be part of a pattern that repeats). So long runs cost no more than short ones.
     """
+    if (short := shorter(config, frames)) is not None and (cycles := _continued(*short, frames)) is not None:
+        return cycles
     covered, limit = 3, min(frames or MOST_FRAMES, MOST_FRAMES)
     while True:
         covered = min(covered, limit)
@@ -414,3 +438,19 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
         if covered == limit or (covered >= enough and bool((distances[1:] == cycles.interval).all())):
             return cycles
         covered = max(covered + 2, enough)
+
+
+def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
+    """Cycles so many steps beyond three heights; ``None`` if they don't grow evenly."""
+    found = [steady_cycles(config, frames) for config in heights]
+    latency = _extended([cycles.latency for cycles in found], missing)
+    intervals = [cycles.interval for cycles in found if cycles.interval is not None]
+    interval = _extended(intervals, missing) if intervals else None
+    if latency is None or (intervals and interval is None):
+        return None
+    return Cycles(latency=latency, interval=interval, steady=all(cycles.steady for cycles in found))
+
+
+def _extended(figures: Sequence[int], missing: int) -> int | None:
+    first, second, third = figures
+    return third + missing * (third - second) if third - second == second - first else None
