@@ -19,6 +19,7 @@ from hwgen.errors import ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.plan.resources import Resources
 
@@ -120,7 +121,7 @@ def test_delays_by_hand():
 
 
 def layers() -> dict[str, object]:
-    """What reads block RAM: weights with one and two multiply-adds a slice, windows, kept beats of tiles, a FIFO."""
+    """What reads block RAM: weights, windows, kept beats of tiles, factors and biases, a FIFO."""
     shapes = {shape.name: shape for shape in SHAPES + TILED}
     parts: dict[str, object] = {}
     for name in ("conv3x3-deep", "packed3x3-deep"):
@@ -139,6 +140,14 @@ def layers() -> dict[str, object]:
     assert min(tiled.reuse.right_depth, tiled.reuse.bottom_depth) > 0
     parts["reuse"] = tiled.reuse
     parts["tiles"] = tiled.tiles
+    (layer,) = config_of(replace(shapes["conv3x3-deep"], outputs=70, tm=1)).layers
+    assert isinstance(layer.finish, RequantiseConfig)
+    assert layer.finish.tables_in_block_ram
+    parts["factors"] = layer.finish
+    biases = tuple(range(-9000, 9000, 200))
+    parts["biases"] = AddBiasConfig(
+        lanes=1, accumulator_bits=24, bias=biases, beats=tuple((channel,) for channel in range(len(biases)))
+    )
     parts["fifo"] = FifoConfig(lanes=4, bits=8, signed=False, beats=4000, depth=700)
     return parts
 

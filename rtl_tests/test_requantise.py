@@ -212,6 +212,37 @@ def test_add_bias(config, seed, reset_at):
     check(AddBias(config), wrapped, stimulus(config, seed, 60), reset_at)
 
 
+@pytest.mark.parametrize("accumulator_bits", [20, 30])
+def test_tables_in_block_ram(accumulator_bits):
+    """More than 64 beats: tables in block RAM are read a cycle earlier, so that they go through output registers."""
+    rng = random.Random(accumulator_bits)
+    channels = 70
+    shape = {
+        "lanes": 1,
+        "accumulator_bits": accumulator_bits,
+        "bias": tuple(rng.randrange(-(2**16), 2**16) for _ in range(channels)),
+    }
+    config = RequantiseConfig(
+        **shape,
+        significand=tuple(rng.randrange(2**23, 2**24) for _ in range(channels)),
+        shift=tuple(accumulator_bits + rng.randint(14, 17) for _ in range(channels)),
+        zero_point=3,
+        low=-128,
+        high=127,
+        bits=8,
+        signed=True,
+        float32=True,
+        beats=tuple((channel,) for channel in range(channels)),
+    )
+    bias = AddBiasConfig(**shape, beats=config.beats)
+    few = replace(config, lanes=2, beats=tuple((first, first + 1) for first in range(0, channels, 2)))
+    assert config.latency == few.latency + 1
+    assert bias.latency == 3
+    for made in (config, few):
+        check(Requantise(made), expected, stimulus(made, 1, 200))
+    check(AddBias(bias), wrapped, stimulus(bias, 1, 200))
+
+
 @given(config=configs(), seed=st.integers(0, 2**32))
 def test_compute(config, seed):
     """The definition in integers is the one in fractions."""

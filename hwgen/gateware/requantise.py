@@ -33,7 +33,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed, rom_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
 
 #: Bits of a significand: those of a float32.
 SIGNIFICAND_BITS = 24
@@ -187,6 +187,11 @@ class _ChannelsConfig(ABC):
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
+    def tables_in_block_ram(self) -> bool:
+        """Whether the tables lie in block RAM, behind whose output registers their values come a cycle later."""
+        return place(len(self.beats)) == "block"
+
+    @property
     def memory_bits(self) -> int:
         """Bits of the tables; those that hold one value only are constants and take none."""
         return sum(
@@ -224,8 +229,6 @@ class AddBiasConfig(_ChannelsConfig):
 
     bits: int = 32
 
-    #: Cycles from a beat to its sum.
-    latency = 2
     #: DSP slices.
     multipliers = 0
 
@@ -237,6 +240,11 @@ class AddBiasConfig(_ChannelsConfig):
     @property
     def output(self) -> Shape:
         return signed(self.bits)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its sum."""
+        return 2 + self.tables_in_block_ram
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
@@ -564,7 +572,7 @@ class RequantiseConfig(_ChannelsConfig):
         """Cycles from a beat to its outputs."""
         recipe = self.recipe
         multiply = recipe.pieces + 1 if recipe.pieces else 0
-        early = 2 + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
+        early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
         return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
 
     @property
@@ -629,13 +637,18 @@ class _Beats:
         return self._valid[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """By lane: the parameter's value for the beat that is ``cycle >= 1`` cycles behind the input."""
+        """By lane: the parameter's value for the beat that is ``cycle`` cycles behind the input.
+
+        From 1 on; from 2 on where tables lie in block RAM, which is too slow for what follows and is read into its
+        output registers.
+        """
         m, table = self._m, self._config.tables[name]
         varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
         values: list[Value] = [Const(column[0], _shape(column)) for column in table]
         if not varying:
             return self._by_pixel(values)
-        for stage in range(len(self._numbers), cycle):
+        late = int(self._config.tables_in_block_ram)
+        for stage in range(len(self._numbers), cycle - late):
             self._numbers.append(delayed(m, f"beat_{stage}", self._numbers[-1], 1))
         words = [
             _pack([(table[lane][beat], _shape(table[lane]).width) for lane in varying]) for beat in range(len(table[0]))
@@ -645,11 +658,12 @@ class _Beats:
             shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words))
         )
         port = rom.read_port()
-        m.d.comb += port.addr.eq(self._numbers[cycle - 1])
+        m.d.comb += port.addr.eq(self._numbers[cycle - late - 1])
+        entry = delayed(m, f"{name}_entry", port.data, late)
         start = 0
         for lane in varying:
             shape = _shape(table[lane])
-            value = port.data[start : start + shape.width]
+            value = entry[start : start + shape.width]
             values[lane] = value.as_signed() if shape.signed else value
             start += shape.width
         return self._by_pixel(values)
@@ -699,10 +713,11 @@ class AddBias(wiring.Component):
         m = Module()
         config = self.config
         beats = _Beats(m, config, self.i.valid)
-        biases, present = beats.read("bias", 1), beats.read("present", 1)
+        cycle = config.latency - 1
+        biases, present = beats.read("bias", cycle), beats.read("present", cycle)
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
         for lane in range(config.lanes * config.pixels):
-            accumulator = delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1)
+            accumulator = delayed(m, f"accumulator_{lane}", self.i.payload[lane], cycle)
             total = Signal(config.output, name=f"sum_{lane}", reset_less=True)
             m.d.sync += total.eq(Mux(present[lane], accumulator + biases[lane], 0))
             m.d.comb += self.o.payload[lane].eq(total)
@@ -731,9 +746,9 @@ class Requantise(wiring.Component):
         Every accumulator of ``accumulator_bits`` bits gives the result that ``config.compute`` defines; nothing
         overflows in between.
 
-    Stages: the accumulator meets its bias (2 cycles); it is rounded to 24 bits where float32 does that (2), shifted
-    and clamped where the recipe says so (1 each); with ``n`` DSP slices the product takes ``n + 1``; the offset 1 if it
-    is late; products next to ties 1 where they are corrected; bounds 1.
+    Stages: the accumulator meets its bias (2 cycles, 3 where tables lie in block RAM); it is rounded to 24 bits where
+    float32 does that (2), shifted and clamped where the recipe says so (1 each); with ``n`` DSP slices the product
+    takes ``n + 1``; the offset 1 if it is late; products next to ties 1 where they are corrected; bounds 1.
     """
 
     def __init__(self, config: RequantiseConfig):
@@ -748,9 +763,10 @@ class Requantise(wiring.Component):
         m = Module()
         config, recipe = self.config, self.config.recipe
         beats = _Beats(m, config, self.i.valid)
-        biases = beats.read("bias", 1)
+        cycle = 1 + config.tables_in_block_ram
+        biases = beats.read("bias", cycle)
         lanes = range(config.lanes * config.pixels)
-        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], 1) for lane in lanes]
+        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], cycle) for lane in lanes]
 
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
@@ -762,7 +778,7 @@ class Requantise(wiring.Component):
             return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
 
         values = sums(0)
-        cycle = 2
+        cycle += 1
         if config.rounded_bits:
             values = self._rounded_sums(m, values)
             cycle += 2

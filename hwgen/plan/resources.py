@@ -375,6 +375,7 @@ def _add_bias(config: AddBiasConfig) -> Resources:
     # Bits of an output above the sum's are its sign, once.
     total = max(signed_bits(*config.bias), config.accumulator_bits) + 1
     cost.ff += beat + config.latency + sums * (config.accumulator_bits + min(total, config.bits))
+    cost.ff += sums * config.accumulator_bits * config.tables_in_block_ram
     cost.lut += beat + sums * config.accumulator_bits
     for name in ("bias", "present"):
         _table(cost, config, name)
@@ -408,9 +409,13 @@ def _requantise(config: RequantiseConfig) -> Resources:
     cost.ff += beat + config.latency
     cost.lut += beat
 
-    cycle = 2
-    latest = 1
-    _table(cost, config, "bias")
+    late = config.tables_in_block_ram
+    cycle = 2 + late
+    latest = 1 + late
+    if _table(cost, config, "bias") and own and late:
+        cost.ff += sums * signed_bits(*config.bias) * (recipe.pieces - 1)
+    # Sums wait for their bias; a slice takes but the last register.
+    cost.ff += sums * config.accumulator_bits * late
     if not own:
         cost.ff += sums * config.accumulator_bits
         cost.lut += sums * config.sum_bits
@@ -462,7 +467,7 @@ def _requantise(config: RequantiseConfig) -> Resources:
         cycle += 1
     if _table(cost, config, "present"):
         latest = max(latest, cycle)
-    cost.ff += beat * (latest - 1)
+    cost.ff += beat * (latest - 1 - late)
     bits = (config.high - config.low).bit_length()
     cost.ff += sums * bits
     cost.lut += sums * (bits + 1)
