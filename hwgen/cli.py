@@ -182,7 +182,7 @@ def plan(arguments: argparse.Namespace) -> int:
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if refusal := sure_refusal(weights, board):
-            print(f"hwgen: not all of {arguments.model} can be built: {refusal}", file=sys.stderr, flush=True)
+            print(f"not all of {arguments.model} can be built: {refusal}", flush=True)
         return bool(refusal)
 
     # Before a built-in network is quantised, and before any is planned: both may take a while.
