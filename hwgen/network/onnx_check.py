@@ -49,9 +49,17 @@ def check_by_runtime(path: Path) -> None:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     try:
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(_source(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
+
+
+def _source(path: Path) -> str | bytes:
+    """What ONNX Runtime takes for a file: its name if that is UTF-8, otherwise its contents."""
+    try:
+        return str(path).encode().decode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
 
 
 def _reason(error: Exception) -> str:
