@@ -149,7 +149,7 @@ def test_overlap_that_makes_no_difference(here, capfd, monkeypatch, kernel, diff
     """Windows of one pixel share none."""
     monkeypatch.setattr(cli, "_load", lambda arguments: one_layer(kernel))
     tile = "2x2" if kernel == 1 else "1x1"
-    assert cli.main(["plan", "one", "--board", "zedboard", "--tile", tile, "--overlap", "recompute"]) == 0
+    assert cli.main(["plan", "lenet5", "--board", "zedboard", "--tile", tile, "--overlap", "recompute"]) == 0
     said = "--overlap recompute makes no difference: the pyramids of this plan share nothing\n"
     assert (said in capfd.readouterr().out) != differs
 

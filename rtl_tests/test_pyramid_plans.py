@@ -104,7 +104,7 @@ def test_steering_that_can_not_work(steering, why):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tile": [0, 1]}, "tile must be two positive integers, rows and columns, not \\[0, 1\\]"),
+        ({"tile": [0, 1]}, "tile must be two integers from 1 to 65,535, rows and columns, not \\[0, 1\\]"),
         ({"tile": None}, "tile must be an array, not null"),
         ({"overlap": "some"}, "overlap must be"),
         ({"template": "tower"}, "template must be 'stream' or 'pyramid', not \"tower\""),

@@ -238,11 +238,11 @@ def test_latest(case, data):
 
 
 def test_too_many_events_are_refused_at_once():
-    """A map of 65,535 x 65,535: 4.3 thousand million pixels a frame."""
-    side = 65_535
+    """Ten frames of the largest map, 4,096 x 4,096 pixels: each pixel comes in, is a window, and leaves."""
+    side = 4_096
     before = FeatureMap(channels=1, height=side, width=side, type=UINT8)
     layer = MaxPool(name="pool", input=before, output=before, window=Window(kernel=(1, 1)))
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depth=5)
     config = compose(Network(name="pool", layers=(layer,)), [plan])
-    with pytest.raises(PlanError, match=r"^pool: 1 frames are [\d,]{14} events .* at most 268,435,456 are scheduled"):
-        Schedule(config, 1)
+    with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 268,435,456 are scheduled"):
+        Schedule(config, 10)

@@ -30,7 +30,7 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS, AddBiasConfig, RequantiseConfig, signed_bits
-from hwgen.gateware.reuse import ReuseBufferConfig
+from hwgen.gateware.reuse import IN_FLIGHT, ReuseBufferConfig
 from hwgen.gateware.spans import Axis, Cut
 from hwgen.gateware.tile import HALVES, TileBufferConfig
 from hwgen.gateware.tile_layer import TileLayerConfig
@@ -669,9 +669,11 @@ def _reuse(config: ReuseBufferConfig) -> Resources:
     depths = [depth for depth in (config.right_depth, config.bottom_depth) if depth]
     for depth in depths:
         cost.ram(width, depth)
-    # The last beat and the one before it, which may be what is wanted of a band; and that choice.
-    cost.ff += width * (2 if depths else 1)
-    cost.lut += width * len(depths)
+    # The last beat, and a word of each band; where a beat may want what is still on its way, the beats that bring it. And
+    # the choice of all these.
+    near = bool(depths) and config.distance <= IN_FLIGHT
+    cost.ff += width * (1 + len(depths) + (IN_FLIGHT - 1) * near) + IN_FLIGHT * len(depths) * near
+    cost.lut += width * len(depths) * (1 + near)
     control = _reuse_control_ff(config)
     cost.ff += control
     cost.lut += 1.54 * control + 0.23 * _reuse_entries(config) + 2.8
