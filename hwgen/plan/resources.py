@@ -669,8 +669,8 @@ def _reuse(config: ReuseBufferConfig) -> Resources:
     depths = [depth for depth in (config.right_depth, config.bottom_depth) if depth]
     for depth in depths:
         cost.ram(width, depth)
-    # The last beat, and a word of each band; where a beat may want what is still on its way, the beats that bring it. And
-    # the choice of all these.
+    # The last beat, and a word of each band; where a beat may want what is still on its way, the beats that bring it.
+    # And the choice of all these.
     near = bool(depths) and config.distance <= IN_FLIGHT
     cost.ff += width * (1 + len(depths) + (IN_FLIGHT - 1) * near) + IN_FLIGHT * len(depths) * near
     cost.lut += width * len(depths) * (1 + near)
