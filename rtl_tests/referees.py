@@ -178,7 +178,7 @@ def by_emulation(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
         elif node.op_type == "Relu":
             here = np.maximum(here, 0)
         else:
-            raise NotImplementedError(node.op_type)
+            raise ValueError(f"by_emulation computes quantised chains of convolutions and pools, not {node.op_type}")
         values[node.output[0]] = here
         if unit is not None:
             units[node.output[0]] = unit
