@@ -10,12 +10,14 @@ from accelerators import integers
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, pack, patterns, run, stalls
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.fifo import Fifo, FifoConfig
+from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.pieces import piece_depth
 
 
 class Credited(wiring.Component):
@@ -47,7 +49,7 @@ def fifos(draw) -> FifoConfig:
         bits=draw(st.integers(1, 9)),
         signed=draw(st.booleans()),
         beats=draw(st.integers(1, 9)),
-        depth=draw(st.integers(1, 9)),
+        depth=draw(st.integers(1, 9) | st.integers(LUT_DEPTH + 1, LUT_DEPTH + 9)),
     )
 
 
@@ -67,10 +69,32 @@ def first_high(values: list[int], cycle: int) -> int:
 @settings(max_examples=60)
 @given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_order_and_cycles(config, seed, pattern):
-    beats = beats_for(config, 6, seed)
+    check_order_and_cycles(config, beats_for(config, 6, seed), *pattern)
+
+
+@settings(max_examples=20)
+@given(depth=st.integers(LUT_DEPTH - 1, LUT_DEPTH + 9), seed=st.integers(0, 2**32), offer=patterns(), accept=patterns())
+@example(65, 0, Pattern((True, False)), Pattern((False,) * 40 + (True,) * 200))
+@example(66, 0, Pattern((True, True, False)), Pattern((False,) * 80 + (True,) * 200))
+def test_order_and_cycles_where_it_is_deep(depth, seed, offer, accept):
+    """The same with beats enough to run full and empty again, around the depth at which there are two memories."""
+    config = FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth)
+    assert config.in_block_ram == (depth > LUT_DEPTH)
+    check_order_and_cycles(config, beats_for(config, 12, seed), offer, accept)
+
+
+def test_order_and_cycles_where_it_is_in_pieces():
+    """So deep that one LUT doesn't choose among its block RAMs: filled beyond the first piece, twice around."""
+    config = FifoConfig(lanes=4, bits=9, signed=False, beats=50, depth=2100)
+    assert config.depth > piece_depth(config.width, config.depth) > config.depth // 2
+    sink = Pattern((False,) * 2200 + (True,) * 1500)
+    check_order_and_cycles(config, beats_for(config, 90, 1), Pattern(), sink)
+
+
+def check_order_and_cycles(config: FifoConfig, beats: list[int], offer: Pattern, accept: Pattern) -> None:
     component = Credited(config)
     watch = {"offered": component.i.valid, "accepted": component.o.ready}
-    trace = run(component, beats, len(beats), offer=pattern[0], accept=pattern[1], watch=watch)
+    trace = run(component, beats, len(beats), offer=offer, accept=accept, watch=watch)
     assert trace.words == with_last(config, beats)
     for number, cycle in enumerate(trace.times):
         earliest = trace.taken[number] + config.latency
@@ -103,17 +127,17 @@ def test_reset(config, seed, pattern, reset_at):
     assert trace.words[sent:] == with_last(config, after)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 8, 65, 70])
 def test_full(depth):
     """A sink that sleeps: exactly ``depth`` beats go in, none is lost, and a beat is offered unasked."""
     config = FifoConfig(lanes=3, bits=7, signed=True, beats=5, depth=depth)
-    beats = beats_for(config, 6, 1)
+    beats = beats_for(config, depth // config.beats + 6, 1)
     component = Credited(config)
-    sink = Pattern((False,) * 40 + (True,) * 400)
+    sink = Pattern((False,) * 80 + (True,) * 400)
     trace = run(component, beats, len(beats), accept=sink, watch={"valid": component.o.valid})
     assert trace.words == with_last(config, beats)
-    assert sum(cycle < 40 for cycle in trace.taken) == depth
-    assert trace.watched["valid"][config.latency : 40] == [1] * (40 - config.latency)
+    assert sum(cycle < 80 for cycle in trace.taken) == depth
+    assert trace.watched["valid"][config.latency : 80] == [1] * (80 - config.latency)
 
 
 @settings(max_examples=20)

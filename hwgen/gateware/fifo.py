@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.pieces import memory_in_pieces
 from hwgen.gateware.stream import BeatFormat
+
+#: Beats in LUTs in front of a block RAM: as many as leave from when one is asked for until it can leave itself.
+FRONT_DEPTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,11 @@ class FifoConfig:
         return self.depth * self.width
 
     @property
+    def in_block_ram(self) -> bool:
+        """Whether beats are in block RAM, but for the oldest, which are in LUTs in front of it."""
+        return place(self.depth) == "block"
+
+    @property
     def beat(self) -> BeatFormat:
         """A beat as it leaves; only lanes and value shape matter."""
         return BeatFormat(
@@ -81,6 +90,10 @@ class Fifo(wiring.Component):
 
     Latency and throughput
         A beat written to the empty FIFO is offered ``config.latency`` cycles later; one beat a cycle each way.
+
+    A block RAM gives its words late in a cycle, and another component's logic follows. So a deep FIFO's oldest
+    `FRONT_DEPTH` beats have places in LUTs. While the block RAM is empty a beat goes straight to its place. Otherwise
+    places are given to the block RAM's beats, which arrive there two cycles later, before they can be the oldest.
     """
 
     def __init__(self, config: FifoConfig):
@@ -99,24 +112,16 @@ class Fifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        depth = self.config.depth
-        m.submodules.storage = storage = memory.Memory(
-            shape=self.config.width, depth=depth, init=[], attrs=ram_attributes(depth)
-        )
-        write, read = storage.write_port(), storage.read_port()
-        level = Signal(range(depth + 1))  # beats stored, but for the one being offered
-        fetch = Signal()
-        m.d.comb += [
-            write.data.eq(self.i.payload.as_value()),
-            write.en.eq(self.i.valid),
-            fetch.eq((level != 0) & (~self.o.valid | self.o.ready)),
-            read.en.eq(fetch),
-            self.o.payload.data.eq(read.data),
-        ]
-        for port, step in ((write, self.i.valid), (read, fetch)):
-            with m.If(step):
-                m.d.sync += port.addr.eq(Mux(port.addr == depth - 1, 0, port.addr + 1))
-        m.d.sync += level.eq(level + self.i.valid - fetch)
+        config, fetch, push = self.config, Signal(), Signal()
+        depth = FRONT_DEPTH if config.in_block_ram else config.depth
+        level = _level(m, "level", depth, push, fetch)  # beats stored, but for the one being offered
+        m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
+        if config.in_block_ram:
+            oldest = self._front(m, level, push, fetch)
+        else:
+            m.d.comb += push.eq(self.i.valid)
+            oldest, _ = _ring(m, "storage", self.i.payload.as_value(), depth, push, fetch)
+        m.d.comb += self.o.payload.data.eq(oldest)
         with m.If(fetch):
             m.d.sync += self.o.valid.eq(1)
         with m.Elif(self.o.ready):
@@ -127,3 +132,59 @@ class Fifo(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += beat.eq(Mux(self.o.payload.last, 0, beat + 1))
         return m
+
+    def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
+        """The oldest beat, from LUTs, with a block RAM behind them; ``level`` counts the places given.
+
+        ``push`` becomes whether a place is given, ``fetch`` asks for the beat in the oldest.
+        """
+        beat = self.i.payload.as_value()
+        straight, follow, room = Signal(), Signal(), Signal()
+        stored = _level(m, "stored", self.config.depth, self.i.valid & ~straight, follow)
+        m.d.comb += [
+            room.eq(level != FRONT_DEPTH),
+            straight.eq(self.i.valid & (stored == 0) & room),
+            follow.eq((stored != 0) & room),
+            push.eq(straight | follow),
+        ]
+        # A place says whether its beat went straight there; the others arrive in a memory of their own.
+        near, place_given = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
+        write, address, behind = memory_in_pieces(
+            m, "storage", width=self.config.width, depth=self.config.depth, registered=True
+        )
+        m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
+        _step(m, write.addr, self.config.depth, write.en)
+        _step(m, address, self.config.depth, follow)
+        arrives = delayed(m, "follow", follow, 2, reset_less=False)
+        arrived = delayed(m, "place", place_given, 2)
+        far, _ = _ring(m, "arrived", behind, FRONT_DEPTH, arrives, fetch, arrived)
+        return Mux(near[-1], near[:-1], far)
+
+
+def _level(m: Module, name: str, depth: int, push: Value, pop: Value) -> Signal:
+    level = Signal(range(depth + 1), name=name)
+    m.d.sync += level.eq(level + push - pop)
+    return level
+
+
+def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
+    with m.If(step):
+        m.d.sync += address.eq(Mux(address == depth - 1, 0, address + 1))
+
+
+def _ring(
+    m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, place: Value | None = None
+) -> tuple[Value, Value]:
+    """A memory that is written and read in turn: the word read by the last ``pop``, and the next place to be written.
+
+    Written at ``place`` instead, if that is given.
+    """
+    m.submodules[name] = storage = memory.Memory(shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth))
+    write, read = storage.write_port(), storage.read_port()
+    m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
+    _step(m, read.addr, depth, pop)
+    if place is None:
+        _step(m, write.addr, depth, push)
+    else:
+        m.d.comb += write.addr.eq(place)
+    return read.data, write.addr

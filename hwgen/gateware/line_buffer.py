@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
@@ -28,14 +28,10 @@ from hwgen.gateware.lookup import (
     delayed_fast,
     dense_table,
     place,
-    ram_attributes,
     sparse_table,
-    stacked,
 )
+from hwgen.gateware.pieces import LUT_WAYS, WritePort, memory_in_pieces, piece_depth, stacked
 from hwgen.gateware.stream import BeatFormat
-
-#: Words among which one LUT a bit chooses.
-LUT_WAYS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,15 +217,9 @@ class LineBufferConfig:
         return place(self.bank_depth) == "block"
 
     @property
-    def piece_depth(self) -> int:
-        """Words of each of the memories that a bank is made of: of so many that one LUT chooses among block RAMs."""
-        number, words = stacked(self.word_bits, self.bank_depth)
-        return self.bank_depth if not self.in_block_ram or number <= LUT_WAYS else LUT_WAYS * words
-
-    @property
     def pieces(self) -> int:
         """Memories that a bank is made of."""
-        return -(-self.bank_depth // self.piece_depth)
+        return -(-self.bank_depth // piece_depth(self.word_bits, self.bank_depth))
 
     @cached_property
     def registers_words(self) -> bool:
@@ -332,21 +322,12 @@ def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
 
 
 @dataclass(frozen=True)
-class _Port:
-    """Where a bank is written."""
-
-    addr: Signal
-    data: Signal
-    en: Signal
-
-
-@dataclass(frozen=True)
 class _Bank:
     """One or several memories, and their place among the banks; ``word`` is what lies at ``address``, as it is read."""
 
     row: int
     column: int
-    write: _Port
+    write: WritePort
     address: Signal
     word: Value
 
@@ -612,36 +593,14 @@ class LineBuffer(wiring.Component):
 
     def _elaborate_bank(self, m: Module, row: int, column: int) -> _Bank:
         """A bank; in pieces if it is so deep that choosing among its block RAMs would take long."""
-        config, name = self.config, f"bank_{row}_{column}"
-        depth = config.piece_depth
-        write = _Port(
-            Signal(range(config.bank_depth), name=f"{name}_write_address"),
-            Signal(config.word_bits, name=f"{name}_written"),
-            Signal(name=f"{name}_writes"),
+        config = self.config
+        write, address, word = memory_in_pieces(
+            m,
+            f"bank_{row}_{column}",
+            width=config.word_bits,
+            depth=config.bank_depth,
+            registered=config.registers_words,
         )
-        address = Signal(range(config.bank_depth), name=f"{name}_address")
-        low = (depth - 1).bit_length() if config.pieces > 1 else len(address)
-        words = []
-        for number in range(config.pieces):
-            size = min(depth, config.bank_depth - number * depth)
-            storage = memory.Memory(shape=config.word_bits, depth=size, init=[], attrs=ram_attributes(depth))
-            piece = name if config.pieces == 1 else f"{name}_{number}"
-            m.submodules[piece] = storage
-            into, out = storage.write_port(), storage.read_port()
-            m.d.comb += [
-                into.addr.eq(write.addr[: len(into.addr)]),
-                into.data.eq(write.data),
-                into.en.eq(write.en if config.pieces == 1 else write.en & (write.addr[low:] == number)),
-                out.addr.eq(address[: len(out.addr)]),
-            ]
-            words.append(delayed(m, f"{piece}_word", out.data, int(config.registers_words)))
-        word = words[0]
-        if config.pieces > 1:
-            word = Signal(config.word_bits, name=f"{name}_word")
-            with m.Switch(delayed_fast(m, f"{name}_piece", address[low:], 2)):
-                for number, value in enumerate(words):
-                    with m.Case(number):
-                        m.d.comb += word.eq(value)
         return _Bank(row, column, write, address, word)
 
     def _elaborate_writer(self, m: Module, banks: list[_Bank]) -> _Writer:

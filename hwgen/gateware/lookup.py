@@ -10,22 +10,6 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value
 #: Deepest memory that is held in LUTs; deeper ones go to block RAM.
 LUT_DEPTH = 64
 
-#: Width and depth of a block RAM, by the share of a RAMB36 that it is. Parity bits are used where there are any.
-RATIOS = {
-    1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
-    0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
-}
-
-
-def stacked(width: int, depth: int) -> tuple[int, int]:
-    """Of how many block RAMs, one above the other, synthesis makes a memory, and the words of each."""
-    _, number, words = min(
-        (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
-        for share, ratios in RATIOS.items()
-        for block_width, words in ratios
-    )
-    return number, words
-
 
 def place(depth: int) -> str:
     """Where a memory of that depth goes if nobody says otherwise: ``lut`` or ``block``."""

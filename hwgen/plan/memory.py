@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import LUT_DEPTH, RATIOS
+from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.pieces import RATIOS
 
 #: Bits of a RAMB36E1.
 BRAM36_BITS = 36_864

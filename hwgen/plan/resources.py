@@ -22,11 +22,12 @@ from math import gcd
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.pieces import piece_depth
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS, AddBiasConfig, RequantiseConfig, signed_bits
@@ -198,6 +199,13 @@ def _fifo(config: FifoConfig) -> Resources:
     cost.ram(config.width, config.depth)
     cost.ff += 2 * address + level + 1 + beat
     cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
+    if config.in_block_ram:
+        place, pieces = _bits(FRONT_DEPTH), -(-config.depth // piece_depth(config.width, config.depth))
+        cost.ram(config.width + 1, FRONT_DEPTH)
+        cost.ram(config.width, FRONT_DEPTH)
+        # Between them: a register for each piece's word, where it goes and when; and the choice of the two.
+        cost.ff += config.width * pieces + 4 * place + _bits(FRONT_DEPTH + 1) + 4
+        cost.lut += config.width + 14
     return cost.resources
 
 

@@ -1,0 +1,95 @@
+"""Memories so deep that several block RAMs stand one above the other: in pieces, with registers between the choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth import Module, Signal, Value
+from amaranth.lib import memory
+
+from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
+
+#: Words among which one LUT chooses.
+LUT_WAYS = 4
+
+#: Width and depth of a block RAM, by the share of a RAMB36 that it is. Parity bits are used where there are any.
+RATIOS = {
+    1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
+    0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
+}
+
+
+def stacked(width: int, depth: int) -> tuple[int, int]:
+    """Of how many block RAMs, one above the other, synthesis makes a memory, and the words of each."""
+    _, number, words = min(
+        (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
+        for share, ratios in RATIOS.items()
+        for block_width, words in ratios
+    )
+    return number, words
+
+
+def piece_depth(width: int, depth: int) -> int:
+    """Words of each of the memories that one is made of: of so many that one LUT chooses among its block RAMs."""
+    number, words = stacked(width, depth)
+    return depth if place(depth) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
+
+
+@dataclass(frozen=True)
+class WritePort:
+    """Where a memory in pieces is written."""
+
+    addr: Signal
+    data: Signal
+    en: Signal
+
+
+def memory_in_pieces(
+    m: Module, name: str, *, width: int, depth: int, registered: bool
+) -> tuple[WritePort, Signal, Value]:
+    """A memory in pieces of `piece_depth`: where it is written, the address that is read, and the word there.
+
+    Parameters
+    ----------
+    m : Module
+        Gets a submodule for each piece.
+    name : str
+        Of the memory, or of its pieces with a number behind it.
+    width, depth : int
+        Bits a word, and words.
+    registered : bool
+        Whether the word comes two cycles after its address, from a register, instead of one. With several pieces it
+        has to.
+    """
+    size = piece_depth(width, depth)
+    pieces = -(-depth // size)
+    write = WritePort(
+        Signal(range(depth), name=f"{name}_write_address"),
+        Signal(width, name=f"{name}_written"),
+        Signal(name=f"{name}_writes"),
+    )
+    address = Signal(range(depth), name=f"{name}_address")
+    low = (size - 1).bit_length() if pieces > 1 else len(address)
+    words = []
+    for number in range(pieces):
+        piece = name if pieces == 1 else f"{name}_{number}"
+        words_here = min(size, depth - number * size)
+        m.submodules[piece] = storage = memory.Memory(
+            shape=width, depth=words_here, init=[], attrs=ram_attributes(size)
+        )
+        into, out = storage.write_port(), storage.read_port()
+        m.d.comb += [
+            into.addr.eq(write.addr[: len(into.addr)]),
+            into.data.eq(write.data),
+            into.en.eq(write.en if pieces == 1 else write.en & (write.addr[low:] == number)),
+            out.addr.eq(address[: len(out.addr)]),
+        ]
+        words.append(delayed(m, f"{piece}_word", out.data, int(registered)))
+    if pieces == 1:
+        return write, address, words[0]
+    word = Signal(width, name=f"{name}_word")
+    with m.Switch(delayed_fast(m, f"{name}_piece", address[low:], 2)):
+        for number, value in enumerate(words):
+            with m.Case(number):
+                m.d.comb += word.eq(value)
+    return write, address, word
