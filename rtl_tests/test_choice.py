@@ -215,7 +215,8 @@ def test_more_slices_are_never_slower_unsaid_often(network, objective, data):
 
 
 def never_slower_unsaid(network, objective, data):
-    """And what is said to be faster is, with the option that asks for it."""
+    """And what is said to be faster is, with the option that asks for it. The least latency is searched for by an
+    estimate, which may miss it by some cycles: only an interval can't grow."""
     best, noted = None, False
     for dsp in sorted(data.draw(st.sets(st.integers(2, 40), min_size=2, max_size=4))):
         try:
@@ -236,7 +237,8 @@ def never_slower_unsaid(network, objective, data):
             faster = other.latency if objective == "latency" else other.interval
             assert faster == int(said.replace(",", "")) < figure
             assert ("can't be built" in note) == (other.obstacle is not None)
-        assert best is None or figure <= best or notes, f"{figure} cycles with {dsp} slices, {best} with fewer"
+        grows = objective == "interval" and best is not None and figure > best
+        assert not grows or notes, f"{figure} cycles with {dsp} slices, {best} with fewer"
         best = figure if best is None else min(best, figure)
     event(f"noted: {noted}")
 
