@@ -177,10 +177,14 @@ class _Position:
         self.ends = self.beat == self._table([cut.size - 1 for cut in cuts])
         self.spans_end = self.span == len(cuts) - 1
         self.old = self._below([cut.kept for cut in cuts])
-        self.passes = self._below(self._keeps())
+        keeps = self._keeps()
+        self.passes = self._below(keeps)
         self.unused = self._below([cut.unused for cut in cuts])
         self.last_used = self.span == max(number for number, cut in enumerate(cuts) if cut.used)
-        self.advance = self._table(self._keeps())
+        # Beats from where the first span begins to where the second does, and from there on for the next span.
+        self.advance = keeps[0] if len(cuts) > 1 else 0
+        self.advance_next = self._table([*keeps[1:], keeps[0]])
+        self.next_is_last = self.span == max(len(cuts) - 2, 0)
 
     def _keeps(self) -> list[int]:
         """By span: its first beat that the next one needs too."""
@@ -380,13 +384,16 @@ class ReuseBuffer(wiring.Component):
         place = Signal(range(pitch + 1), name="bottom_column")
         read = Signal(range(config.bottom_depth + 1), name="bottom_read")
         write = Signal(range(config.bottom_depth + 1), name="bottom_write")
-        following = Signal(range(pitch + 1), name="bottom_following")
-        m.d.comb += following.eq(first)
+        # Of the next tile, so that a tile's end waits for no sum.
+        folds = config.input.folds
+        following = Signal(range(pitch + 1), name="bottom_following", init=column.advance * folds)
         with m.If(tile_ends):
-            m.d.comb += following.eq(Mux(column.spans_end, 0, first + column.advance * config.input.folds))
-            m.d.sync += first.eq(following)
+            m.d.sync += [
+                first.eq(following),
+                following.eq(Mux(column.next_is_last, 0, following + column.advance_next * folds)),
+            ]
         with m.If(step):
-            m.d.sync += place.eq(Mux(row_ends, following, place + 1))
+            m.d.sync += place.eq(Mux(row_ends, Mux(tile_ends, following, first), place + 1))
         with m.If(tile_ends):
             m.d.sync += [read.eq(0), write.eq(0)]
         with m.Elif(row_ends):

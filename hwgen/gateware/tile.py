@@ -19,7 +19,8 @@ from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
+from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
+from hwgen.gateware.pieces import LUT_WAYS, stacked
 from hwgen.gateware.spans import Axis, Cut, Span
 
 #: Tiles held: one that is filled and one that is read.
@@ -105,10 +106,25 @@ class TileBufferConfig:
     def memory_bits(self) -> int:
         return self.row_banks * self.column_banks * self.bank_depth * self.window.word_bits
 
+    def phase_bits(self, axis: int) -> int:
+        """Bits of the bank in which a window begins, of rows (0) or columns (1): none if all begin in the first."""
+        window, banks = self.window, (self.row_banks, self.column_banks)[axis]
+        patch = window.patch[axis]
+        moves = window.stride[axis] % banks or (patch < window.kernel[axis] and patch % banks)
+        return (banks - 1).bit_length() if moves else 0
+
+    @cached_property
+    def registers_words(self) -> bool:
+        """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
+        axis = 0 if self.row_banks > 1 else 1
+        ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
+        number, _ = stacked(self.window.word_bits, self.bank_depth)
+        return self.bank_depth > LUT_DEPTH and number * ways > LUT_WAYS
+
     @property
     def latency(self) -> int:
         """Cycles from a step being issued to its taps being on ``o``."""
-        return 4 + (self.row_banks > 1) + self.window.chooses
+        return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
 
     @property
     def windows(self) -> int:
@@ -537,16 +553,19 @@ class TileBuffer(wiring.Component):
         config, window = self.config, self.config.window
         values = {place: port.data for place, port in ports.items()}
         stage = 3
-        if config.row_banks > 1:
-            # Block RAM is slow, so its words go into its output registers before rows are chosen.
+        if config.registers_words:
             values = {place: delayed(m, f"bank_{place[0]}_{place[1]}_word", word, 1) for place, word in values.items()}
             stage += 1
+        if config.row_banks > 1:
             phase = delayed_fast(m, "row_phase", row.phase, stage)
             values = {
                 place: self._turned(m, f"row_{place[0]}_{place[1]}", phase, place[0], banks)
                 for place in values
                 for banks in [[values[bank, place[1]] for bank in range(config.row_banks)]]
             }  # by row of the patch and column bank
+            if not config.registers_words:
+                values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
+                stage += 1
         phase = delayed(m, "column_phase", column.phase, stage)
         inside = self._inside(m, row, column, stage)
         pad = self._pad()

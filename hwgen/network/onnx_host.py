@@ -111,7 +111,7 @@ class Ends:
     def _rearranges(self, node: onnx.NodeProto) -> bool:
         """Whether ``node`` moves values otherwise than by flattening a frame."""
         if node.op_type == "Reshape":
-            return not any(len(shape) == 2 for name in node.input[1:2] for shape in self._constants(name))
+            return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
         return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
 
     def _constants(self, name: str) -> list[np.ndarray]:

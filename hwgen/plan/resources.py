@@ -717,20 +717,21 @@ def _tile_buffer(config: TileBufferConfig) -> Resources:
     cost = _Cost()
     window, source = config.window, config.window.input
     word, banks = window.word_bits, config.row_banks * config.column_banks
-    turned = config.column_banks if _phase_bits(window, config.column_banks, 1) else 1
+    turned = config.column_banks if config.phase_bits(1) else 1
     address = _bits(config.bank_depth)
-    row_phase, column_phase = (_phase_bits(window, banks, place) for place, banks in enumerate(_banks(config)))
+    row_phase, column_phase = config.phase_bits(0), config.phase_bits(1)
     for _ in range(banks):
         cost.ram(word, config.bank_depth)
 
     # Data path behind the memories. Padding is a register's reset.
     stage = 3
-    if config.row_banks > 1:
+    if config.row_banks > 1 or config.registers_words:
         cost.ff += banks * word
-        cost.lut += banks * word * _mux(config.row_banks) * bool(row_phase)
-        cost.delay(row_phase, stage)
-        cost.ff += row_phase
         stage += 1
+    if config.row_banks > 1:
+        cost.lut += banks * word * _mux(config.row_banks) * bool(row_phase)
+        cost.delay(row_phase, 3)
+        cost.ff += row_phase * config.registers_words
     cost.delay(column_phase, stage)
     pixels = window.patch[0] * window.patch[1]
     cost.ff += pixels * word
@@ -785,7 +786,7 @@ def _tile_control_ff(config: TileBufferConfig) -> int:
         total += words * (2 if cuts[0].pixels > 1 else 1)
         # Walk.
         words = _bits((axis.tile // banks + 1) * pitch + 1) - _even(pitch)
-        phase = _phase_bits(window, banks, place)
+        phase = config.phase_bits(place)
         total += _bits(len(axis.walks)) + _bits(max(span.windows for span in axis.walks)) + words + phase
         if patch < axis.kernel:
             total += words + phase + _bits(axis.kernel) - _even(patch)
@@ -816,13 +817,6 @@ def _inside(axis: Axis) -> bool:
 def _fill_phase_bits(axis: Axis, cuts: tuple[Cut, ...], banks: int) -> int:
     begins = [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
     return _bits(banks) if cuts[0].pixels % banks or any(begin % banks for begin in begins) else 0
-
-
-def _phase_bits(window: LineBufferConfig, banks: int, place: int) -> int:
-    """Of the bank in which a window begins: none if all begin in the first."""
-    patch = window.patch[place]
-    moves = window.stride[place] % banks or (patch < window.kernel[place] and patch % banks)
-    return _bits(banks) if moves else 0
 
 
 _COSTS: dict[type, Any] = {
