@@ -381,10 +381,11 @@ class RequantiseConfig(_ChannelsConfig):
         excess = min(self.rounded_bits, max(0, abs(total).bit_length() - SIGNIFICAND_BITS))
         return round_half_even(total, excess) << excess
 
-    def _operands(self, channel: int) -> tuple[int, int]:
-        """Least and greatest sum that meets the multiplier."""
-        least, most = self._sums(channel)
-        return self._round(least), self._round(most)
+    @cached_property
+    def _operands(self) -> tuple[tuple[int, int], ...]:
+        """By channel: least and greatest sum that meets the multiplier."""
+        sums = map(self._sums, range(self.channels))
+        return tuple((self._round(least), self._round(most)) for least, most in sums)
 
     @cached_property
     def _useful(self) -> tuple[tuple[int, int], ...]:
@@ -396,7 +397,7 @@ class RequantiseConfig(_ChannelsConfig):
         """By channel: an odd factor and a shift (which may be negative), or (0, 0) if every product rounds to 0."""
         scales = []
         for channel, (factor, shift) in enumerate(zip(self.significand, self.shift, strict=True)):
-            greatest = max(abs(total) for total in self._operands(channel))
+            greatest = max(abs(total) for total in self._operands[channel])
             if 2 * greatest * factor <= 1 << shift:
                 scales.append((0, 0))
             elif factor > 1 << (shift + self.bits + 1):  # any sum but 0 saturates
@@ -423,7 +424,7 @@ class RequantiseConfig(_ChannelsConfig):
         """Which products of all channels lie next to ties, where float32 takes them for ties."""
         found = _Bands()
         if self.float32:
-            for (factor, shift), operands in zip(self._scales, map(self._operands, range(self.channels)), strict=True):
+            for (factor, shift), operands in zip(self._scales, self._operands, strict=True):
                 found |= _bands(operands, factor, shift, self.outputs)
         return found
 
@@ -462,7 +463,7 @@ class RequantiseConfig(_ChannelsConfig):
             left = [all_ - part for all_, part in zip(missing, into, strict=True)]
             factors = [factor << part for (factor, _), part in zip(self._scales, into, strict=True)]
             for clamp in (False, True):
-                ends = self._useful if clamp else [self._operands(channel) for channel in range(self.channels)]
+                ends = self._useful if clamp else self._operands
                 bits = max(
                     signed_bits(least << shift, most << shift) for (least, most), shift in zip(ends, left, strict=True)
                 )
@@ -503,7 +504,7 @@ class RequantiseConfig(_ChannelsConfig):
             return self.bands.above and not self.bands.below
         return self.ties and self.zero % 2 == 1
 
-    @property
+    @cached_property
     def offset(self) -> int:
         """Half a step and the zero point, in the scale of the product; no zero point if that is added later."""
         zero = 0 if self.beside_ties else self.zero
@@ -523,14 +524,14 @@ class RequantiseConfig(_ChannelsConfig):
             return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
         return "slice" if signed_bits(self.offset) < SUM_BITS else "late"
 
-    @property
+    @cached_property
     def product_bits(self) -> int:
         """Width of the product, with and without the offset, signed."""
         recipe = self.recipe
         half = 1 << (recipe.operand_bits - 1)
         products = []
         for channel, (left, factor) in enumerate(zip(recipe.left, recipe.factor, strict=True)):
-            least, most = self._operands(channel)
+            least, most = self._operands[channel]
             products.append(max(least << left, -half) * factor)
             products.append(min(most << left, half - 1) * factor)
         return signed_bits(min(products) + self.offset, max(products) + self.offset, *products)
@@ -544,8 +545,7 @@ class RequantiseConfig(_ChannelsConfig):
     @property
     def rounded_sum_bits(self) -> int:
         """Width of accumulator + bias after float32 has rounded it, signed."""
-        ends = (self._operands(channel) for channel in range(self.channels))
-        return signed_bits(*(end for pair in ends for end in pair)) if self.rounded_bits else self.sum_bits
+        return signed_bits(*(end for pair in self._operands for end in pair)) if self.rounded_bits else self.sum_bits
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
@@ -575,7 +575,7 @@ class RequantiseConfig(_ChannelsConfig):
         early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
         return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
 
-    @property
+    @cached_property
     def multipliers(self) -> int:
         """DSP slices, as Yosys counts them: wiring and tiny products take none."""
         recipe = self.recipe

@@ -200,6 +200,11 @@ def can_be_built(chooser: Chooser, count: int) -> bool:
     return True
 
 
+def is_quick(layers: Sequence[Layer]) -> bool:
+    """Whether planning these layers is mostly done within a second."""
+    return sum(layer.macs for layer in layers if isinstance(layer, Conv)) <= QUICK_MACS
+
+
 def first_text(chooser: Chooser, count: int, fit: Callable[[Chooser, int], bool] = can_be_built) -> str:
     """How many of the first ``count`` layers ``fit`` (all, or found by bisection); empty if not even one."""
     low, high, trial = 0, count, count
@@ -232,8 +237,7 @@ def check_layers(chooser: Chooser) -> None:
         try:
             check_weights([layer], chooser.board)
         except OverBudgetError as error:
-            macs = sum(before.macs for before in chooser.network.layers[:number] if isinstance(before, Conv))
-            planned = macs <= QUICK_MACS
+            planned = is_quick(chooser.network.layers[:number])
             first = first_text(chooser, number, can_be_built if planned else Chooser.may_fit)
             may = f"; {_fit(first) if planned else f'{first} may fit'}" if first else ""
             message = f"{layer.name} does not fit {chooser.board.name} even alone: {error}"

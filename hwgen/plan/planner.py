@@ -194,7 +194,8 @@ def what_can_be_built(
 ) -> str:
     """What would do instead of a plan that can't be built, for people; the options are those of `make`.
 
-    What is said to be built was planned; of more slices and larger boards only what is soon seen is looked at.
+    What is said to be built was planned. Of what takes long to plan, and of larger boards, only what is soon seen is
+    looked at, and it is said that it may fit.
     """
     goal = Goal(
         objective="interval",
@@ -204,11 +205,13 @@ def what_can_be_built(
         overlap=overlap,
     )
     chooser, count = _chooser(plan.network, plan.board, goal, macs_per_dsp), len(plan.layers)
-    if grouping.can_be_built(chooser, count):
-        return "one group of all layers can be built: leave out --groups and --in-turn"
+    planned = grouping.is_quick(plan.network.layers)
+    fits, said = (grouping.can_be_built, "can be built") if planned else (Chooser.may_fit, "may fit")
+    if fits(chooser, count):
+        return f"one group of all layers {said}: leave out --groups and --in-turn"
     found = []
-    if fit := grouping.first_text(chooser, count - 1):
-        found.append(f"{fit} of {plan.network.name} can be built on {plan.board.name}")
+    if first := grouping.first_text(chooser, count - 1, fits):
+        found.append(f"{first} of {plan.network.name} {said}{' on' if planned else ''} {plan.board.name}")
     larger = [
         board for board in map(boards.load, boards.names()) if _larger(board, plan.board) and _has_room(chooser, board)
     ]
