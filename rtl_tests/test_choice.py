@@ -296,6 +296,15 @@ def test_what_can_be_built_instead(lenet):
     assert what_can_be_built(turns) == "one group of all layers can be built: leave out --groups and --in-turn"
 
 
+def test_what_may_be_built_instead(lenet, monkeypatch):
+    """Of networks that take long to plan nothing is planned for it, and so nothing is promised."""
+    made = plan.make(lenet, ZEDBOARD, dsp=8)
+    monkeypatch.setattr(grouping, "QUICK_MACS", 0)
+    monkeypatch.setattr(grouping, "can_be_built", None)
+    said = what_can_be_built(made)
+    assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 may fit zedboard; "), said
+
+
 def test_weights_that_no_memory_holds(lenet):
     """All of them: 61,470 of 8 bits are 13.3 block RAMs, and LUTs hold 64 bits each at most."""
     scarce = replace(ZEDBOARD, bram36=12, lut=700)
