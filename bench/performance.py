@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,12 @@ VGG = {
 ZYNQ_INTERVAL = 12_093_000
 #: Nanoseconds of logic between registers at most.
 LOGIC_NS = 3.3
-#: Model, board and options of the designs whose paths are measured.
-PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
+#: Model, board and options of the designs whose resources and paths are measured.
+DESIGNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "digits": (str(ROOT / "examples" / "digits" / "digits.onnx"), "zedboard", {}),
     "vgg16:7": ("vgg16:7", "vc709", {}),
     "vgg16:7, two MACs a DSP": ("vgg16:7", "vc709", {"macs_per_dsp": 2}),
+    "vgg16:6, two MACs a DSP": ("vgg16:6", "zedboard", {"macs_per_dsp": 2}),
     "vgg16:7@64x64 in pyramids": ("vgg16:7@64x64", "vc709", {"dsp": 500, "template": "pyramid", "tile": (4, 8)}),
 }
 REQUANTISER_LUTS = 300
@@ -102,10 +103,21 @@ def vgg() -> str:
     return markdown(head, rows)
 
 
-def layers(name: str, board: str, **steering: Any) -> str:
+@cache
+def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
+    """The design of that name, and what Yosys makes of each of its groups, with paths."""
+    model, board, steering = DESIGNS[name]
+    design = hwgen.load(model).plan(board, **steering)
+    return design, [
+        synthesis.synthesise(config, with_paths=True, progress=partial(progress, name))
+        for config in design.plan.configs()
+    ]
+
+
+def layers(name: str) -> str:
     """Resources from Yosys, layer by layer and summed, beside the estimate."""
-    design = hwgen.load(name).plan(board, **steering)
-    result = synthesis.synthesise(design.config, progress=lambda done, total, now: progress(name, done, total, now))
+    design, (result,) = synthesised(name)
+    model, board, _ = DESIGNS[name]
     rows: list[tuple[Any, ...]] = []
     for layer in design.config.layers:
         mine = [row for row in result.rows if row.layer == layer.name]
@@ -121,7 +133,7 @@ def layers(name: str, board: str, **steering: Any) -> str:
     need(used.bram36 <= 0.6 * has.bram36 or board != "vc709", f"{name}: {used.bram36:g} BRAM36")
     need(used.lut <= 0.4 * has.lut or board != "vc709", f"{name}: {used.lut} LUTs")
     need(used.bram36 <= has.bram36 and used.lut <= has.lut and used.ff <= has.ff, f"{name} does not fit {board}")
-    head = (f"{name}, {board}", "DSP", "BRAM36", "LUT", "estimate", "FF", "estimate")
+    head = (f"{model}, {board}", "DSP", "BRAM36", "LUT", "estimate", "FF", "estimate")
     cycles = f"interval {design.interval:,} cycles, latency {design.latency:,}"
     if board == "zedboard":
         need((design.interval or 0) <= ZYNQ_INTERVAL, f"{name}: {cycles}, more than {ZYNQ_INTERVAL:,}")
@@ -133,26 +145,30 @@ def progress(name: str, done: int, total: int, now: str) -> None:
 
 
 def seven_layers() -> str:
-    return layers("vgg16:7", "vc709", macs_per_dsp=2)
+    return layers("vgg16:7, two MACs a DSP")
 
 
 def zynq() -> str:
     """Resources at full size, and a simulation of the same layers on smaller maps."""
-    return f"{layers('vgg16:6', 'zedboard', macs_per_dsp=2)}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
+    return f"{layers('vgg16:6, two MACs a DSP')}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
+
+
+def path_rows(name: str) -> list[tuple[str, ...]]:
+    """Of each layer of a design, the component with the longest path."""
+    rows = []
+    design, results = synthesised(name)
+    for config, result in zip(design.plan.configs(), results, strict=True):
+        for layer in config.layers:
+            found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
+            path, component = max(found, key=lambda one: one[0].delay)
+            need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
+            rows.append((name, f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
+    return rows
 
 
 def paths() -> str:
     """The worst logic delay of each layer's components."""
-    rows: list[tuple[str, ...]] = []
-    for name, (model, board, steering) in PATHS.items():
-        plan = hwgen.load(model).plan(board, **steering).plan
-        for config in plan.configs():
-            result = synthesis.synthesise(config, with_paths=True, progress=partial(progress, name))
-            for layer in config.layers:
-                found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
-                path, component = max(found, key=lambda one: one[0].delay)
-                need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
-                rows.append((name, f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
+    rows = [row for name in DESIGNS for row in path_rows(name)]
     head = ("design", "component", f"logic [ns], at most {LOGIC_NS}", "from", "to")
     return markdown(head, rows)
 

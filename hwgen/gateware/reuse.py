@@ -177,13 +177,10 @@ class _Position:
         self.ends = self.beat == self._table([cut.size - 1 for cut in cuts])
         self.spans_end = self.span == len(cuts) - 1
         self.old = self._below([cut.kept for cut in cuts])
-        keeps = self._keeps()
-        self.passes = self._below(keeps)
+        self._advances = self._keeps()
+        self.passes = self._below(self._advances)
         self.unused = self._below([cut.unused for cut in cuts])
         self.last_used = self.span == max(number for number, cut in enumerate(cuts) if cut.used)
-        # Beats from where the first span begins to where the second does, and from there on for the next span.
-        self.advance = keeps[0] if len(cuts) > 1 else 0
-        self.advance_next = self._table([*keeps[1:], keeps[0]])
         self.next_is_last = self.span == max(len(cuts) - 2, 0)
 
     def _keeps(self) -> list[int]:
@@ -192,6 +189,14 @@ class _Position:
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
         return [*keeps, self._cuts[-1].size]
+
+    def first_of_second(self, folds: int) -> int:
+        """From where the first span begins to where the second does, if there is one; ``folds`` beats a place."""
+        return self._advances[0] * folds if len(self._cuts) > 1 else 0
+
+    def advance_next(self, folds: int) -> Value:
+        """The same from the next span to the one behind it."""
+        return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
@@ -386,11 +391,11 @@ class ReuseBuffer(wiring.Component):
         write = Signal(range(config.bottom_depth + 1), name="bottom_write")
         # Of the next tile, so that a tile's end waits for no sum.
         folds = config.input.folds
-        following = Signal(range(pitch + 1), name="bottom_following", init=column.advance * folds)
+        following = Signal(range(pitch + 1), name="bottom_following", init=column.first_of_second(folds))
         with m.If(tile_ends):
             m.d.sync += [
                 first.eq(following),
-                following.eq(Mux(column.next_is_last, 0, following + column.advance_next * folds)),
+                following.eq(Mux(column.next_is_last, 0, following + column.advance_next(folds))),
             ]
         with m.If(step):
             m.d.sync += place.eq(Mux(row_ends, Mux(tile_ends, following, first), place + 1))
