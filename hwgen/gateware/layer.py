@@ -111,6 +111,9 @@ class LayerConfig:
         """Beats that each output fold of a pixel puts into the FIFO."""
         return self.unload.fold_beats
 
+    #: Cycles after a reset before the first beat can be taken.
+    start_up = 0
+
     @property
     def beats(self) -> int:
         """Beats of a frame in the FIFO."""

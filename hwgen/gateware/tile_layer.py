@@ -96,6 +96,11 @@ class TileLayerConfig(LayerConfig):
         return ends
 
     @property
+    def start_up(self) -> int:  # type: ignore[override]
+        """Cycles after a reset before the first beat can be taken."""
+        return self.reuse.start if self.reuse.needed else 0
+
+    @property
     def _reuse_latency(self) -> int:
         return self.reuse.latency if self.reuse.needed else 0
 

@@ -62,14 +62,20 @@ def run_groups(
         path = waves and Path(waves).with_name(f"{Path(waves).stem}-{number}{Path(waves).suffix}")
         parts.append(run(config, frames, waves=path, one_by_one=True, **options))
         frames = parts[-1].outputs
-    return _in_turn(parts)
+    return _in_turn(parts, [config.layers[0].start_up for config in configs])
 
 
-def _in_turn(parts: Sequence[Run]) -> Run:
-    """The result of groups that took turns, frame by frame."""
+def _in_turn(parts: Sequence[Run], start_up: Sequence[int]) -> Run:
+    """The result of groups that took turns, frame by frame.
+
+    Hardware that could not begin for some cycles after its reset has had them behind it when its turn came; only what
+    the first group's took comes before all frames.
+    """
     ends = np.array([part.written_ends for part in parts])
-    begins = np.hstack([np.zeros((len(parts), 1), ends.dtype), ends[:, :-1] + 1])
-    lasts = np.cumsum((ends - begins + 1).sum(axis=0)) - 1  # cycle in which the last group writes its last byte
+    waited = np.array([[min(part.first_input, cycles)] for part, cycles in zip(parts, start_up, strict=True)])
+    begins = np.hstack([waited, ends[:, :-1] + 1])
+    # In which cycle the last group writes its last byte.
+    lasts = begins[0, 0] + np.cumsum((ends - begins + 1).sum(axis=0)) - 1
     delays = np.array(parts[-1].written_ends) - np.array(parts[-1].frame_ends)
     last, layers = parts[-1], np.cumsum([0, *(len(part.taps) for part in parts)]).tolist()
     return replace(
