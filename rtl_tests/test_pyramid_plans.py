@@ -60,7 +60,7 @@ def test_groups_in_turn():
     made = plan.make(net, ZEDBOARD, dsp=60, template="pyramid", tile=(2, 2), overlap="reuse", groups=groups)
     configs = made.configs()
     assert len(configs) == 2
-    assert all(config.layers[0].start_up for config in configs)
+    assert all(config.start_up for config in configs)
     frames = frames_for(net, 4, 0)
     run = simulate.run_groups(configs, frames, simulator="amaranth")
     np.testing.assert_array_equal(run.outputs, golden.run(net, frames))

@@ -59,6 +59,11 @@ class AcceleratorConfig:
         return tuple(layer.output for layer in self.layers)
 
     @property
+    def start_up(self) -> int:
+        """Cycles after a reset before the first beat can be taken."""
+        return self.layers[0].start_up
+
+    @property
     def input_order(self) -> Order:
         """In which order the pixels of the input come."""
         return self.layers[0].input_order

@@ -62,7 +62,8 @@ def run_groups(
         path = waves and Path(waves).with_name(f"{Path(waves).stem}-{number}{Path(waves).suffix}")
         parts.append(run(config, frames, waves=path, one_by_one=True, **options))
         frames = parts[-1].outputs
-    return _in_turn(parts, [config.layers[0].start_up for config in configs])
+    # Anything with an accelerator's ports may stand in for one; most of these can begin at once.
+    return _in_turn(parts, [getattr(config, "start_up", 0) for config in configs])
 
 
 def _in_turn(parts: Sequence[Run], start_up: Sequence[int]) -> Run:
