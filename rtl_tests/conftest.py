@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
         testbench.waves = Path(directory) / (re.sub(r"\W+", "_", item.nodeid) + ".vcd")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heard():
+    """Where the tests run with a signal ignored (under nohup, in a script's background), what they start hears it."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

@@ -96,17 +96,6 @@ class Workshop:
         assert not running(str(self.place))
 
 
-@pytest.fixture(autouse=True)
-def heard():
-    """Where the tests run with a signal ignored (under nohup, in a script's background), hwgen hears it even so."""
-    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
-
-
 @pytest.fixture
 def workshop(tmp_path):
     return Workshop(tmp_path)
