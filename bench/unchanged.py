@@ -8,7 +8,7 @@ each plan of BEFORE, and fails if one is refused, or says something else than wh
 
 Verilog is compared with identifiers numbered in the order in which they first stand there, without comments and without
 the attributes that name lines of source code. Outputs are those of the hardware in Verilator, equal to the golden
-model's. It takes about ten minutes (needs pip install '.[test]').
+model's. Needs pip install '.[test]'.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from walks import run_walk, step_words, steps_of, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
@@ -181,6 +182,20 @@ def test_beats_that_begin_before_the_tile(pixels, taps):
     assert [cut.span.begin for cut in config.column_cuts] == [0, 3, 7]
     frames = frames_for(config.window, 2, 1)
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "taps", "banks", "registered"), [(5, 5, (1, 5), True), (5, 25, (5, 5), True), (3, 9, (3, 3), False)]
+)
+def test_banks_in_block_ram(kernel, taps, banks, registered):
+    """Words go through registers where more than four banks are turned, at once or before the columns."""
+    ((rows, columns),) = axes([conv("a", 24, 1, 12, kernel=kernel, padding=1)], (5, 5))
+    source = BeatFormat(channels=24, height=12, width=12, lanes=1, bits=8, signed=False)
+    config = small(input=source, rows=rows, columns=columns, kernel=(kernel,) * 2, padding=(1,) * 4, taps=taps)
+    assert (config.row_banks, config.column_banks) == banks
+    assert config.bank_depth > LUT_DEPTH
+    assert (config.registers_words, config.latency) == (registered, 5)
+    check_windows(config, 1, ALWAYS, ALWAYS)
 
 
 def test_groups():

@@ -111,8 +111,10 @@ class LayerConfig:
         """Beats that each output fold of a pixel puts into the FIFO."""
         return self.unload.fold_beats
 
-    #: Cycles after a reset before the first beat can be taken.
-    start_up = 0
+    @property
+    def start_up(self) -> int:
+        """Cycles after a reset before the first beat can be taken."""
+        return 0
 
     @property
     def beats(self) -> int:

@@ -96,7 +96,7 @@ class TileLayerConfig(LayerConfig):
         return ends
 
     @property
-    def start_up(self) -> int:  # type: ignore[override]
+    def start_up(self) -> int:
         """Cycles after a reset before the first beat can be taken."""
         return self.reuse.start if self.reuse.needed else 0
 
