@@ -16,10 +16,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from hwgen.blocking import cecconi, peemen, yang
+from hwgen.blocking.problem import OPERANDS, Problem
+from hwgen.blocking.search import Found, Memory, Private, search
 from hwgen.network import shapes
-from hwgen.plan.blocking import cecconi, peemen, yang
-from hwgen.plan.blocking.problem import OPERANDS, Problem
-from hwgen.plan.blocking.search import Found, Memory, Private, search
 
 REFEREE = Path(__file__).resolve().parent.parent / "rtl_tests"
 

@@ -27,9 +27,9 @@ from hwgen.network.graph import Conv, Network
 from hwgen.network.shapes import LayerShape
 from hwgen.network.shapes import load as load_shapes
 from hwgen.plan import LayerPlan, Plan, papers
-from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import finish, with_buffers
+from hwgen.schedule.buffers import ample_rows, size_buffers
 
 SIZE = 224
 SIMULATED = (64, 112)

@@ -25,8 +25,8 @@ import numpy as np
 
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
-from hwgen.network import builtin
 from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
+from hwgen.network.zoo import builtin
 from hwgen.plan.planner import OBJECTIVES
 
 COLUMNS = {

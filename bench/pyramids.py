@@ -20,7 +20,7 @@ from simulation import photograph
 
 import hwgen
 from hwgen import simulate
-from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.network.shapes import of_layer
 from hwgen.plan import Group, pyramid
@@ -88,7 +88,7 @@ def measure(name: str) -> dict[str, Any]:
             layer.reuse.words
             for group in plan.groups
             for layer in group.config.layers
-            if isinstance(layer, TileLayerConfig)
+            if isinstance(layer, PyramidLayerConfig)
         ),
         "multiplications": expected,
         "bytes": moved,

@@ -29,11 +29,11 @@ from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
 from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
-from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.memory import block_rams
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.plan.schedule import Schedule
+from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.solve import Schedule
 
 #: Of each row, and of each path.
 MOST_BRAM, MOST_LUTS, MOST_CHAINS, MOST_CARRIES = 32, 4, 1, 32

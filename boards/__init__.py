@@ -51,7 +51,7 @@ class Board:
         Where the Amaranth platform class is, ``module:class``; empty where there is none.
     dma_call_ns, dma_jump_ns : float
         What a transfer to or from the off-chip memory costs besides its data: to start it, and for each run of
-        neighbouring addresses (`hwgen.plan.blocking.cecconi`).
+        neighbouring addresses (`hwgen.blocking.cecconi`).
 
     Raises
     ------

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
-    from hwgen.plan.blocking.nest import Nest
-    from hwgen.plan.blocking.problem import Problem
-    from hwgen.plan.blocking.report import Report
-    from hwgen.plan.blocking.search import Found, Shared
+    from hwgen.blocking.nest import Nest
+    from hwgen.blocking.problem import Problem
+    from hwgen.blocking.report import Report
+    from hwgen.blocking.search import Found, Shared
 
 LARGEST = 1 << 40
 """Bytes of a memory that can be given."""
@@ -132,8 +132,8 @@ def sizes(text: str) -> list[int]:
 
 def problems(words: list[str]) -> list[Problem]:
     """A layer given by its sizes, or all layers of a model."""
+    from hwgen.blocking.problem import Problem
     from hwgen.network import shapes
-    from hwgen.plan.blocking.problem import Problem
 
     text = " ".join(words)
     if "->" in text:
@@ -162,8 +162,8 @@ def _core(text: str) -> dict[str, int]:
 
 
 def _paper(arguments: argparse.Namespace) -> Report:
-    from hwgen.plan.blocking import cecconi, peemen, search, yang
-    from hwgen.plan.blocking.report import BufferReport, EnergyReport, TiledLayer, TileReport
+    from hwgen.blocking import cecconi, peemen, search, yang
+    from hwgen.blocking.report import BufferReport, EnergyReport, TiledLayer, TileReport
 
     given = problems(arguments.layer) if arguments.layer else []
     if arguments.paper == "peemen":
@@ -191,9 +191,9 @@ def _paper(arguments: argparse.Namespace) -> Report:
 
 
 def _tiles(arguments: argparse.Namespace) -> Report:
+    from hwgen.blocking import on_board
+    from hwgen.blocking.report import TiledLayer, TileReport
     from hwgen.boards import load as load_board
-    from hwgen.plan.blocking import on_board
-    from hwgen.plan.blocking.report import TiledLayer, TileReport
 
     board, bits = load_board(arguments.board), arguments.bits or 8
     layers = []
@@ -206,9 +206,9 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
-    from hwgen.plan.blocking import energy, place, search, yang
-    from hwgen.plan.blocking.nest import Nest
-    from hwgen.plan.blocking.report import EnergyReport
+    from hwgen.blocking import energy, place, search, yang
+    from hwgen.blocking.nest import Nest
+    from hwgen.blocking.report import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
@@ -243,8 +243,8 @@ def _codesigned(
     limit: int,
     plot: bool,
 ) -> Report:
-    from hwgen.plan.blocking import yang
-    from hwgen.plan.blocking.report import EnergyReport
+    from hwgen.blocking import yang
+    from hwgen.blocking.report import EnergyReport
 
     if arguments.common:
         core = next((base for _, base in layers if base), {})
@@ -269,7 +269,7 @@ def _cores(found: Found, most: int, *, strict: bool) -> list[tuple[str, int, dic
 
     What can't be parted is an error if ``strict``; otherwise it is left out, and said so.
     """
-    from hwgen.plan.blocking import yang
+    from hwgen.blocking import yang
 
     result = []
     for shared in ("input", "weights") if found.nest.problem.weighted else ():
@@ -284,7 +284,7 @@ def _cores(found: Found, most: int, *, strict: bool) -> list[tuple[str, int, dic
 
 
 def _shared(memories: list[int]) -> Shared:
-    from hwgen.plan.blocking import energy, search
+    from hwgen.blocking import energy, search
 
     return search.Shared(
         memories=[
@@ -307,8 +307,8 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
     InputError
         If even the largest is too small.
     """
-    from hwgen.plan.blocking import count, energy
-    from hwgen.plan.blocking.problem import DIMS
+    from hwgen.blocking import count, energy
+    from hwgen.blocking.problem import DIMS
 
     tile = {**dict.fromkeys(DIMS, 1), **base, "Fw": problem.Fw, "Fh": problem.Fh}
     least = energy.WORD_BYTES * count.capacity(problem, "input", tile)

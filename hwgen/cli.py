@@ -271,7 +271,7 @@ def golden(arguments: argparse.Namespace) -> int:
 
 
 def models(arguments: argparse.Namespace) -> int:
-    from hwgen.network import builtin
+    from hwgen.network.zoo import builtin
 
     entries = builtin.names()
     width = max(len(name) for name, _ in entries)

@@ -30,10 +30,10 @@ from hwgen.network.graph import (
     Requantisation,
     Window,
 )
-from hwgen.plan.buffers import ample_rows, least_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.plan.schedule import Schedule
+from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers
+from hwgen.schedule.solve import Schedule
 
 #: Deeper than any FIFO of a network this small can use.
 DEEP = 100_000

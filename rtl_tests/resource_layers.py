@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.spans import Axis
+from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network import golden, shapes
 from hwgen.network.graph import INT32, Conv, FeatureMap, IntegerType, Layer, MaxPool, Network, Requantisation, Window
-from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
+from hwgen.schedule.buffers import ample_rows, size_buffers
 
 
 @dataclass(frozen=True, kw_only=True)

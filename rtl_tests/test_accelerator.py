@@ -27,7 +27,7 @@ from hwgen.network import golden
 from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.schedule import Schedule
+from hwgen.schedule.solve import Schedule
 
 SEEDS = st.integers(0, 2**32)
 

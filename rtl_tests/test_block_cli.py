@@ -9,9 +9,9 @@ import pytest
 from test_blocking import PEEMEN
 
 from hwgen import block_cli, cli
-from hwgen.plan.blocking import peemen, yang
-from hwgen.plan.blocking.problem import Problem
-from hwgen.plan.blocking.report import EnergyReport
+from hwgen.blocking import peemen, yang
+from hwgen.blocking.problem import Problem
+from hwgen.blocking.report import EnergyReport
 
 
 def block(*arguments: str) -> int:

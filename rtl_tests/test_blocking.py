@@ -8,12 +8,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from hwgen.blocking import cecconi, count, peemen, reference, timing
+from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.tiling import Tiling, candidates
 from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network import shapes
-from hwgen.plan.blocking import cecconi, count, peemen, reference, timing
-from hwgen.plan.blocking.nest import Loop, Nest
-from hwgen.plan.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.plan.blocking.tiling import Tiling, candidates
 
 
 def random_problem(rng: random.Random) -> Problem:

@@ -9,11 +9,11 @@ from math import inf
 import numpy as np
 import pytest
 
+from hwgen.blocking import count, energy, place, yang
+from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.search import CoDesign, Found, Memory, Private, Shared, evaluate, search
 from hwgen.errors import ConfigError, PlanError
-from hwgen.plan.blocking import count, energy, place, yang
-from hwgen.plan.blocking.nest import Loop, Nest
-from hwgen.plan.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.plan.blocking.search import CoDesign, Found, Memory, Private, Shared, evaluate, search
 
 # -- energies
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
-from hwgen.plan.buffers import ample_rows, least_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.plan.schedule import Cycles, Schedule, enough_frames, steady_cycles
+from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers
+from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
 
 
 def unbounded(config: AcceleratorConfig, frames: int) -> Schedule:

@@ -29,7 +29,7 @@ from hwgen import boards, plan
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network import golden, load
-from hwgen.plan.schedule import Schedule, enough_frames
+from hwgen.schedule.solve import Schedule, enough_frames
 
 BOARDS = {name: boards.load(name) for name in ("zedboard", "vc709")}
 

@@ -11,9 +11,11 @@ import pytest
 from referees import trace_float64
 
 from hwgen.errors import InputError, ModelError
-from hwgen.network import builtin, golden, load, onnx_shapes, shapes, tables
+from hwgen.network import golden, load, shapes
 from hwgen.network.graph import UINT8, UINT16, Conv, Network
+from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.quantise import prepare_input
+from hwgen.network.zoo import builtin, tables
 
 SMALL = [
     *("decoilfnet-example", "lenet5", "alexnet@67x75", "alexnet-set@39x39", "vgg11:9@20x16", "vgg16:7@48x40"),

@@ -13,7 +13,7 @@ import hwgen
 from hwgen.api import Design
 from hwgen.network import load
 from hwgen.network.shapes import load as load_shapes
-from hwgen.plan.schedule import Cycles, Schedule
+from hwgen.schedule.solve import Cycles, Schedule
 
 FILE = Path(__file__).resolve().parent.parent / "bench" / "decoilfnet.py"
 _spec = importlib.util.spec_from_file_location("bench_decoilfnet", FILE)

@@ -22,7 +22,7 @@ import hwgen
 from hwgen import cli
 from hwgen.network import golden, host
 from hwgen.network.graph import INT8, Network
-from hwgen.network.onnx_import import to_network
+from hwgen.network.onnx.importer import to_network
 
 FRAMES = 5
 

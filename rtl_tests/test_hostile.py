@@ -23,11 +23,11 @@ from onnx import TensorProto, helper, numpy_helper
 from test_onnx import quantised_chain, random_model
 
 from hwgen import api, cli
+from hwgen.blocking.problem import Problem
 from hwgen.errors import ConfigError, HwgenError, InputError, ModelError, PlanError
 from hwgen.network import golden, load, shapes
 from hwgen.network.graph import UINT8, FeatureMap
 from hwgen.network.quantise import prepare_input
-from hwgen.plan.blocking.problem import Problem
 
 Edit = Callable[[onnx.ModelProto], None]
 
@@ -308,7 +308,7 @@ def test_ceil_mode_is_a_bit() -> None:
 
 
 def load_edited(model: onnx.ModelProto) -> None:
-    from hwgen.network.onnx_import import to_network
+    from hwgen.network.onnx.importer import to_network
 
     to_network(model, "model")
 

@@ -29,10 +29,10 @@ from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.network import golden
 from hwgen.network.graph import UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
-from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.plan.schedule import Schedule
+from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.solve import Schedule
 
 
 @cache

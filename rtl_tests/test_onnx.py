@@ -26,7 +26,7 @@ from hwgen import cli
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
 from hwgen.network.graph import Conv, MaxPool, Network
-from hwgen.network.onnx_import import to_network
+from hwgen.network.onnx.importer import to_network
 from hwgen.network.quantise import prepare_input
 from hwgen.network.rescale import fit_table, multiplier
 

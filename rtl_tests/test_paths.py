@@ -19,8 +19,8 @@ from hwgen.errors import ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
-from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.plan.resources import Resources
 
 #: Nanoseconds of logic between registers at most.
@@ -138,7 +138,7 @@ def layers() -> dict[str, object]:
     assert window.bank_depth > 2048
     parts["window"] = window
     (tiled,) = config_of(shapes["tile-pool3x3"]).layers
-    assert isinstance(tiled, TileLayerConfig)
+    assert isinstance(tiled, PyramidLayerConfig)
     assert min(tiled.reuse.right_depth, tiled.reuse.bottom_depth) > 0
     parts["reuse"] = tiled.reuse
     parts["tiles"] = tiled.tiles

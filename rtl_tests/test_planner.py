@@ -13,8 +13,8 @@ from hwgen import boards, plan
 from hwgen.errors import PlanError
 from hwgen.network.graph import INT8, INT32, UINT8, Conv, FeatureMap, Network, Window
 from hwgen.plan.choice import work_of
-from hwgen.plan.schedule import steady_cycles
 from hwgen.plan.unroll import Unroll, cycles, interval
+from hwgen.schedule.solve import steady_cycles
 
 BOARD = boards.load("zedboard")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hwgen.blocking import published as schedules
 from hwgen.network import shapes
 from hwgen.plan import papers, published, pyramid
-from hwgen.plan.blocking import published as schedules
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = published.rows()

@@ -20,7 +20,7 @@ from test_onnx import Writer, by_hwgen, last_integers
 
 import hwgen
 from hwgen.network.graph import Conv
-from hwgen.network.onnx_import import to_network
+from hwgen.network.onnx.importer import to_network
 from hwgen.network.quantise import quantise
 
 needs_compiler = pytest.mark.skipif(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
-from hwgen.plan import schedule as schedule_module
-from hwgen.plan.buffers import least_rows
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.schedule import MOST_FRAMES, Schedule, steady_cycles
+from hwgen.schedule import solve as schedule_module
+from hwgen.schedule.buffers import least_rows
+from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
 
 
 def pool(channels: int, height: int, width: int, *, tn: int = 1, tk: int = 4, rows: int = 3, depth: int = 9) -> Case:

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 from hwgen import network
 from hwgen.errors import ConfigError, InputError, ModelError
-from hwgen.network import onnx_shapes, shapes
+from hwgen.network import shapes
 from hwgen.network.graph import Window
+from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.shapes import LayerShape, NetworkShape
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.onnx"

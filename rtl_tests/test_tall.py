@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from hwgen import boards, plan
 from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
-from hwgen.plan import schedule, tall
-from hwgen.plan.buffers import size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.schedule import Schedule, enough_frames, steady_cycles
+from hwgen.schedule import solve as schedule
+from hwgen.schedule import tall
+from hwgen.schedule.buffers import size_buffers
+from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 
 
 def conv(name: str, before: FeatureMap, outputs: int, window: Window) -> Conv:

@@ -18,16 +18,16 @@ from walks import run_walk, step_words, steps_of, whole_windows
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import LUT_DEPTH
-from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
+from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.tile import HALVES, TileBuffer, TileBufferConfig
 from hwgen.network import shapes
 from hwgen.plan.tiles import axes
 
 SEEDS = st.integers(0, 2**32)
 
 
-def expected_steps(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
+def expected_steps(config: PyramidBufferConfig, frames: np.ndarray) -> list[int]:
     """The steps of a line buffer, pyramid by pyramid."""
     windows = whole_windows(config.window, frames)
     parts = [
@@ -42,18 +42,18 @@ def expected_steps(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
     return step_words(config.window, steps_of(config.window, np.concatenate(parts)))
 
 
-def tiles_of(config: TileBufferConfig, frames: np.ndarray) -> list[int]:
+def tiles_of(config: PyramidBufferConfig, frames: np.ndarray) -> list[int]:
     source = config.window.input
     parts = [part for frame in frames for part in whole_parts(config.rows, config.columns, frame, source.pixels)]
     return beats_of(source, parts)
 
 
-def simulate(config: TileBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
+def simulate(config: PyramidBufferConfig, frames: np.ndarray, offer: Pattern, room: Pattern, **options) -> Trace:
     steps = len(expected_steps(config, frames))
-    return run_walk(TileBuffer(config), tiles_of(config, frames), steps, offer=offer, room=room, **options)
+    return run_walk(PyramidBuffer(config), tiles_of(config, frames), steps, offer=offer, room=room, **options)
 
 
-def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:
+def check_times(config: PyramidBufferConfig, trace: Trace, frames: int) -> None:
     """Every event as early as the docstring allows: beats taken, folds started, steps on the output."""
     window, watched = config.window, trace.watched
     starts = [cycle for cycle, start in enumerate(watched["start"]) if start]
@@ -81,7 +81,7 @@ def check_times(config: TileBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == [start + config.latency + step for start in starts for step in range(window.steps)]
 
 
-def check_windows(config: TileBufferConfig, seed: int, offer: Pattern, room: Pattern) -> None:
+def check_windows(config: PyramidBufferConfig, seed: int, offer: Pattern, room: Pattern) -> None:
     frames = frames_for(config.window, 2, seed)
     trace = simulate(config, frames, offer, room)
     assert trace.words == expected_steps(config, frames)
@@ -117,7 +117,7 @@ def test_reset(config, seed, offer, room, reset_at):
     assert trace.words[sent:] == after
 
 
-def small(**changes) -> TileBufferConfig:
+def small(**changes) -> PyramidBufferConfig:
     """3 x 3 windows over 3 x 6 x 6, tiles of 2 x 2 windows, 3 taps and 2 channels a cycle."""
     spans = tuple(Span(begin=begin, fresh=begin, end=begin + 4, window=begin, windows=2) for begin in (0, 2))
     axis = Axis(size=6, kernel=3, stride=1, padding=0, spans=spans)
@@ -133,7 +133,7 @@ def small(**changes) -> TileBufferConfig:
     }
     window |= {name: changes.pop(name) for name in list(changes) if name in window or name == "pixels"}
     window["rows"] = window["kernel"][0]
-    return TileBufferConfig(**{"window": LineBufferConfig(**window), "rows": axis, "columns": axis} | changes)
+    return PyramidBufferConfig(**{"window": LineBufferConfig(**window), "rows": axis, "columns": axis} | changes)
 
 
 def test_figures():

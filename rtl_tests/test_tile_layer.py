@@ -15,7 +15,7 @@ from tiles import beats_of, new_lanes, new_parts, output_parts, tilings, widths
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
-from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden, shapes
 from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
 from hwgen.plan.compose import compose
@@ -39,7 +39,7 @@ class Case:
     def __repr__(self) -> str:
         lines = [f"network of {self.network.input}"]
         for node, layer in zip(self.network.layers, self.config.layers, strict=True):
-            assert isinstance(layer, TileLayerConfig)
+            assert isinstance(layer, PyramidLayerConfig)
             lines.append(
                 f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
                 f"Tn {layer.window.input.lanes} Tm {layer.compute.lanes} Tk {layer.window.taps} "
@@ -88,7 +88,7 @@ def simulate(case: Case, frames: np.ndarray, **options) -> tuple[Trace, list[int
 
 
 def check_cycles(case: Case, seed: int) -> None:
-    """Nobody stalls: tiles are read when `TileLayerConfig.walk_ends` says, and the last outputs follow at once."""
+    """Nobody stalls: tiles are read when `PyramidLayerConfig.walk_ends` says, and the last outputs follow at once."""
     (layer,) = case.config.layers
     frames = frames_for(case.network, 4, seed)
     trace, expected = simulate(case, frames)

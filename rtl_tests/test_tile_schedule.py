@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tile_layer import SEEDS, Case, cases, simulate
 
-from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import shapes
 from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
-from hwgen.plan import schedule as module
-from hwgen.plan.buffers import size_buffers
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.schedule import Schedule, enough_frames, steady_cycles
 from hwgen.plan.tiles import axes, in_tiles
+from hwgen.schedule import solve as module
+from hwgen.schedule.buffers import size_buffers
+from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 
 
 def check(case: Case, frames: np.ndarray) -> None:
@@ -185,7 +185,7 @@ def test_bounds(case):
     slowest = max(layer.cycles for layer in config.layers)
     assert cycles.frame_ends[-1] - cycles.frame_ends[0] >= 5 * slowest - slowest
     for number, layer in enumerate(config.layers):
-        assert isinstance(layer, TileLayerConfig)
+        assert isinstance(layer, PyramidLayerConfig)
         assert len(cycles.taken[number]) == 6 * layer.reuse.beats_in
         assert len(cycles.taken[number + 1]) == 6 * layer.tiles.windows * layer.output.folds
     if len(config.layers) == 1:

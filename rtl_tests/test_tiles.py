@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiles import new_lanes, tilings, used_lanes, whole_lanes, window_pixels
 
 from hwgen.errors import ConfigError, PlanError
-from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network import shapes
 from hwgen.plan import pyramid
 from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes

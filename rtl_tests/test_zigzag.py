@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hwgen.plan.blocking import yang
-from hwgen.plan.blocking.search import search
+from hwgen.blocking import yang
+from hwgen.blocking.search import search
 
 pytest.importorskip("zigzag", exc_type=ImportError)
 

@@ -13,10 +13,10 @@ from testbench import channel_lanes, pack
 
 from hwgen.errors import PlanError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.reuse import ReuseBufferConfig
-from hwgen.gateware.spans import Axis, Span
+from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
+from hwgen.gateware.pyramid.reuse import ReuseBufferConfig
+from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.tile import TileBufferConfig
 from hwgen.network.shapes import LayerShape
 from hwgen.plan.tiles import KINDS, REUSE, axes
 
@@ -179,7 +179,7 @@ def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarra
 
 
 @st.composite
-def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> TileBufferConfig:
+def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferConfig:
     """Of any layer of a random group, with any walk."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
@@ -209,7 +209,7 @@ def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> TileBufferConf
         depthwise=depthwise,
         rows=layer.window.kernel[0],
     )
-    config = TileBufferConfig(window=window, rows=rows, columns=columns)
+    config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
     assume(sum(config.walks) <= most)
     assume(sum(config.fills) <= most)
     return config

@@ -11,8 +11,8 @@ from testbench import Pattern, Trace, channel_lanes, pack, run
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
+from hwgen.gateware.pyramid.buffer import PyramidBuffer
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.tile import TileBuffer
 
 
 @st.composite
@@ -128,7 +128,7 @@ def step_words(config: LineBufferConfig, steps: list[list[int]]) -> list[int]:
     return words
 
 
-def run_walk(component: LineBuffer | TileBuffer, words: list[int], steps: int, *, room: Pattern, **options) -> Trace:
+def run_walk(component: LineBuffer | PyramidBuffer, words: list[int], steps: int, *, room: Pattern, **options) -> Trace:
     """`testbench.run` with a pattern of room for output folds behind; what `check_times` needs is watched."""
     watch = {
         "offered": component.i.valid,

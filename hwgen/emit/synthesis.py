@@ -33,10 +33,10 @@ from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.pool import MaxPool, MaxPoolConfig
+from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
+from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
-from hwgen.gateware.reuse import ReuseBuffer, ReuseBufferConfig
-from hwgen.gateware.tile import TileBuffer, TileBufferConfig
 from hwgen.gateware.unload import Unload, UnloadConfig
 from hwgen.plan.resources import Resources, component_resources, components
 
@@ -384,7 +384,7 @@ def component(part: Any) -> wiring.Component:
 _FACTORIES: dict[type, Callable[[Any], wiring.Component]] = {
     LineBufferConfig: LineBuffer,
     ReuseBufferConfig: ReuseBuffer,
-    TileBufferConfig: TileBuffer,
+    PyramidBufferConfig: PyramidBuffer,
     MultiplyConfig: Multiply,
     MaxPoolConfig: MaxPool,
     UnloadConfig: Unload,

@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out, connect
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.names import identifiers
+from hwgen.gateware.pyramid.layer import PyramidLayer, PyramidLayerConfig
 from hwgen.gateware.stream import BeatFormat, Order, join
-from hwgen.gateware.tile_layer import TileLayer, TileLayerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class Accelerator(wiring.Component):
         m = Module()
         watched = bool(self._taps)
         layers = [
-            TileLayer(layer, busy=watched) if isinstance(layer, TileLayerConfig) else Layer(layer, busy=watched)
+            PyramidLayer(layer, busy=watched) if isinstance(layer, PyramidLayerConfig) else Layer(layer, busy=watched)
             for layer in self.config.layers
         ]
         for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):

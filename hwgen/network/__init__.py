@@ -24,7 +24,11 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     built, InputError for a calibration array that does not fit, and for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
-    from hwgen.network import builtin, onnx_check, onnx_file, onnx_import, quantise
+    from hwgen.network import quantise
+    from hwgen.network.onnx import check as onnx_check
+    from hwgen.network.onnx import file as onnx_file
+    from hwgen.network.onnx import importer as onnx_import
+    from hwgen.network.zoo import builtin
 
     path = Path(source)
     if not _is_file(source, path):
@@ -61,14 +65,14 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
     """Name and bits of all weights of each layer of a built-in network, before it is loaded; of a file none."""
-    from hwgen.network import builtin
+    from hwgen.network.zoo import builtin
 
     return [] if _is_file(source, Path(source)) else builtin.weight_bits(str(source))
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
     """Whether ``source`` is meant as a file rather than as a built-in network's name."""
-    from hwgen.network import builtin
+    from hwgen.network.zoo import builtin
 
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in source:
         return True

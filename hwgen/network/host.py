@@ -2,7 +2,7 @@
 
 The hardware takes and gives integers. QuantizeLinear in front of them is NumPy's (`hwgen.network.quantise`); what
 stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut off the model when it is imported
-(`hwgen.network.onnx_host`) and run by ONNX Runtime, so that the outputs have its bits too.
+(`hwgen.network.onnx.host`) and run by ONNX Runtime, so that the outputs have its bits too.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from hwgen import processes
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
-from hwgen.network.onnx_check import check
-from hwgen.network.onnx_file import data_inputs, input_shape
+from hwgen.network.onnx.check import check
+from hwgen.network.onnx.file import data_inputs, input_shape
 
 
 def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:

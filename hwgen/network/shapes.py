@@ -1,8 +1,8 @@
 """Networks for planning: the shapes of their convolutions and pools, without weights and without quantising.
 
 Exploration asks how layers may be grouped and tiled, for which sizes are enough. Shapes come from three places: the
-tables of built-in networks (`hwgen.network.tables`), an ONNX file or one of the ``light`` models of the onnx package
-(`hwgen.network.onnx_shapes`), or a `Network` that is there already. Fully connected layers end a chain, unless they are
+tables of built-in networks (`hwgen.network.zoo.tables`), an ONNX file or a ``light`` model of the onnx package
+(`hwgen.network.onnx.shapes`), or a `Network` that is there already. Fully connected layers end a chain, unless they are
 asked for: each output depends on the whole map, so that fusing gains nothing. What is left out is named.
 """
 
@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from hwgen.errors import ConfigError, InputError, ModelError
-from hwgen.network import tables
 from hwgen.network.graph import MOST_SIDE, Conv, Layer, Network, Window, check_window
+from hwgen.network.zoo import tables
 
 __all__ = ["LayerShape", "NetworkShape", "load", "names", "of"]
 
@@ -199,7 +199,7 @@ def _cut(layers: Sequence[LayerShape]) -> tuple[str, ...]:
 
 def names() -> list[tuple[str, str]]:
     """Name and description of every built-in network: the tables', then the onnx package's light models."""
-    from hwgen.network import onnx_shapes
+    from hwgen.network.onnx import shapes as onnx_shapes
 
     named = [(name, table.description) for name, table in tables.TABLES.items()]
     return named + [
@@ -219,7 +219,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> NetworkShape
     ModelError
         For a model that can't be read or planned, or an unknown name.
     """
-    from hwgen.network import onnx_shapes
+    from hwgen.network.onnx import shapes as onnx_shapes
 
     path, name = Path(source), str(source)
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in name:

@@ -16,11 +16,10 @@ import numpy as np
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
+from hwgen.gateware.pyramid.spans import Axis
 from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.gateware.spans import Axis
 from hwgen.network.graph import Conv, Layer, Network, Window
 from hwgen.network.shapes import of_layer
-from hwgen.plan.buffers import ample_rows, size_buffers
 from hwgen.plan.compose import input_format, layer_config, weight_bits
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
@@ -37,10 +36,11 @@ from hwgen.plan.plan import (
     part,
     with_buffers,
 )
-from hwgen.plan.schedule import Schedule
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
-from hwgen.plan.tips import INPUT_PIXELS, TiledWork, most, tips
+from hwgen.plan.tips import INPUT_PIXELS, PyramidWork, most, tips
 from hwgen.plan.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
+from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.solve import Schedule
 
 #: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
@@ -498,7 +498,7 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class _TiledChoice(_Choice):
+class _PyramidChoice(_Choice):
     """The choice for one group that is computed pyramid by pyramid.
 
     Layers are balanced inside the map, or with ``in_all`` by what they do in a frame.
@@ -536,8 +536,8 @@ class _TiledChoice(_Choice):
         return tips if self.in_all else max(tips, *(tiled.worth for tiled in self._each))
 
     @cached_property
-    def _each(self) -> list[TiledWork]:
-        return [TiledWork(tiles, 1 if number else self.tiling.pixels) for number, tiles in enumerate(self._tiles)]
+    def _each(self) -> list[PyramidWork]:
+        return [PyramidWork(tiles, 1 if number else self.tiling.pixels) for number, tiles in enumerate(self._tiles)]
 
     def estimate(self, way: Way) -> int:
         """Cycles of a frame: of each pyramid, those of its slowest layer."""
@@ -625,7 +625,7 @@ def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: 
     raise AssertionError("the last tip returns or raises")
 
 
-def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> _TiledChoice:
+def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Tiling) -> _PyramidChoice:
     """With as many pixels a beat of the input as serve the objective, by DSP slices alone.
 
     Raises
@@ -633,11 +633,11 @@ def _with_tip(chooser: Chooser, begin: int, end: int, in_turn: bool, tiling: Til
     PlanError
         If the slices don't suffice, or no interval is short enough, whatever the beats.
     """
-    found: list[tuple[float, int, bool, _TiledChoice, Way]] = []
+    found: list[tuple[float, int, bool, _PyramidChoice, Way]] = []
     refusal: PlanError | None = None
     few = chooser.goal.objective == "dsp"
     for in_all, pixels in product((False, True), INPUT_PIXELS):
-        choice = _TiledChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels), in_all)
+        choice = _PyramidChoice(chooser, begin, end, in_turn, replace(tiling, pixels=pixels), in_all)
         if pixels > choice.network.input.width:
             continue
         try:

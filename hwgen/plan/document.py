@@ -10,11 +10,11 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network import host
 from hwgen.network.graph import MOST_SIDE, Layer, Network
-from hwgen.plan.buffers import ample_rows
 from hwgen.plan.choice import lanes_out, work_of
 from hwgen.plan.compose import input_format
 from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling, part
 from hwgen.plan.unroll import Unroll
+from hwgen.schedule.buffers import ample_rows
 
 #: No number of a plan is larger: far beyond every board, and small enough to reckon with.
 MOST = 1_000_000_000

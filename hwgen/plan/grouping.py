@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import numpy as np
 
+from hwgen.blocking import on_board
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Conv, Layer, Network
-from hwgen.plan.blocking import on_board
 from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency

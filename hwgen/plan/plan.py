@@ -9,14 +9,14 @@ from functools import cached_property
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.spans import Axis
-from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Conv, Network
 from hwgen.network.shapes import of_layer
 from hwgen.plan.compose import compose, weight_bits
 from hwgen.plan.resources import Resources, component_resources, estimate
-from hwgen.plan.schedule import Cycles, steady_cycles
 from hwgen.plan.tiles import axes, in_tiles
+from hwgen.schedule.solve import Cycles, steady_cycles
 
 #: How a group is built: row by row through line buffers, or tile by tile.
 TEMPLATES = STREAM, PYRAMID = "stream", "pyramid"
@@ -167,7 +167,7 @@ class Group:
         """Cycles that a pyramid inside the map takes in the layer that is slowest at it; of pyramids only."""
         if self.tiling is None:
             return None
-        layers = [layer for layer in self.config.layers if isinstance(layer, TileLayerConfig)]
+        layers = [layer for layer in self.config.layers if isinstance(layer, PyramidLayerConfig)]
         return max(layer.pyramid_cycles for layer in layers)
 
     @property

@@ -9,11 +9,11 @@ from itertools import accumulate, pairwise
 from math import sqrt
 
 from hwgen import boards
+from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
-from hwgen.plan.blocking import on_board
 from hwgen.plan.choice import Chooser, Goal, check_weight_bits
 from hwgen.plan.fusion import Span
 from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan

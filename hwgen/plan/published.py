@@ -671,7 +671,7 @@ Cecconi (2017) and Y is Yang (2016), whose words have 16 bits: [blocking.md](blo
 
 def page(*, designed: bool = True) -> str:
     """docs/published.md; ``designed``: with its last section, memories made to measure, which takes a minute or two."""
-    from hwgen.plan.blocking import published as schedules  # which needs rows from here
+    from hwgen.blocking import published as schedules  # which needs rows from here
 
     lines = [_INTRODUCTION, *_rows(rows())]
     lines += ["", *_front_section(), "", *_decoilfnet_section(), "", *_cycles_section()]

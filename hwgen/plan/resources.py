@@ -29,12 +29,12 @@ from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pieces import piece_depth
 from hwgen.gateware.pool import MaxPoolConfig
+from hwgen.gateware.pyramid.buffer import HALVES, PyramidBufferConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.reuse import IN_FLIGHT, ReuseBufferConfig
+from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS, AddBiasConfig, RequantiseConfig, signed_bits
-from hwgen.gateware.reuse import IN_FLIGHT, ReuseBufferConfig
-from hwgen.gateware.spans import Axis, Cut
-from hwgen.gateware.tile import HALVES, TileBufferConfig
-from hwgen.gateware.tile_layer import TileLayerConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.plan.memory import block_rams, memory_luts
 
@@ -72,7 +72,7 @@ def layer_resources(layer: LayerConfig) -> Resources:
 
 def components(layer: LayerConfig) -> dict[str, Any]:
     """The configurations of a layer's components, by name; the layer's own stands for its credits."""
-    tiled = isinstance(layer, TileLayerConfig)
+    tiled = isinstance(layer, PyramidLayerConfig)
     parts: dict[str, Any] = {
         "window": None if tiled else layer.window,
         "reuse": layer.reuse if tiled and layer.reuse.needed else None,
@@ -713,7 +713,7 @@ def _reuse_control_ff(config: ReuseBufferConfig) -> int:
     return total
 
 
-def _tile_buffer(config: TileBufferConfig) -> Resources:
+def _tile_buffer(config: PyramidBufferConfig) -> Resources:
     cost = _Cost()
     window, source = config.window, config.window.input
     word, banks = window.word_bits, config.row_banks * config.column_banks
@@ -753,18 +753,18 @@ def _tile_buffer(config: TileBufferConfig) -> Resources:
     return cost.resources
 
 
-def _fill_phases(config: TileBufferConfig) -> int:
+def _fill_phases(config: PyramidBufferConfig) -> int:
     """Banks in which the first pixel of a beat may lie."""
     banks, pixels, axis = config.column_banks, config.window.input.pixels, config.columns
     begins = {cut.first + cut.unused * pixels - axis.origin(cut.span) for cut in config.column_cuts if cut.used}
     return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
 
 
-def _banks(config: TileBufferConfig) -> tuple[int, int]:
+def _banks(config: PyramidBufferConfig) -> tuple[int, int]:
     return config.row_banks, config.column_banks
 
 
-def _tile_control_ff(config: TileBufferConfig) -> int:
+def _tile_control_ff(config: PyramidBufferConfig) -> int:
     """Registers of the counters, but for the addresses that are read at."""
     window = config.window
     folds = window.input.folds
@@ -821,7 +821,7 @@ def _fill_phase_bits(axis: Axis, cuts: tuple[Cut, ...], banks: int) -> int:
 
 _COSTS: dict[type, Any] = {
     ReuseBufferConfig: _reuse,
-    TileBufferConfig: _tile_buffer,
+    PyramidBufferConfig: _tile_buffer,
     LineBufferConfig: _line_buffer,
     MultiplyConfig: _multiply,
     MaxPoolConfig: _pool,

@@ -19,9 +19,9 @@ from itertools import pairwise
 
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.spans import Axis, Span
-from hwgen.gateware.tile import TileBufferConfig
-from hwgen.gateware.tile_layer import TileLayerConfig
+from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network.shapes import LayerShape
 
 #: Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again.
@@ -65,8 +65,8 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> A
     layers = []
     for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
         parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
-        tile = TileBufferConfig(window=layer.window, rows=rows, columns=columns)
-        layers.append(TileLayerConfig(**parts, tiles=tile))
+        tile = PyramidBufferConfig(window=layer.window, rows=rows, columns=columns)
+        layers.append(PyramidLayerConfig(**parts, tiles=tile))
     return replace(config, layers=tuple(layers))
 
 

@@ -15,7 +15,7 @@ from math import gcd, prod
 import numpy as np
 
 from hwgen.errors import PlanError
-from hwgen.gateware.spans import Axis
+from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.shapes import LayerShape
 from hwgen.plan.tiles import axes
 from hwgen.plan.unroll import LayerWork, Unroll, ceil_div
@@ -34,7 +34,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class TiledWork:
+class PyramidWork:
     """What a layer has to do in each pyramid of a frame.
 
     Parameters

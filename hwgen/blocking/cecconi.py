@@ -1,0 +1,280 @@
+"""Tiles that a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
+
+A transfer costs ``C + s p + n t``: a call, ``s`` runs of neighbouring addresses, ``n`` words. The paper's tile is ``ss
+x st`` pixels and ``sk`` channels of the input and ``sz`` channels of the output, whole kernels, walked in one order.
+Two models:
+
+- `printed`: the paper's equations 1 to 6, which leave out the halo and count input pixels where outputs are the unit;
+  and what its program (listing 1.1) moves with the tile that they choose: halo included, every transfer made as
+  written;
+- the corrected one: tiles of the *output* (``a x b`` pixels, ``z`` channels) and ``k`` channels in, their halo
+  included; blocks that need not divide; any order of the three loops; what stays is not fetched again; partial sums
+  aren't read before they were written, their bias takes their place then and only then. Its counts are those of
+  `hwgen.blocking.count`.
+
+Maps and weights lie in memory row by row (``[channel][row][column]``, ``[output][input][taps]``), so that whole rows,
+and whole maps, are one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+
+from hwgen.blocking.count import Axis, input_axes
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.tiling import Tiling, candidates, check_number, cut, distinct, divisors, pairs
+from hwgen.errors import ConfigError, PlanError
+
+__all__ = ["ORDERS", "Tile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
+
+LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
+"""The paper's loops: pixels, input channels, output channels."""
+
+ORDERS = tuple("".join(order) for order in permutations("skz"))
+"""Orders of the loops, inner to outer; the paper's is ``zks``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """What the memory's transfers cost, in any unit (seconds, cycles): a call, a run of addresses, a word."""
+
+    call: float = 0.0
+    jump: float = 0.0
+    word: float = 1.0
+
+    def __post_init__(self) -> None:
+        if min(self.call, self.jump, self.word) < 0 or not self.call + self.jump + self.word:
+            raise ConfigError("costs of a call, a jump and a word must not be negative, and not all be zero")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A tile of a layer, and what it moves.
+
+    Parameters
+    ----------
+    sizes : dict
+        ``rows``, ``columns`` and ``outputs`` (channels) of the output, ``inputs`` (channels) of the input.
+    order : str
+        Loops ``s`` (pixels), ``k``, ``z``, inner to outer.
+    room : int
+        Words of one of the two buffers: input with halo, weights, biases, outputs.
+    words, calls, jumps : int
+        Moved in all: words, transfers, and runs of neighbouring addresses.
+    cost : float
+    """
+
+    sizes: dict[str, int]
+    order: str
+    room: int
+    words: int
+    calls: int
+    jumps: int
+    cost: float
+    operands: dict[str, int] = field(default_factory=dict)
+
+
+def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> Tile:
+    """The corrected model's figures for one tile."""
+    return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
+
+
+def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
+    """Words that the paper's program moves with a tile: listing 1.1 as written, with the halo.
+
+    Inputs stay for all ``z``; weights, biases and outputs are fetched for every tile, and outputs written back.
+    """
+    tiling, order = _single(problem, sizes), _order("zks")
+    words = tiling.loads("input", order, scope=1) + tiling.loads("weights", order, scope=0)
+    words = (
+        words
+        + tiling.loads("weights", order, dims={"K"}, scope=0) * problem.weighted
+        + 2 * tiling.loads("output", order, scope=0)
+    )
+    return int(words.item())
+
+
+def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
+    return Tiling(problem, {dim: [size] for dim, size in zip(DIMS, _dims(problem, sizes), strict=True)})
+
+
+def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
+    """The cheapest tile whose buffer has at most ``limit`` words, over all tiles and orders. Whole kernels.
+
+    Among equals the one with fewer words, then fewer transfers, then with the smaller buffer. Where runs cost,
+    one size is tried for each number of blocks.
+
+    Raises
+    ------
+    PlanError
+        If not even the smallest tile fits, or there are too many (`tiling.check_number`).
+    """
+    transfer = transfer or Transfer()
+    sizes = candidates(problem, whole_window=True)
+    if transfer.jump:
+        sizes = {dim: steps if dim in ("Fw", "Fh") else distinct(problem.size(dim)) for dim, steps in sizes.items()}
+    tiling = Tiling(problem, sizes)
+    check_number(tiling)
+    room = np.broadcast_to(_room(tiling), tiling.shape).ravel()
+    fits = np.flatnonzero(room <= limit)
+    if not len(fits):
+        raise PlanError(
+            f"{problem.name}: a buffer of {limit} words can't hold one window and its output; the least is "
+            f"{int(room.min())}"
+        )
+    best: tuple[float, int, int, int, int, str] | None = None
+    for order in orders:
+        figures = _figures(tiling, order, runs=bool(transfer.jump))
+        cost = np.broadcast_to(_cost(figures, transfer), tiling.shape).ravel()[fits]
+        words, calls = (np.broadcast_to(figure, tiling.shape).ravel()[fits] for figure in figures[:2])
+        ties = np.flatnonzero(cost == cost.min())
+        place = ties[np.lexsort((room[fits[ties]], calls[ties], words[ties]))[0]]
+        figure = (int(words[place]), int(calls[place]), int(room[fits[place]]))
+        entry = (float(cost[place]), *figure, int(fits[place]), order)
+        if best is None or entry < best:
+            best = entry
+    assert best is not None
+    return _tile(tiling, best[4], best[5], transfer)
+
+
+def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
+    tile = {"X": sizes["columns"], "Y": sizes["rows"], "C": sizes["inputs"], "K": sizes["outputs"]}
+    return [tile.get(dim, problem.size(dim)) for dim in DIMS]
+
+
+def _begun(order: str) -> list[str]:
+    """The loops over which sums are begun, in this order: those of the input channels only go on with them."""
+    return [dim for dim in _order(order) if dim not in LOOPS["k"]]
+
+
+def _room(tiling: Tiling) -> np.ndarray:
+    return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K") * tiling.problem.weighted
+
+
+def _order(order: str) -> list[str]:
+    return [dim for letter in order for dim in LOOPS[letter]]
+
+
+def _tile(tiling: Tiling, index: int, order: str, transfer: Transfer) -> Tile:
+    tile = tiling.tile(index)
+    single = Tiling(tiling.problem, {dim: [size] for dim, size in tile.items()})
+    words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
+    moved = {operand: int(_words(single, operand, order).item()) for operand in (*OPERANDS, "biases")}
+    return Tile(
+        sizes={"rows": tile["Y"], "columns": tile["X"], "inputs": tile["C"], "outputs": tile["K"]},
+        order=order,
+        room=int(_room(single).item()),
+        words=words,
+        calls=calls,
+        jumps=jumps,
+        cost=float(_cost((words, calls, jumps), transfer)),
+        operands=moved,
+    )
+
+
+def _cost(figures: Sequence, transfer: Transfer):
+    words, calls, jumps = figures
+    return transfer.call * calls + transfer.jump * jumps + transfer.word * words
+
+
+def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
+    if operand == "biases":
+        return tiling.loads("weights", _begun(order), dims={"K"}) * tiling.problem.weighted
+    words = tiling.loads(operand, _order(order))
+    return 2 * words - tiling.problem.output_words if operand == "output" else words
+
+
+def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Words, calls and runs; without ``runs`` the last are zeros."""
+    words = _words(tiling, "biases", order)
+    for operand in OPERANDS:
+        words = words + _words(tiling, operand, order)
+    blocks, groups, dims = tiling.blocks, tiling.problem.groups, _order(order)
+    pixels, k, z = blocks["X"] * blocks["Y"], blocks["C"], blocks["K"]
+    times = {
+        "input": tiling.visits({"X", "Y", "C"}, dims),
+        "weights": tiling.visits({"C", "K"}, dims),
+        "output": 2 * tiling.visits({"X", "Y", "K"}, dims) - 1,
+        "biases": tiling.visits({"K"}, _begun(order)),
+    }
+    calls = groups * (
+        times["input"] * pixels * k
+        + times["output"] * pixels * z
+        + (times["weights"] * k * z + times["biases"] * z) * tiling.problem.weighted
+    )
+    if not runs:
+        return words, calls, np.zeros((), np.int64)
+    problem = tiling.problem
+    output = {
+        (dim, window): Axis(problem.size(dim), 1, 1, 0, problem.size(dim)) for dim, window in (("X", "Fw"), ("Y", "Fh"))
+    }
+    weights = np.where(k > 1, problem.K * k, z)
+    jumps = groups * (
+        times["input"] * _map_runs(tiling, input_axes(problem), "C")
+        + times["output"] * _map_runs(tiling, output, "K")
+        + (times["weights"] * weights + times["biases"] * z) * problem.weighted
+    )
+    return words, calls, jumps
+
+
+def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
+    """Runs of addresses of all blocks of a map: rows; channels where rows are whole; one where channels are, too."""
+    (columns, _), (rows, _) = axes
+    across, down = (_lines(tiling, dims, axis) for dims, axis in axes.items())
+    _, partial, whole = (tiling.along(columns, values) for values in across)
+    height, some, full = (tiling.along(rows, values) for values in down)
+    count, blocks = tiling.problem.size(channels), tiling.blocks[channels]
+    return partial * height * count + whole * (some * count + full * blocks)
+
+
+def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
+    """For each block size: elements in all blocks, blocks that lack some of the map's, blocks that have all of them."""
+    result: list[list[int]] = [[], [], []]
+    taps = cut(axis.window, axis.window)
+    for step in tiling.sizes[dims[0]]:
+        touched = axis.touched(*pairs(cut(axis.outputs, step), taps))
+        whole, some = int(np.sum(touched == axis.size)), int(np.sum(touched > 0))
+        for values, value in zip(result, (int(touched.sum()), some - whole, whole), strict=True):
+            values.append(value)
+    return result
+
+
+def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
+    """The paper's choice: its tile of the *input*, the words that its equations state, and those it moves in truth.
+
+    Sizes divide the map; the order is the printed one; of equal tiles the one with fewest transfers. In truth the
+    output tile is as many windows as the stride fits into the input tile, at least one, and its halo comes on top,
+    whether or not the buffer holds it.
+
+    Raises
+    ------
+    PlanError
+        If no tile fits.
+    """
+    p, stride = problem, problem.stride[0]
+    taps = p.Fw * p.Fh
+    rows, columns, inputs, outputs = (
+        np.array(divisors(size)).reshape([-1 if axis == place else 1 for place in range(4)])
+        for axis, size in enumerate((p.height, p.width, p.C, p.K))
+    )
+    kernels = (inputs * outputs * taps + outputs) * p.weighted
+    room = rows * columns * inputs + rows * columns * outputs / stride**2 + kernels
+    calls = p.groups * p.height * p.width * p.C / (rows * columns * inputs)
+    moved = rows * columns * inputs + p.K / outputs * (2 * rows * columns * outputs / stride**2 + kernels)
+    words = np.where(room <= limit, calls * moved, np.inf)
+    if not np.isfinite(words).any():
+        raise PlanError(f"{p.name}: a buffer of {limit} words can't hold the smallest tile of the paper's model")
+    best = np.lexsort((np.broadcast_to(calls, words.shape).ravel(), np.round(words).ravel()))[0]
+    place = np.unravel_index(int(best), words.shape)
+    choice = [int(sizes.ravel()[spot]) for sizes, spot in zip((rows, columns, inputs, outputs), place, strict=True)]
+    tile: dict[str, int] = dict(zip(("rows", "columns", "inputs", "outputs"), choice, strict=True))
+    output = {
+        **tile,
+        "rows": min(p.Y, max(1, tile["rows"] // stride)),
+        "columns": min(p.X, max(1, tile["columns"] // stride)),
+    }
+    return tile, float(words[place]), listed_words(p, output)

@@ -1,0 +1,167 @@
+"""Blocked loop nests, and Yang's strings (section 3.1).
+
+A nest is written from the innermost loop to the outermost: ``Fw=3 Fh=3 X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128
+K1=256``. A loop's number is the extent that its dimension has reached, not its trips: ``X1`` walks 56 columns in steps
+of ``X0``, 8. Extents need not divide each other; the last block is smaller then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hwgen.blocking.problem import DIMS, Problem
+from hwgen.errors import InputError
+
+__all__ = ["Blocks", "Loop", "Nest"]
+
+_TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over ``dim`` that reaches ``extent`` of its elements."""
+
+    dim: str
+    extent: int
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of one dimension: where they begin, and how long they are (two int64 arrays)."""
+
+    start: np.ndarray
+    length: np.ndarray
+
+    def split(self, step: int) -> Blocks:
+        """Each block cut into pieces of ``step``, the last as long as is left."""
+        pieces = -(-self.length // step)
+        last = np.cumsum(pieces)
+        offset = (np.arange(int(last[-1])) - np.repeat(last - pieces, pieces)) * step
+        return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
+
+    def first(self, steps: Sequence[int]) -> Blocks:
+        """The first piece of each block when cut by ``steps``, one after the other."""
+        return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
+
+    def last(self, steps: Sequence[int]) -> Blocks:
+        """The last piece of each block when cut by ``steps``, one after the other."""
+        length = self.length
+        for step in steps:
+            length = length - step * (-(-length // step) - 1)
+        return Blocks(self.start + self.length - length, length)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A blocked order of a layer's loops.
+
+    Parameters
+    ----------
+    problem : Problem
+    loops : tuple of Loop
+        Inner to outer. *Position* ``p`` is the place between loops ``p - 1`` and ``p``: a buffer there holds what loops
+        0 to ``p - 1`` touch.
+
+    Raises
+    ------
+    InputError
+        If the loops of a dimension shrink outwards, or don't reach the layer's size.
+    """
+
+    problem: Problem
+    loops: tuple[Loop, ...]
+
+    def __post_init__(self) -> None:
+        reached: dict[str, int] = dict.fromkeys(DIMS, 1)
+        for loop in self.loops:
+            if loop.dim not in reached:
+                raise InputError(f"a blocking's loops must be over {', '.join(DIMS)}, not {loop.dim!r}")
+            if loop.extent < reached[loop.dim]:
+                raise InputError(
+                    f"blocking {self}: {loop.dim} must not shrink from {reached[loop.dim]} to {loop.extent}"
+                )
+            reached[loop.dim] = loop.extent
+        for dim, extent in reached.items():
+            if extent != self.problem.size(dim):
+                raise InputError(
+                    f"blocking {self} does not multiply out to {self.problem.name}: {dim} must reach "
+                    f"{self.problem.size(dim)}, not {extent}"
+                )
+
+    def __str__(self) -> str:
+        counts = {dim: sum(loop.dim == dim for loop in self.loops) for dim in DIMS}
+        seen: dict[str, int] = dict.fromkeys(DIMS, 0)
+        tokens = []
+        for loop in self.loops:
+            index = str(seen[loop.dim]) if counts.get(loop.dim, 0) > 1 or loop.dim in "XYCK" else ""
+            tokens.append(f"{loop.dim}{index}={loop.extent}")
+            seen[loop.dim] = seen.get(loop.dim, 0) + 1
+        return " ".join(tokens)
+
+    @classmethod
+    def parse(cls, problem: Problem, text: str) -> Nest:
+        """A string of loops. The last loop of a dimension may do without ``=N``, a dimension of size 1 without a loop.
+
+        Raises
+        ------
+        InputError
+            If a word is not a loop, or the nest is not one of ``problem``.
+        """
+        words = text.split()
+        matches = [_TOKEN.fullmatch(word) for word in words]
+        for word, match in zip(words, matches, strict=True):
+            if match is None:
+                raise InputError(f"blocking {text!r}: {word!r} must be a loop such as X0=8, Fw or K1=256")
+        if not words:
+            raise InputError("a blocking must have at least one loop, as in 'Fw Fh X Y C K'")
+        tokens = [(match[1], match[2], match[3]) for match in matches if match is not None]
+        seen: dict[str, int] = dict.fromkeys(DIMS, 0)
+        loops = []
+        for index, (dim, number, extent) in enumerate(tokens):
+            if number and int(number) != seen[dim]:
+                raise InputError(f"blocking {text!r}: {dim}{number} must be {dim}{seen[dim]}, counted from inside")
+            seen[dim] += 1
+            if extent is None and any(later == dim for later, _, _ in tokens[index + 1 :]):
+                raise InputError(f"blocking {text!r}: {words[index]} needs its extent, as in {words[index]}=8")
+            if extent is not None and int(extent) < 1:
+                raise InputError(f"blocking {text!r}: extents must be positive, not {extent}")
+            loops.append(Loop(dim, problem.size(dim) if extent is None else int(extent)))
+        return cls(problem, tuple(loops))
+
+    @classmethod
+    def tiled(cls, problem: Problem, tile: dict[str, int], order: Iterable[str]) -> Nest:
+        """One tile of all dimensions, walked in ``order`` (dimensions, inner to outer)."""
+        inner = [Loop(dim, tile[dim]) for dim in DIMS]
+        return cls(problem, (*inner, *(Loop(dim, problem.size(dim)) for dim in order)))
+
+    def tile(self, position: int) -> dict[str, int]:
+        """Extents that the loops inside ``position`` reach."""
+        reached: dict[str, int] = dict.fromkeys(DIMS, 1)
+        reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
+        return reached
+
+    def steps(self, dim: str, inner: int, outer: int) -> list[int]:
+        """How the blocks of ``dim`` at position ``outer`` are cut until they are those at ``inner``: large to small."""
+        extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
+        return sorted(set(extents[:-1]), reverse=True)
+
+    @cached_property
+    def _extents(self) -> dict[str, list[int]]:
+        reached: dict[str, list[int]] = {dim: [1] for dim in DIMS}
+        for loop in self.loops:
+            for dim, extents in reached.items():
+                extents.append(loop.extent if loop.dim == dim else extents[-1])
+        return reached
+
+    def blocks(self, dim: str, position: int) -> Blocks:
+        """All blocks of ``dim`` that loops from ``position`` on walk over."""
+        size = self.problem.size(dim)
+        blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
+        for step in self.steps(dim, position, len(self.loops)):
+            blocks = blocks.split(step)
+        return blocks

@@ -1,0 +1,176 @@
+"""Tiles for one on-chip buffer (Peemen et al., ICCD 2013).
+
+A tile ``r, q, m, n, k, l`` (output maps, input maps, rows, columns, rows and columns of the window) is computed in the
+buffer; then the next one in one *direction*, which fetches only what the tile before did not have. At the end of a row
+of tiles everything is fetched anew. Each tile reads and writes its partial sums (the paper's model), or is spared
+reading zeros (``first_read=False``: the bias takes their place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.blocking.count import Traffic, traffic
+from hwgen.blocking.nest import Nest
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.tiling import Tiling, candidates, check_number
+from hwgen.errors import PlanError
+from hwgen.network import shapes
+
+__all__ = [
+    "BANDWIDTH",
+    "LETTERS",
+    "MEMORIES",
+    "TABLE",
+    "Schedule",
+    "layer",
+    "optimise",
+    "schedule",
+    "transfer_ms",
+]
+
+LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
+"""The paper's letters, and what they are here."""
+
+MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Words of the buffer in Table I."""
+
+BANDWIDTH = 37.5e6
+"""Accesses a second of the paper's processor bus (section VI-B: 37.5 MB/s, one value of a byte each)."""
+
+TABLE = {
+    32: ((1, 3, 1, 1, 1, 5), "n", "0.356", 31),
+    64: ((1, 1, 3, 1, 5, 5), "n", "0.176", 63),
+    128: ((3, 1, 4, 1, 5, 5), "n", "0.109", 127),
+    256: ((3, 2, 5, 1, 5, 5), "n", "0.066", 255),
+    512: ((3, 4, 5, 1, 5, 5), "n", "0.046", 495),
+    1024: ((7, 4, 9, 1, 5, 5), "n", "0.029", 1023),
+    2048: ((7, 8, 10, 1, 5, 5), "n", "0.019", 2030),
+    4096: ((14, 8, 20, 1, 5, 5), "n", "0.014", 4040),
+}
+"""Table I as printed: tile (r, q, m, n, k, l), direction, accesses an iteration, size of the working set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A tile, its direction, and what they cost.
+
+    Parameters
+    ----------
+    tile : dict
+        By the paper's letters.
+    direction : str
+        Letter of the loop in which tiles follow each other.
+    set_words : int
+        What the buffer holds: a tile's inputs, weights and partial sums.
+    input, weights, output : int
+        Words moved; outputs both ways.
+    iterations : int
+        Multiply-adds.
+    """
+
+    tile: dict[str, int]
+    direction: str
+    set_words: int
+    input: int
+    weights: int
+    output: int
+    iterations: int
+
+    @property
+    def accesses(self) -> int:
+        return self.input + self.weights + self.output
+
+    @property
+    def per_iteration(self) -> float:
+        return self.accesses / self.iterations
+
+
+def layer() -> Problem:
+    """Layer 3 of the speed-sign network, the paper's example: 16 maps to 80, 5x5, in two groups."""
+    return Problem.of(shapes.load("speed-sign").layers[2])
+
+
+def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> Schedule:
+    """The cost of one tile (by the paper's letters), from its loop nest."""
+    inner = LETTERS[direction]
+    order = (inner, *(dim for dim in DIMS if dim != inner))
+    nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
+    place = len(DIMS)
+    moved: dict[str, list[Traffic]] = traffic(
+        nest, {operand: [place] for operand in OPERANDS}, overlap=True, scope=1, first_read=first_read
+    )
+    words = {operand: entries[0].words for operand, entries in moved.items()}
+    return Schedule(
+        tile=dict(tile),
+        direction=direction,
+        set_words=sum(entries[0].capacity for entries in moved.values()),
+        iterations=problem.macs,
+        **words,
+    )
+
+
+def optimise(
+    problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
+) -> list[Schedule]:
+    """The fewest accesses for each buffer size, over all tiles and all six directions.
+
+    ``strict`` keeps the working set below the memory, as in Table I; otherwise it may fill it. Among equals the
+    smallest working set, then the first direction of r, q, m, n, k, l. Tiles that hold more than another and move no
+    less are left out (`tiling.candidates`).
+
+    Raises
+    ------
+    PlanError
+        If a memory can't hold the smallest tile: one value of each operand; or if there are too many tiles
+        (`tiling.check_number`).
+    """
+    tiling = Tiling(problem, candidates(problem))
+    check_number(tiling)
+    room = np.broadcast_to(sum(tiling.room(operand) for operand in OPERANDS), tiling.shape).ravel()
+    fits = np.flatnonzero(room <= max(memories) - strict)
+    fits = fits[np.argsort(room[fits], kind="stable")]
+    held = room[fits]
+    ends = np.searchsorted(held, [memory - strict for memory in memories], side="right")
+    best: list[tuple[int, int, int, int] | None] = [None] * len(memories)
+    for index, dim in enumerate(LETTERS.values()):
+        moved = np.broadcast_to(_moved(tiling, dim, first_read), tiling.shape).ravel()[fits]
+        for column, end in enumerate(ends):
+            if end:
+                place = int(np.argmin(moved[:end]))  # the first of equals: the smallest working set
+                entry = (int(moved[place]), int(held[place]), index, int(fits[place]))
+                so_far = best[column]
+                best[column] = entry if so_far is None else min(so_far, entry)
+    return [_found(problem, tiling, memory, entry, first_read) for memory, entry in zip(memories, best, strict=True)]
+
+
+def _moved(tiling: Tiling, dim: str, first_read: bool) -> np.ndarray:
+    outputs = 2 * tiling.swept("output", dim)
+    if not first_read:
+        outputs = outputs - tiling.problem.output_words
+    return tiling.swept("input", dim) + tiling.swept("weights", dim) + outputs
+
+
+def _found(
+    problem: Problem, tiling: Tiling, memory: int, entry: tuple[int, int, int, int] | None, first_read: bool
+) -> Schedule:
+    if entry is None:
+        least = sum(int(tiling.room(operand).min()) for operand in OPERANDS)
+        raise PlanError(
+            f"{problem.name}: a memory of {memory} words can't hold a tile; the smallest needs {least}, more to spare"
+        )
+    tile = tiling.tile(entry[3])
+    return schedule(
+        problem,
+        {letter: tile[dim] for letter, dim in LETTERS.items()},
+        list(LETTERS)[entry[2]],
+        first_read=first_read,
+    )
+
+
+def transfer_ms(accesses_per_iteration: float, iterations: int, bandwidth: float = BANDWIDTH) -> float:
+    """Milliseconds that the accesses take (Table II, from accesses an iteration as printed)."""
+    return accesses_per_iteration * iterations / bandwidth * 1e3

@@ -1,0 +1,126 @@
+"""Time of a tiled layer: transfers and computation, one after the other or overlapped by a double buffer.
+
+With two buffers the next tile comes in, and the one before leaves, while a tile is computed (Cecconi, section 3.2;
+Peemen, section V-4). The first fetch and the last write have nothing to hide behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hwgen.blocking.cecconi import LOOPS, Tile, Transfer
+from hwgen.blocking.count import input_axes
+from hwgen.blocking.problem import DIMS, Problem, indexes
+from hwgen.blocking.tiling import cut, pairs
+from hwgen.errors import PlanError
+
+__all__ = ["MAX_TILES", "Steps", "double_buffered", "in_turn", "steps"]
+
+MAX_TILES = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """A layer tile by tile, in the order in which tiles run; arrays of one value a tile.
+
+    ``fetched`` and ``written`` are words; ``calls`` transfers into the buffer and out of it, ``jumps`` the runs of
+    addresses that they consist of; ``macs`` multiply-adds.
+    """
+
+    fetched: np.ndarray
+    written: np.ndarray
+    calls_in: np.ndarray
+    calls_out: np.ndarray
+    jumps_in: np.ndarray
+    jumps_out: np.ndarray
+    macs: np.ndarray
+
+    def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Time of each tile's fetch, computation and write."""
+        return (
+            transfer.word * self.fetched + transfer.call * self.calls_in + transfer.jump * self.jumps_in,
+            mac * self.macs,
+            transfer.word * self.written + transfer.call * self.calls_out + transfer.jump * self.jumps_out,
+        )
+
+
+def steps(problem: Problem, tile: Tile) -> Steps:
+    """What each tile of one group fetches, writes and computes; its sums are the counts of `cecconi.evaluate`.
+
+    Raises
+    ------
+    PlanError
+        If there are more than `MAX_TILES` tiles.
+    """
+    sizes = {"X": tile.sizes["columns"], "Y": tile.sizes["rows"], "C": tile.sizes["inputs"], "K": tile.sizes["outputs"]}
+    blocks = {dim: cut(problem.size(dim), step) for dim, step in sizes.items()}
+    order = [dim for letter in tile.order for dim in LOOPS[letter]]
+    shape = [len(blocks[dim].start) for dim in reversed(order)]
+    if np.prod(shape, dtype=float) > MAX_TILES:
+        raise PlanError(f"{problem.name}: {np.prod(shape):,} tiles are too many to walk; at most {MAX_TILES:,} work")
+    grid = np.indices(shape).reshape(len(shape), -1)
+    place = dict(zip(reversed(order), grid, strict=True))
+    length = {dim: blocks[dim].length[place[dim]] for dim in sizes}
+    touched = []
+    for (x, f), axis in input_axes(problem).items():
+        touched.append(axis.touched(*pairs(blocks[x], cut(axis.window, axis.window)))[:, 0][place[x]])
+        length[f] = np.full(grid.shape[1], axis.window)
+    weights = length["C"] * length["K"] * length["Fw"] * length["Fh"] * problem.weighted
+    output = length["X"] * length["Y"] * length["K"]
+    new = {operand: _new(place, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
+    new["weights"] = _new(place, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
+    new["biases"] = np.zeros(grid.shape[1], bool)
+    if problem.weighted:
+        begun = np.flatnonzero(place["C"] == 0)  # sums begin with their bias
+        new["biases"][begun] = _new({"K": place["K"][begun]}, {"K"})
+    again = new["output"] & (place["C"] > 0)
+    runs = _runs((problem.width, problem.height), touched, length["C"])
+    output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
+    kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all of an output's channels are one run
+    leaves = np.roll(new["output"], -1)  # the first tile is new: after the last one, all leave
+    return Steps(
+        fetched=new["input"] * touched[0] * touched[1] * length["C"]
+        + new["weights"] * weights
+        + new["biases"] * length["K"]
+        + again * output,
+        written=leaves * output,
+        calls_in=new["input"] + new["weights"].astype(int) + new["biases"] + again,
+        calls_out=leaves.astype(int),
+        jumps_in=new["input"] * runs + new["weights"] * kernel_runs + new["biases"] + again * output_runs,
+        jumps_out=leaves * output_runs,
+        macs=np.prod([length[dim] for dim in DIMS], axis=0),
+    )
+
+
+def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
+    """Runs of addresses of each tile's block of a map: rows; channels where rows are whole; one where these are, too.
+
+    ``whole`` and ``touched`` are columns and rows.
+    """
+    across, down = touched
+    full = np.where(down == whole[1], 1, (down > 0) * channels)
+    return np.where(across == whole[0], full, (across > 0) * down * channels)
+
+
+def _new(place: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
+    """Whether a tile's block of an operand is another than the tile's before."""
+    changed = np.zeros(len(next(iter(place.values()))), bool)
+    changed[0] = True
+    for dim in dims:
+        changed[1:] |= place[dim][1:] != place[dim][:-1]
+    return changed
+
+
+def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
+    """First fetch; for each tile the longer of its computation and the transfers beside it; last write."""
+    fetched, written = np.asarray(fetch, float), np.asarray(write, float)
+    beside = np.append(fetched[1:], 0.0) + np.insert(written[:-1], 0, 0.0)
+    return float(fetched[0] + np.maximum(compute, beside).sum() + written[-1])
+
+
+def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
+    """Everything one after the other."""
+    return float(np.sum(fetch) + np.sum(compute) + np.sum(write))

@@ -1,0 +1,1 @@
+"""Layers that are computed pyramid by pyramid: reuse buffers, and the tiles that windows walk over."""

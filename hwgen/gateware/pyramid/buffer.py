@@ -1,0 +1,629 @@
+"""The tiles of a layer's input on chip, and the walk over their windows (Alwani 2015, section 3.4; listing 3.4).
+
+Two tiles are held: one is filled while the windows of the other are read. Both lie in the same memories, a half each.
+A pixel's place is counted from where the tile's first window begins, so that window ``n`` of a tile always begins at
+``n S``; places in the padding stay unwritten, and what is read there is replaced. Tiles at the borders of the map are
+smaller; they are walked only as far as they have windows.
+
+Rows and columns are dealt out to as many banks as a patch has rows and columns, so that any patch is read in one
+cycle; columns to more of them if a beat brings more pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
+from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
+from hwgen.gateware.pieces import LUT_WAYS, stacked
+from hwgen.gateware.pyramid.spans import Axis, Cut, Span
+
+#: Tiles held: one that is filled and one that is read.
+HALVES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyramidBufferConfig:
+    """Geometry of a layer's tiles and of the walk over their windows.
+
+    Parameters
+    ----------
+    window : LineBufferConfig
+        The layer's windows over the whole map, and what of them is read in a step. Its ``rows`` don't matter here.
+    rows, columns : Axis
+        The tiles.
+
+    Raises
+    ------
+    ConfigError
+        If the axes are not the window's, windows are walked side by side, or columns don't come in whole beats where
+        some are kept.
+    """
+
+    window: LineBufferConfig
+    rows: Axis
+    columns: Axis
+
+    #: Cycles from a tile's last beat being taken to the start of its first window.
+    write_delay = 1
+    #: Cycles from the last step of a tile to the first beat that may overwrite it.
+    release_delay = 3
+
+    def __post_init__(self) -> None:
+        window = self.window
+        if window.pixels != 1:
+            raise ConfigError(f"window.pixels must be 1 in a pyramid, not {window.pixels!r}")
+        for name, axis, size, place in (
+            ("rows", self.rows, window.input.height, 0),
+            ("columns", self.columns, window.input.width, 1),
+        ):
+            wanted = (size, window.kernel[place], window.stride[place], window.padding[place])
+            there = (axis.size, axis.kernel, axis.stride, axis.padding)
+            if there != wanted:
+                raise ConfigError(
+                    f"{name} must have the window's size, kernel, stride and padding {wanted}, not {there}"
+                )
+        self.columns.cut(window.input.pixels)
+
+    @cached_property
+    def row_cuts(self) -> tuple[Cut, ...]:
+        """The rows of the tiles that have windows."""
+        return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
+
+    @cached_property
+    def column_cuts(self) -> tuple[Cut, ...]:
+        """The beats of a row of each tile that has windows."""
+        return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
+
+    @property
+    def row_banks(self) -> int:
+        return self.window.patch[0]
+
+    @property
+    def column_banks(self) -> int:
+        return max(self.window.patch[1], self.window.input.pixels)
+
+    @property
+    def row_words(self) -> int:
+        """Words one row of a tile takes in one bank."""
+        return -(-self.columns.tile // self.column_banks) * self.window.input.folds
+
+    @property
+    def half_depth(self) -> int:
+        """Words of one tile in one bank; a word is one pixel of a beat."""
+        return -(-self.rows.tile // self.row_banks) * self.row_words
+
+    @property
+    def bank_depth(self) -> int:
+        return HALVES * self.half_depth
+
+    @property
+    def memory_bits(self) -> int:
+        return self.row_banks * self.column_banks * self.bank_depth * self.window.word_bits
+
+    def phase_bits(self, axis: int) -> int:
+        """Bits of the bank in which a window begins, of rows (0) or columns (1): none if all begin in the first."""
+        window, banks = self.window, (self.row_banks, self.column_banks)[axis]
+        patch = window.patch[axis]
+        moves = window.stride[axis] % banks or (patch < window.kernel[axis] and patch % banks)
+        return (banks - 1).bit_length() if moves else 0
+
+    @cached_property
+    def registers_words(self) -> bool:
+        """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
+        axis = 0 if self.row_banks > 1 else 1
+        ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
+        number, _ = stacked(self.window.word_bits, self.bank_depth)
+        return self.bank_depth > LUT_DEPTH and number * ways > LUT_WAYS
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step being issued to its taps being on ``o``."""
+        return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
+
+    @property
+    def windows(self) -> int:
+        """Windows a frame; more than the map's where they are computed again, fewer where no later layer needs them."""
+        return self.rows.windows * self.columns.windows
+
+    @cached_property
+    def tiles(self) -> tuple[tuple[Span, Span], ...]:
+        """The pyramids that have a window, in order."""
+        return tuple((row, column) for row in self.rows.walks for column in self.columns.walks)
+
+    @cached_property
+    def fills(self) -> tuple[int, ...]:
+        """Beats of each of them; 0 where all windows lie in the padding."""
+        folds = self.window.input.folds
+        return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
+
+    @cached_property
+    def walks(self) -> tuple[int, ...]:
+        """Cycles that the windows of each take."""
+        return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
+
+
+class _Fill:
+    """One axis of the writer: the place of a beat in the tile, by bank and word.
+
+    Places are of the beat's lowest lane. It may lie before the tile; such lanes, and those behind it, are not written.
+    """
+
+    def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
+        """``pitch``: words from a pixel to the next one in the same bank; ``base``: most words before the tile."""
+        self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
+        self._counts = [cut.used for cut in cuts]
+        # Of each span's first beat; padding before the map has places, but no pixels.
+        self._begins = [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
+        words = [begin // banks * pitch for begin in self._begins]
+        most = base + ((axis.tile + self._pixels) // banks + 1) * pitch
+        self.span = Signal(range(len(cuts)), name=f"write_{name}_span")
+        self.following = Signal(range(len(cuts)), name=f"write_{name}_following")
+        self.beat = Signal(range(max(self._counts)), name=f"write_{name}")
+        self.phase = Signal(range(banks), name=f"write_{name}_phase", init=self._begins[0] % banks)
+        self.word = Signal(bits_for_range(min(words), most), name=f"write_{name}_word", init=words[0])
+        # A pitch further on, without a sum on the way to the memory; not needed where a beat lies in one word.
+        self.following_word: Value = self.word
+        if self._pixels > 1:
+            self.following_word = Signal(
+                bits_for_range(0, most + pitch), name=f"write_{name}_following_word", init=words[0] + pitch
+            )
+        self.ends = self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts])
+        self.none = self._table(self.span, [int(not count) for count in self._counts])
+        self.spans_end = self.span == len(cuts) - 1
+
+    @staticmethod
+    def _table(span: Value, values: list[int]) -> Value:
+        return sparse_table(span, dict(enumerate(values)))
+
+    def elaborate(self, m: Module, *, step: Value, restart: Value, step_span: Value, base: Value | None = None) -> None:
+        """``step``: to the next beat; ``restart``: to the first of the span, which is the next one's if
+        ``step_span``, with its words counted from ``base``."""
+        m.d.comb += self.following.eq(self.span)
+        with m.If(step_span):
+            m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
+        m.d.sync += self.span.eq(self.following)
+        word = Signal(self.word.shape(), name=f"{self.word.name}_next")
+        m.d.comb += word.eq(self.word)
+        with m.If(restart):
+            first = self._table(self.following, [begin // self._banks * self._pitch for begin in self._begins])
+            m.d.comb += word.eq(first if base is None else first + base)
+            m.d.sync += [
+                self.beat.eq(0),
+                self.phase.eq(self._table(self.following, [begin % self._banks for begin in self._begins])),
+            ]
+        with m.Elif(step):
+            phase, words = _ahead(self.phase, self._pixels, self._banks, self._pitch)
+            m.d.comb += word.eq(self.word + words)
+            m.d.sync += [self.beat.eq(self.beat + 1), self.phase.eq(phase)]
+        m.d.sync += self.word.eq(word)
+        if self.following_word is not self.word:
+            m.d.sync += self.following_word.eq(word + self._pitch)
+
+    def writes(self, lane: int) -> Value:
+        """Whether a lane lies in the tile."""
+        before = [begin + lane < 0 for begin in self._begins]
+        behind = [
+            begin + (count - 1) * self._pixels + lane >= self._tile
+            for begin, count in zip(self._begins, self._counts, strict=True)
+        ]
+        result: Value = Const(1, 1)
+        if any(before):
+            result = ~((self.beat == 0) & self._table(self.span, [int(outside) for outside in before]))
+        if any(behind):
+            result = result & ~(self.ends & self._table(self.span, [int(outside) for outside in behind]))
+        return result
+
+
+def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
+    """The phase so many pixels further on, and the words from here to there."""
+    words, turn = divmod(pixels, banks)
+    if not turn:
+        return phase, Const(words * pitch)
+    wraps = sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
+    return Mux(wraps, phase + turn - banks, phase + turn), Mux(wraps, (words + 1) * pitch, words * pitch)
+
+
+class _Place:
+    """One axis of the reader: the window in its tile, the patch in its window, by bank and word."""
+
+    def __init__(self, m: Module, axis: Axis, name: str, *, patch: int, banks: int, pitch: int):
+        """``patch``: pixels of a patch; ``pitch``: words from a pixel to the next one in the same bank."""
+        self._m, self._axis, self._name = m, axis, name
+        self._size, self._banks, self._pitch = patch, banks, pitch
+        words = range((axis.tile // banks + 1) * pitch + 1)
+        self.span = Signal(range(len(axis.walks)), name=f"{name}_span")
+        self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window")
+        self.first = Signal(range(axis.tile), name=f"{name}_first")  # pixel at which the window begins
+        self.patch = Signal(range(axis.kernel), name=f"{name}_patch")  # pixels of the window before the patch
+        self._window_phase = Signal(range(banks), name=f"{name}_window_phase")  # where the window begins
+        self._window_word = Signal(words, name=f"{name}_window_word")
+        self.phase, self.word = self._window_phase, self._window_word  # where the patch begins
+        if patch < axis.kernel:
+            self.phase = Signal(range(banks), name=f"{name}_phase")
+            self.word = Signal(words, name=f"{name}_word")
+        self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
+        self.spans_end = self.span == len(axis.walks) - 1
+        self.patch_ends = self.patch == axis.kernel - patch
+
+    def _table(self, values: list[int]) -> Value:
+        return sparse_table(self.span, dict(enumerate(values)))
+
+    def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
+        """To the next patch, the next window, the first window of the tile, the next tile.
+
+        A window ends with a patch, a tile with a window.
+        """
+        m, axis = self._m, self._axis
+        phase = Signal(self.phase.shape(), name=f"{self._name}_next_phase")
+        word = Signal(self.word.shape(), name=f"{self._name}_next_word")
+        m.d.comb += [phase.eq(self._window_phase), word.eq(self._window_word)]
+        with m.If(restart):
+            m.d.comb += [phase.eq(0), word.eq(0)]
+            m.d.sync += [self.window.eq(0), self.first.eq(0)]
+        with m.Elif(window):
+            turned, words = _ahead(self._window_phase, axis.stride, self._banks, self._pitch)
+            m.d.comb += [phase.eq(turned), word.eq(self._window_word + words)]
+            m.d.sync += [self.window.eq(self.window + 1), self.first.eq(self.first + axis.stride)]
+        m.d.sync += [self._window_phase.eq(phase), self._window_word.eq(word)]
+        if self._size < axis.kernel:
+            turned, words = _ahead(self.phase, self._size, self._banks, self._pitch)
+            with m.If(patch):
+                m.d.sync += [
+                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._size)),
+                    self.phase.eq(Mux(self.patch_ends, phase, turned)),
+                    self.word.eq(Mux(self.patch_ends, word, self.word + words)),
+                ]
+        with m.If(span):
+            m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
+
+    #: Cycles from a step to what `inside` returns for it.
+    inside_delay = 3
+
+    def inside(self, count: int) -> Value | None:
+        """A bit for each of ``count`` pixels of the patch: it lies in the map. ``None`` if all of them always do."""
+        axis = self._axis
+        begins = [max(0, -axis.origin(span)) for span in axis.walks]
+        ends = [span.end - axis.origin(span) for span in axis.walks]
+        needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
+        if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
+            return None
+        # Beyond what a tile holds nothing is ever read: ends of tiles inside the map may all be alike.
+        begins = [min(begin, axis.tile) for begin in begins]
+        ends = [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)]
+        # One sum a cycle; then the patch's pixels differ by constants only.
+        place, begin, end, since, until = (
+            Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
+            for name, signed in (("place", 0), ("begin", 0), ("end", 0), ("since", 1), ("until", 1))
+        )
+        result = Signal(count, name=f"{self._name}_inside", reset_less=True)
+        self._m.d.sync += [
+            place.eq(self.first + self.patch),
+            begin.eq(self._table(begins)),
+            end.eq(self._table(ends)),
+            since.eq(place - begin),
+            until.eq(end - place),
+            result.eq(Cat((since >= -number) & (until > number) for number in range(count))),
+        ]
+        return result
+
+
+class _InputFold:
+    """The input fold of a step, counted over all groups; an output fold sees those of its group."""
+
+    def __init__(self, m: Module, window: LineBufferConfig, *, step: Value, fold_ends: Value, window_last: Value):
+        self.inner = Signal(range(window.group_folds), name="inner_fold")
+        self.ends = self.inner == window.group_folds - 1
+        self.value: Value = self.inner
+        with m.If(step):
+            m.d.sync += self.inner.eq(Mux(self.ends, 0, self.inner + 1))
+        if window.groups > 1:
+            first = Signal(range(window.input.folds), name="group_first")
+            member = Signal(range(window.fold_folds), name="group_member")  # output fold within the group
+            group_ends = member == window.fold_folds - 1
+            with m.If(fold_ends):
+                m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
+                with m.If(group_ends):
+                    m.d.sync += first.eq(Mux(window_last, 0, first + window.group_folds))
+            self.value = first + self.inner
+
+
+class PyramidBuffer(wiring.Component):
+    """Two tiles, and the walk over their windows; its ports are a line buffer's.
+
+    For each window of a tile, row by row: output folds outside, then the patches of the window, input folds innermost.
+
+    Parameters
+    ----------
+    config : PyramidBufferConfig
+
+    Members
+    -------
+    i : In(stream)
+        The tiles: of each pyramid that has a window, the beats they need, row by row. ``last`` is not read.
+    room : In(1)
+        The next output fold may start.
+    fold : Out
+        Number of the output fold that starts next.
+    start : Out(1)
+        High in the cycle in which it does.
+    o : Out(stream, always ready)
+        The steps.
+
+    Latency and throughput
+        A fold takes ``config.window.steps`` cycles, without a pause between the windows and tiles that are there; its
+        first step is on ``o`` ``config.latency`` cycles after ``start``. The first window of a tile starts at the
+        earliest ``config.write_delay`` cycles after the tile's last beat was taken; the first beat of a tile is taken
+        at the earliest ``config.release_delay`` cycles after the last step of the tile before the one before. A tile
+        without a pixel takes a cycle in which nothing is taken; before the first beat of a frame one in which that is
+        offered.
+    """
+
+    def __init__(self, config: PyramidBufferConfig):
+        self._config = config
+        super().__init__(walk_ports(config.window))
+
+    @property
+    def config(self) -> PyramidBufferConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        filled = Signal()  # a tile is complete
+        emptied = Signal()  # the last step of one is issued
+        held = Signal(range(HALVES + 1))  # tiles complete, or read until just now
+        there = Signal(range(HALVES + 1))  # tiles complete
+        released = delayed(m, "released", emptied, config.release_delay - 1, reset_less=False)
+        m.d.sync += [held.eq(held + filled - released), there.eq(there + filled - emptied)]
+
+        banks = {}
+        for row in range(config.row_banks):
+            for column in range(config.column_banks):
+                storage = memory.Memory(
+                    shape=config.window.word_bits,
+                    depth=config.bank_depth,
+                    init=[],
+                    attrs=ram_attributes(config.bank_depth),
+                )
+                m.submodules[f"bank_{row}_{column}"] = storage
+                banks[row, column] = storage.write_port(), storage.read_port()
+        m.d.comb += filled.eq(
+            self._elaborate_writer(m, {place: write for place, (write, _) in banks.items()}, held != HALVES)
+        )
+        m.d.comb += emptied.eq(
+            self._elaborate_reader(m, {place: read for place, (_, read) in banks.items()}, there != 0)
+        )
+        return m
+
+    def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
+        """Beats to their places. Returns whether a tile is complete with this cycle."""
+        config = self.config
+        folds = config.window.input.folds
+        fold = Signal(range(folds), name="write_fold")
+        half = Signal(name="write_half")
+        row = _Fill(
+            config.rows,
+            config.row_cuts,
+            "row",
+            banks=config.row_banks,
+            pitch=config.row_words,
+            base=config.half_depth,
+        )
+        column = _Fill(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
+        none = Signal(name="write_none")
+        taken = Signal(name="write")
+        step_ends = Signal(name="write_step_ends")
+        row_ends = Signal(name="write_row_ends")
+        tile_ends = Signal(name="write_tile_ends")
+        skips = Signal(name="write_skips")
+        begun = Signal(name="write_begun")  # a beat of the frame was taken
+        m.d.comb += [
+            none.eq(row.none | column.none),
+            # What lies in the padding before a frame waits for the frame.
+            skips.eq(free & none & (begun | self.i.valid)),
+            self.i.ready.eq(free & ~none),
+            taken.eq(self.i.valid & self.i.ready),
+            step_ends.eq(taken & (fold == folds - 1)),
+            row_ends.eq(step_ends & column.ends),
+            tile_ends.eq((row_ends & row.ends) | skips),
+        ]
+        with m.If(taken):
+            m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
+        with m.If(tile_ends):
+            m.d.sync += half.eq(~half)
+        with m.If(tile_ends & row.spans_end & column.spans_end):
+            m.d.sync += begun.eq(0)
+        with m.Elif(taken):
+            m.d.sync += begun.eq(1)
+        column.elaborate(m, step=step_ends, restart=row_ends | tile_ends, step_span=tile_ends)
+        row.elaborate(
+            m,
+            step=row_ends,
+            restart=tile_ends,
+            step_span=tile_ends & column.spans_end,
+            base=Mux(half, 0, config.half_depth),  # the other half comes next
+        )
+        self._elaborate_writes(m, ports, row, column, fold, taken)
+        return tile_ends
+
+    def _elaborate_writes(self, m: Module, ports: dict, row: _Fill, column: _Fill, fold: Value, taken: Value) -> None:
+        """Each bank's write port: the pixels of a beat go to as many column banks, from the phase on."""
+        source = self.config.window.input
+        values, lanes, pixels = self.i.payload.data, range(source.lanes), range(source.pixels)
+        words = [Cat(values[lane * source.pixels + pixel] for lane in lanes) for pixel in pixels]
+        writes = [taken & column.writes(pixel) for pixel in pixels]
+        here = Signal(range(self.config.bank_depth), name="write_address")
+        behind = Signal(here.shape(), name="write_address_behind")  # of the banks before the phase
+        m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
+        for port in ports.values():
+            m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
+        with m.Switch(column.phase):
+            for first in range(self.config.column_banks):
+                with m.Case(first):
+                    for (bank_row, bank_column), port in ports.items():
+                        pixel = (bank_column - first) % self.config.column_banks
+                        if pixel >= source.pixels:
+                            continue
+                        m.d.comb += port.en.eq(writes[pixel] & (row.phase == bank_row))
+                        if pixel:
+                            m.d.comb += port.data.eq(words[pixel])
+                        if bank_column < first:
+                            m.d.comb += port.addr.eq(behind)
+
+    def _elaborate_reader(self, m: Module, ports: dict, there: Value) -> Value:
+        """The walk and the reading pipeline. Returns whether this cycle's step is a tile's last."""
+        config, window = self.config, self.config.window
+        folds = window.input.folds
+        row = _Place(m, config.rows, "row", patch=window.patch[0], banks=config.row_banks, pitch=config.row_words)
+        column = _Place(m, config.columns, "column", patch=window.patch[1], banks=config.column_banks, pitch=folds)
+        turn = Signal(range(window.tap_folds))
+        half = Signal(name="read_half")
+        idle = Signal(init=1)  # between two output folds
+        stepping, fold_ends, window_ends, row_ends, tile_ends = (
+            Signal(name=name) for name in ("stepping", "fold_ends", "window_ends", "row_ends", "tile_ends")
+        )
+        window_last = self.fold == window.output_folds - 1
+        folds_in = _InputFold(m, window, step=stepping, fold_ends=fold_ends, window_last=window_last)
+        taps_end = stepping & folds_in.ends
+        last = folds_in.ends & (turn == window.tap_folds - 1)
+        m.d.comb += [
+            self.start.eq(idle & self.room & there),
+            stepping.eq(self.start | ~idle),
+            fold_ends.eq(stepping & last),
+            window_ends.eq(fold_ends & window_last),
+            row_ends.eq(window_ends & column.ends),
+            tile_ends.eq(row_ends & row.ends),
+        ]
+        with m.If(stepping):
+            m.d.sync += idle.eq(last)
+        with m.If(taps_end):
+            m.d.sync += turn.eq(Mux(last, 0, turn + 1))
+        with m.If(fold_ends):
+            m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
+        with m.If(tile_ends):
+            m.d.sync += half.eq(~half)
+        column.elaborate(patch=taps_end, window=window_ends, restart=row_ends, span=tile_ends)
+        row.elaborate(
+            patch=taps_end & column.patch_ends,
+            window=row_ends,
+            restart=tile_ends,
+            span=tile_ends & column.spans_end,
+        )
+        self._elaborate_addresses(m, ports, row, column, folds_in.value + Mux(half, config.half_depth, 0))
+        pixels = self._elaborate_rotation(m, ports, row, column)
+        self._elaborate_taps(m, pixels, turn)
+        m.d.comb += [
+            self.o.valid.eq(delayed(m, "valid", stepping, config.latency, reset_less=False)),
+            self.o.payload.first.eq(delayed(m, "first", idle, config.latency)),
+            self.o.payload.last.eq(delayed(m, "last", last, config.latency)),
+        ]
+        return tile_ends
+
+    def _elaborate_addresses(self, m: Module, ports: dict, row: _Place, column: _Place, offset: Value) -> None:
+        """Stage 1: sums by axis; stage 2: addresses."""
+        config = self.config
+        shape = range(config.bank_depth)
+        offset_1 = Signal(shape, name="offset_1", reset_less=True)
+        m.d.sync += offset_1.eq(offset)
+
+        def words(place: _Place, name: str, banks: int, pitch: int) -> list[Signal]:
+            """The word, before the phase a pitch further on."""
+            result = []
+            for bank in range(banks):
+                word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
+                m.d.sync += word.eq(place.word + Mux(bank < place.phase, pitch, 0))
+                result.append(word)
+            return result
+
+        rows = words(row, "row_word", config.row_banks, config.row_words)
+        columns = words(column, "column_word", config.column_banks, config.window.input.folds)
+        for (bank_row, bank_column), port in ports.items():
+            address = Signal(shape, name=f"address_{bank_row}_{bank_column}", reset_less=True)
+            m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
+            m.d.comb += port.addr.eq(address)
+
+    def _elaborate_rotation(self, m: Module, ports: dict, row: _Place, column: _Place) -> dict:
+        """From banks to places in the patch; what lies in the padding is replaced."""
+        config, window = self.config, self.config.window
+        values = {place: port.data for place, port in ports.items()}
+        stage = 3
+        if config.registers_words:
+            values = {place: delayed(m, f"bank_{place[0]}_{place[1]}_word", word, 1) for place, word in values.items()}
+            stage += 1
+        if config.row_banks > 1:
+            phase = delayed_fast(m, "row_phase", row.phase, stage)
+            values = {
+                place: self._turned(m, f"row_{place[0]}_{place[1]}", phase, place[0], banks)
+                for place in values
+                for banks in [[values[bank, place[1]] for bank in range(config.row_banks)]]
+            }  # by row of the patch and column bank
+            if not config.registers_words:
+                values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
+                stage += 1
+        phase = delayed(m, "column_phase", column.phase, stage)
+        inside = self._inside(m, row, column, stage)
+        pad = self._pad()
+        pixels = {}
+        for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
+            banks = [values[place[0], bank] for bank in range(config.column_banks)]
+            value = self._turned(m, f"column_{place[0]}_{place[1]}", phase, place[1], banks)
+            if inside is not None:
+                value = Mux(inside[place[0] * window.patch[1] + place[1]], value, pad)
+            register = Signal(window.word_bits, name=f"pixel_{place[0]}_{place[1]}", reset_less=True)
+            m.d.sync += register.eq(value)
+            pixels[place] = register
+        return pixels
+
+    def _pad(self) -> Value:
+        window = self.config.window
+        return Cat(Const(window.pad_value, window.input.shape) for _ in range(window.input.lanes))
+
+    @staticmethod
+    def _turned(m: Module, name: str, phase: Value, number: int, banks: list[Value]) -> Value:
+        """Of ``banks`` the one that is ``number`` after ``phase``."""
+        if len(banks) == 1:
+            return banks[0]
+        result = Signal(banks[0].shape(), name=f"{name}_turned")
+        with m.Switch(phase):
+            for first in range(len(banks)):
+                with m.Case(first):
+                    m.d.comb += result.eq(banks[(first + number) % len(banks)])
+        return result
+
+    def _inside(self, m: Module, row: _Place, column: _Place, stage: int) -> Value | None:
+        """A bit for each pixel of the patch: it lies in the map. ``None`` if there is no padding in any tile."""
+        height, width = self.config.window.patch
+        rows, columns = row.inside(height), column.inside(width)
+        if rows is None and columns is None:
+            return None
+        # By axis through the pipeline: as many bits as rows and columns, not as pixels.
+        rows, columns = (
+            Const(-1, size) if inside is None else delayed(m, f"inside_{name}", inside, stage - _Place.inside_delay)
+            for name, inside, size in (("rows", rows, height), ("columns", columns, width))
+        )
+        return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
+
+    def _elaborate_taps(self, m: Module, pixels: dict, turn: Value) -> None:
+        """The taps of the step; one more stage where a patch has more than are used."""
+        window = self.config.window
+        taps = list(pixels.values())
+        if window.chooses:
+            turn = delayed(m, "turn", turn, self.config.latency - 1)
+            taps = []
+            for tap in range(window.taps):
+                register = Signal(window.word_bits, name=f"tap_{tap}", reset_less=True)
+                m.d.sync += register.eq(self._pad())
+                with m.Switch(turn):
+                    for number, places in enumerate(window.step_taps):
+                        if tap < len(places):
+                            with m.Case(number):
+                                m.d.sync += register.eq(pixels[places[tap]])
+                taps.append(register)
+        for number, value in enumerate(taps):
+            m.d.comb += self.o.payload.taps[number].as_value().eq(value)

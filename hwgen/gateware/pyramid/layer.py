@@ -1,0 +1,206 @@
+"""One layer of a pyramid accelerator: reuse buffer, tiles, and the arithmetic of a streaming layer behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.line_buffer import walk_ports
+from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
+from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.stream import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyramidLayerConfig(LayerConfig):
+    """The hardware of one layer that works tile by tile.
+
+    Parameters
+    ----------
+    tiles : PyramidBufferConfig
+        In place of the line buffer; of the same window.
+
+    Raises
+    ------
+    ConfigError
+        If the parts don't fit each other.
+    """
+
+    tiles: PyramidBufferConfig
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tiles.window != self.window:
+            raise ConfigError(f"{self.name}: tiles.window must be the layer's {self.window}, not {self.tiles.window}")
+
+    @cached_property
+    def reuse(self) -> ReuseBufferConfig:
+        """What is kept of the input."""
+        return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+
+    @property
+    def input_order(self) -> Order:
+        rows, columns = (
+            tuple((span.fresh, span.end) for span in axis.spans if span.new)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        pixels = self.window.input.pixels
+        grids = tuple(cut.first % pixels for cut in self.tiles.columns.cut(pixels) if cut.span.new)
+        return Order(rows=rows, columns=columns, grids=grids if any(grids) else ())
+
+    @property
+    def output_order(self) -> Order:
+        rows, columns = (
+            tuple((span.window, span.window + span.windows) for span in axis.walks)
+            for axis in (self.tiles.rows, self.tiles.columns)
+        )
+        return Order(rows=rows, columns=columns)
+
+    @property
+    def beats(self) -> int:
+        return self.tiles.windows * sum(self.fold_beats)
+
+    @property
+    def pipeline_latency(self) -> int:
+        return super().pipeline_latency - self.window.latency + self.tiles.latency
+
+    def walk_ends(self, frames: int) -> list[int]:
+        """The cycle of each tile's last step if neither neighbour makes the layer wait; 0: a first beat is offered."""
+        tiles = self.tiles
+        ends: list[int] = []
+        step = writer = reader = 0  # earliest next beat into the reuse buffer and into the tile; next step of the walk
+        for _ in range(frames):
+            begun, offered = False, step + self._first_offered
+            for beats, unused, fill, windows in self._pyramids:
+                first = step + unused + self._reuse_latency  # when the first beat that its windows need is offered
+                if not windows:
+                    step += beats
+                    continue
+                if len(ends) >= HALVES:
+                    writer = max(writer, ends[-HALVES] + tiles.release_delay)
+                if fill:
+                    step += beats + max(writer - first, 0)
+                    writer = step + self._reuse_latency
+                else:
+                    writer = (writer if begun else max(writer, offered)) + 1
+                    step += beats
+                begun = begun or bool(fill)
+                reader = max(reader, writer - 1 + tiles.write_delay) + windows * self.window.window_cycles
+                ends.append(reader - 1)
+        return ends
+
+    @property
+    def start_up(self) -> int:
+        """Cycles after a reset before the first beat can be taken."""
+        return self.reuse.start if self.reuse.needed else 0
+
+    @property
+    def _reuse_latency(self) -> int:
+        return self.reuse.latency if self.reuse.needed else 0
+
+    @property
+    def _first_offered(self) -> int:
+        """Cycles from the first beat of a frame to the first that windows need being offered to the tiles."""
+        before = 0
+        for beats, unused, fill, _ in self._pyramids:
+            if fill:
+                return before + unused + self._reuse_latency
+            before += beats
+        raise AssertionError("an axis has a pixel and a window")
+
+    @cached_property
+    def _pyramids(self) -> list[tuple[int, int, int, int]]:
+        """Of each pyramid: beats of the tile, how many of them come before the first that is used, whether any is,
+        and windows."""
+        source = self.window.input
+        result = []
+        for row in self.tiles.rows.cut(1):
+            for column in self.tiles.columns.cut(source.pixels):
+                beats = row.size * column.size * source.folds
+                unused = (row.unused * column.size + column.unused) * source.folds
+                fill = bool(row.used and column.used)
+                result.append((beats, unused * fill, fill, row.span.windows * column.span.windows))
+        return result
+
+    @property
+    def pyramid_cycles(self) -> int:
+        """Cycles that the largest pyramid takes, when others follow it: its tile to pass, or its windows to walk."""
+        window = self.window.window_cycles
+        return max(max(beats, windows * window) for beats, _, _, windows in self._pyramids)
+
+    @cached_property
+    def cycles(self) -> int:
+        """Cycles a frame takes when neither neighbour makes the layer wait."""
+        ends = self.walk_ends(4)
+        count = len(self.tiles.tiles)
+        return ends[-1] - ends[-1 - count]
+
+
+class PyramidWindow(wiring.Component):
+    """What a line buffer is to a streaming layer: new pixels in, the steps of all windows out.
+
+    Parameters
+    ----------
+    config : PyramidLayerConfig
+
+    Members
+    -------
+    i : In(stream)
+        What is new in each pyramid.
+    room, fold, start, o
+        As `PyramidBuffer`'s.
+    """
+
+    def __init__(self, config: PyramidLayerConfig):
+        self._config = config
+        super().__init__(walk_ports(config.window))
+
+    @property
+    def config(self) -> PyramidLayerConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tiles = tiles = PyramidBuffer(self.config.tiles)
+        if self.config.reuse.needed:
+            m.submodules.reuse = reuse = ReuseBuffer(self.config.reuse)
+            connect(m, window=wiring.flipped(self.i), reuse=reuse.i)
+            connect(m, reuse=reuse.o, tiles=tiles.i)
+        else:
+            connect(m, window=wiring.flipped(self.i), tiles=tiles.i)
+        connect(m, tiles=tiles.o, window=wiring.flipped(self.o))
+        m.d.comb += [tiles.room.eq(self.room), self.fold.eq(tiles.fold), self.start.eq(tiles.start)]
+        return m
+
+
+class PyramidLayer(Layer):
+    """A layer from stream to stream, tile by tile.
+
+    Parameters
+    ----------
+    config : PyramidLayerConfig
+    busy : bool
+        Let the steps be watched.
+
+    Members
+    -------
+    i : In(stream)
+        What is new of the input map in each pyramid, row by row.
+    o : Out(stream)
+        What is new of the output map in each pyramid, row by row.
+    busy : Out(1)
+        With ``busy``: the arithmetic takes a step.
+    """
+
+    def __init__(self, config: PyramidLayerConfig, *, busy: bool = False):
+        super().__init__(config, busy=busy)
+        self._tile_config = config
+
+    def make_window(self) -> PyramidWindow:
+        return PyramidWindow(self._tile_config)

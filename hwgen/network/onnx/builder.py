@@ -1,0 +1,436 @@
+"""Layers in the making: how the operators of a quantised ONNX graph become layers of integers.
+
+QDQ and QOperator models meet in the same two places: a convolution is emitted when its accumulators are quantised, and
+a table of integers becomes bounds of the convolution before it or, where scales differ, a 1x1 convolution whose every
+output was compared with the table.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+
+from hwgen.errors import ModelError
+from hwgen.network.golden import accumulator_bound
+from hwgen.network.graph import (
+    MOST_SIDE,
+    MOST_WEIGHTS,
+    UINT8,
+    Conv,
+    IntegerType,
+    Requantisation,
+    Window,
+    check_window,
+)
+from hwgen.network.onnx.constants import TYPES, Constants, Weights
+from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Reals, Step, Sums
+from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
+
+_SLACK = float(np.finfo(np.float32).eps)
+"""By so much ONNX Runtime lets a Clip fall short of its quantiser's range and still drops it."""
+_LARGEST_TABLE = 1 << 27
+"""Entries of a table of what every integer of every channel has become: 2,048 channels of 16 bits."""
+
+
+class Builder:
+    """The current value, and the layers so far."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        self.steps: list[Step] = []
+        self.batch: int | None = None
+        """Frames of a batch, if the model fixes them."""
+        self.flat = False
+        """Whether the value has two dimensions, behind Flatten."""
+        self.map = Map(0, 0, 0, UINT8)
+        """The last feature map."""
+        self.state: Floats | Integers | Reals | Sums = Integers()
+        self.warnings: list[str] = []
+        """What can be built, but hardly be meant."""
+        self._names: set[str] = set()
+        self._weights = 0
+
+    def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+        """The error that names ``node`` and says why it can't be built."""
+        return self.constants.refusal(node, why)
+
+    def current_size(self) -> int:
+        """Values of the current map, pools included that wait for their convolution."""
+        if isinstance(self.state, Sums):
+            channels, (height, width) = len(self.state.weights), self.state.size
+            for pool in self.state.pools:
+                _, (height, width) = self.pool_window(pool, height, width)
+            return channels * height * width
+        if isinstance(self.state, Floats):
+            return math.prod(self.state.shape)
+        return self.map.channels * self.map.height * self.map.width
+
+    def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
+        """Note, or compare, the current map's scale and zero point."""
+        here = self.map
+        if here.zero_point is not None and here.zero_point != zero:
+            raise self.refusal(
+                node, f"zero point must be {here.zero_point}, with which its input was quantised, not {zero}"
+            )
+        if None not in (here.scale, scale) and here.scale != scale:
+            raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
+        maps = [here]
+        for step in reversed(self.steps):  # a pool's input has its output's label
+            if step.weights is not None:
+                break
+            maps.append(step.input)
+        for each in maps:
+            each.zero_point = zero
+            each.scale = scale if each.scale is None else each.scale
+
+    def integer_input(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int, kind: IntegerType) -> None:
+        """Check the input of an operator on integers against what it says of it."""
+        if not isinstance(self.state, Integers):
+            raise self.refusal(node, "must take integers")
+        if kind != self.map.type:
+            raise self.refusal(node, f"zero point must be {self.map.type} as its input is, not {kind}")
+        self.label(node, scale, zero)
+
+    # Quantising.
+
+    def requantise_sums(self, state: Sums, scale: np.float32, zero: int, kind: IntegerType) -> None:
+        """Accumulators become integers: emit their convolution, and the pools behind it."""
+        low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, kind).tolist()
+        self.emit_conv(state, scale, zero, kind, low, high)
+        for pool in state.pools:
+            self.emit_pool(pool)
+
+    def requantise_reals(
+        self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
+    ) -> None:
+        """Dequantised values become integers: nothing, bounds of the convolution before, or a layer of its own."""
+        values = self._values()
+        wanted = self._wanted(node, state, scale, zero, kind)
+        conv = next((step for step in reversed(self.steps) if step.weights is not None), None)
+        low, high = int(wanted.min()), int(wanted.max())
+        clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
+        if clips and conv is not None and conv.requantisation is not None:
+            conv.low, conv.high = max(conv.low, low), min(conv.high, high)
+            for each in [conv.output, *(step.output for step in self.steps[self.steps.index(conv) :])]:
+                each.scale = scale
+        elif not (clips and scale == state.scale and (wanted == values).all()):
+            self._emit_table(state.steps[0] if state.steps else node, state, wanted, scale, zero, kind)
+
+    def _wanted(
+        self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
+    ) -> np.ndarray:
+        """What every integer of the current map shall become, int64 (channels or 1, integers)."""
+        addend = state.addend
+        limits = (np.array([kind.minimum, kind.maximum], np.float32) - np.float32(zero)) * scale
+        spared = all(
+            low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in state.bounds
+        )  # what saturates anyway
+        if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
+            return quantize_linear(self.table(state), scale, zero, kind)
+        wanted = qlinear_add(self._values(), (state.scale, state.zero), addend, scale, zero)
+        if wanted is None:
+            raise self.refusal(node, f"scale {scale:g} is so small that sums leave int32 in steps of it")
+        return np.clip(wanted, kind.minimum, kind.maximum)
+
+    def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
+        """Add ``values``, one a channel, to what every integer has become; ``addend``: what they are quantised."""
+        if state.steps:
+            raise self.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
+        if (entries := self.map.channels * len(self._values())) > _LARGEST_TABLE:
+            raise self.refusal(
+                node,
+                f"adds to {self.map.channels:,} channels of {self.map.type}: {entries:,} cases are too many to try",
+            )
+        state.table = self.table(state) + values.astype(np.float32)[:, None]
+        state.offset = values
+        state.addend = addend
+        state.steps.append(node)
+
+    def addend(
+        self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
+    ) -> Addend | None:
+        """The quantised constant of an Add; ``first``: whether it is the first operand. None if it has many scales."""
+        if scale.size != 1 or zero.size != 1 or values.dtype not in TYPES:
+            return None
+        here = self.map
+        spread = values.size < here.channels * here.height * here.width
+        by_channel = self.constants.by_channel(node, values, here.channels, flat=self.flat)
+        kind = TYPES[values.dtype]
+        return Addend(by_channel, np.float32(scale.item()), int(zero.item()), kind, first and not spread)
+
+    def table(self, state: Reals) -> np.ndarray:
+        """What every integer of the current map has become, float32 (channels or 1, integers)."""
+        if state.table is not None:
+            return state.table
+        return ((self._values() - state.zero).astype(np.float32) * state.scale)[None]
+
+    def _values(self) -> np.ndarray:
+        """All integers that the current map can hold, int64."""
+        conv = next((step for step in reversed(self.steps) if step.weights is not None), None)
+        low, high = (self.map.type.minimum, self.map.type.maximum) if conv is None else (conv.low, conv.high)
+        return np.arange(low, high + 1)
+
+    # Layers.
+
+    def _unique(self, node: onnx.NodeProto) -> str:
+        name = base = title(node)
+        count = 1
+        while name in self._names:
+            count += 1
+            name = f"{base}_{count}"
+        self._names.add(name)
+        return name
+
+    def emit_conv(
+        self, sums: Sums, scale: np.float32 | None, zero: int, kind: IntegerType, low: int, high: int
+    ) -> None:
+        """A convolution that gives integers from ``low`` to ``high``; without ``scale`` its accumulators."""
+        self._count(sums.node, sums.weights.size)
+        output = Map(len(sums.weights), *sums.size, kind, zero, scale)
+        step = Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
+        step.groups = sums.groups
+        if scale is not None:
+            bound = self.bound(step)
+            factor = sums.x_scale * sums.w_scale / scale
+            if not np.isfinite(factor).all():
+                raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
+            self._warn_of_overflow(step, sums, scale)
+            significand, shift = multiplier(factor, bound)
+            significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
+            step.requantisation = Requantisation(
+                significand=significand,
+                shift=shift,
+                zero_point=zero,
+                low=low,
+                high=high,
+                # Where ONNX Runtime has integer kernels.
+                float32=max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
+            )
+            step.low, step.high = low, high
+        self.steps.append(step)
+        self.map = output
+
+    def _warn_of_overflow(self, step: Step, sums: Sums, scale: np.float32) -> None:
+        """Note scales with which what an integer stands for, as ONNX defines it, is infinite in float32."""
+
+        def reach(map_: Map) -> int:
+            zero = map_.zero_point or 0
+            return max(map_.type.maximum - zero, zero - map_.type.minimum)
+
+        parts = {
+            "inputs": (step.input.scale, reach(step.input)),
+            "weights": (sums.w_scale.max(), int(np.abs(sums.weights).max())),
+            "outputs": (scale, reach(step.output)),
+        }
+        for what, (size, most) in parts.items():
+            if size is not None and not np.isfinite(np.float32(size) * np.float32(most)):
+                self.warnings.append(
+                    f"{step.name}: scale {size:g} is so large that its {what} overflow float32; integers are right"
+                )
+
+    def _count(self, node: onnx.NodeProto, weights: int) -> None:
+        """Note the weights of a layer that is about to be made; all of a network's must stay within `MOST_WEIGHTS`."""
+        self._weights += weights
+        if self._weights > MOST_WEIGHTS:
+            raise self.refusal(
+                node,
+                f"makes {self._weights:,} weights of the network up to here ({weights:,} by itself); "
+                f"at most {MOST_WEIGHTS:,} are supported",
+            )
+
+    def bound(self, step: Step) -> int:
+        """The largest magnitude of the accumulators of ``step``."""
+        frozen = step.frozen(step.input.frozen())
+        assert isinstance(frozen, Conv)
+        return accumulator_bound(frozen)
+
+    def emit_pool(self, node: onnx.NodeProto) -> None:
+        """A max pool of the current map."""
+        window, size = self.pool_window(node, self.map.height, self.map.width)
+        source = self.map
+        self.map = Map(source.channels, *size, source.type, source.zero_point, source.scale)
+        self.steps.append(Step(self._unique(node), source, self.map, window))
+
+    def _emit_table(
+        self,
+        node: onnx.NodeProto,
+        state: Reals,
+        wanted: np.ndarray,
+        scale: np.float32,
+        zero: int,
+        kind: IntegerType,
+    ) -> None:
+        """A 1x1 convolution of each channel with itself that does what ``wanted`` says, integer by integer.
+
+        ``fit_table`` looks for it, channel by channel.
+        """
+        channels = self.map.channels
+        self._count(node, channels * channels)
+        offset = np.zeros(channels) if state.offset is None else state.offset
+        distinct, inverse = np.unique(offset, return_inverse=True)
+        if len(wanted) == 1:
+            wanted = np.broadcast_to(wanted, (channels, wanted.shape[1]))
+        first = np.array([int(np.argmax(inverse == index)) for index in range(len(distinct))])
+        wanted = wanted[first]
+        values = self._values() - state.zero
+        low, high = int(wanted.min()), int(wanted.max())
+        found = fit_table(
+            values,
+            distinct,
+            wanted,
+            float(state.scale),
+            float(scale),
+            (zero, low, high),
+            max(self.map.type.bits, kind.bits),
+        )
+        if found is None:
+            raise self.refusal(
+                node, f"can't be done in integers: no multiplier gives what it computes at scale {scale}"
+            )
+        numbers, middle = found
+        weights, bias, significand, shift = numbers[:, inverse]
+        output = Map(channels, self.map.height, self.map.width, kind, zero, scale)
+        step = Step(
+            self._unique(node),
+            self.map,
+            output,
+            Window(kernel=(1, 1)),
+            np.diag(weights).reshape(channels, channels, 1, 1),
+            bias,
+            Requantisation(significand=significand, shift=shift, zero_point=middle, low=low, high=high),
+            low,
+            high,
+        )
+        self.steps.append(step)
+        self.map = output
+
+    # Windows and sums.
+
+    def pool_window(self, node: onnx.NodeProto, height: int, width: int) -> tuple[Window, tuple[int, int]]:
+        """A max pool's window, and its output's rows and columns."""
+        kernel = tuple(attribute(node, "kernel_shape", ()))
+        if int(attribute(node, "storage_order", 0)):
+            raise self.refusal(node, "storage_order 1 is not supported, 0 is")
+        window, size = self._window(node, kernel, height, width)
+        pads = window.padding if self._mode(node) != "NOTSET" else tuple(attribute(node, "pads", (0, 0, 0, 0)))
+        if any(p >= k for p, k in zip(pads, (*kernel, *kernel), strict=True)):
+            raise self.refusal(node, f"padding must be smaller than the kernel {by(kernel)}, not {pads}")
+        return window, size
+
+    def _mode(self, node: onnx.NodeProto) -> str:
+        """The node's ``auto_pad``."""
+        mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
+        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+            raise self.refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
+        if mode != "NOTSET" and node.op_type != "MaxPool" and attribute(node, "pads", None) is not None:
+            raise self.refusal(node, f"has pads beside auto_pad {mode}; give one of the two")
+        return mode
+
+    def _window(
+        self, node: onnx.NodeProto, kernel: tuple[int, ...], height: int, width: int
+    ) -> tuple[Window, tuple[int, int]]:
+        """The node's window, ``auto_pad`` and ``ceil_mode`` resolved, and its output's rows and columns."""
+        if len(kernel) != 2:
+            raise self.refusal(node, f"must be two-dimensional, not {len(kernel)}-dimensional")
+        dilations = tuple(attribute(node, "dilations", (1, 1)))
+        if dilations != (1, 1):
+            raise self.refusal(node, f"dilation {by(dilations)} is not supported, 1x1 is")
+        stride = tuple(attribute(node, "strides", (1, 1)))
+        if len(stride) != 2 or min(*kernel, *stride) < 1:
+            raise self.refusal(node, f"kernel and strides must be positive pairs, not {by(kernel)} and {by(stride)}")
+        mode = self._mode(node)
+        pads = tuple(attribute(node, "pads", (0, 0, 0, 0))) if mode == "NOTSET" else (0, 0, 0, 0)
+        if len(pads) != 4 or min(pads) < 0:
+            raise self.refusal(node, f"padding must be four numbers, 0 or more, not {pads}")
+        ceil = attribute(node, "ceil_mode", 0)
+        if ceil not in (0, 1):
+            raise self.refusal(node, f"ceil_mode must be 0 or 1, not {ceil}")
+        if ceil and mode == "VALID":
+            # ONNX ignores ceil_mode here, ONNX Runtime does not.
+            raise self.refusal(node, "ceil_mode with auto_pad VALID is ambiguous; give pads instead")
+        before, after, size = [], [], []
+        for axis, extent in enumerate((height, width)):
+            k, s, start, end = kernel[axis], stride[axis], pads[axis], pads[axis + 2]
+            if mode.startswith("SAME"):
+                count = -(-extent // s)
+                total = (count - 1) * s + k - extent
+                if total < 0 and node.op_type == "MaxPool":
+                    # ONNX Runtime pads by so much less than nothing, or refuses, by the type of the map.
+                    raise self.refusal(
+                        node,
+                        f"auto_pad {mode} would pad by {total}: kernel {by(kernel)} is too small for strides "
+                        f"{by(stride)} over {height}x{width}; give pads instead",
+                    )
+                total = max(total, 0)
+                start = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            else:
+                room = extent + start + end - k
+                count = (-(-room // s) if ceil else room // s) + 1
+                if ceil and (count - 1) * s >= extent + start:
+                    count -= 1  # a window that would start in the padding behind the map
+            if count < 1:
+                raise self.refusal(node, f"kernel {by(kernel)} does not fit its {height}x{width} input")
+            before.append(start)
+            after.append(max(0, (count - 1) * s + k - extent - start))  # what windows reach, no more
+            size.append(count)
+        window = Window(kernel=(kernel[0], kernel[1]), stride=(stride[0], stride[1]), padding=(*before, *after))
+        check_window(f"{node.op_type} node {title(node)!r}", window, 1, height, width)
+        return window, (size[0], size[1])
+
+    def accumulate(
+        self,
+        node: onnx.NodeProto,
+        of: Weights,
+        bias: np.ndarray,
+        x_scale: np.float32,
+    ) -> Sums:
+        """The sums of a Conv-like node over the current map, weights as (M, C // groups, Kh, Kw)."""
+        weights = of.values
+        if self.flat:
+            raise self.refusal(node, "must come before Flatten")
+        groups = int(attribute(node, "group", 1))
+        if weights.ndim != 4:
+            raise self.refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")
+        channels = self.map.channels
+        if groups < 1 or channels % groups or len(weights) % groups:
+            raise self.refusal(
+                node, f"group must divide its {channels} input and {len(weights)} output channels, not {groups}"
+            )
+        if weights.shape[1] != channels // groups:
+            of_a_group = f" of each of {groups} groups" if groups > 1 else ""
+            raise self.refusal(
+                node, f"weights must be for {channels // groups} channels{of_a_group}, not {weights.shape[1]}"
+            )
+        kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
+        if kernel != weights.shape[2:]:
+            raise self.refusal(
+                node, f"kernel_shape must be that of the weights, {by(weights.shape[2:])}, not {by(kernel)}"
+            )
+        if len(weights) > MOST_SIDE:
+            raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
+        window, size = self._window(node, kernel, self.map.height, self.map.width)
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
+
+    def multiply(
+        self,
+        node: onnx.NodeProto,
+        of: Weights,
+        bias: np.ndarray,
+        x_scale: np.float32,
+    ) -> Sums:
+        """The sums of a matrix product: a convolution whose kernel is the whole map, weights as (M, C*H*W)."""
+        matrix = of.values
+        here = self.map
+        if not self.flat:
+            raise self.refusal(node, "must follow Flatten (or a Reshape to two dimensions)")
+        inputs = here.channels * here.height * here.width
+        if matrix.ndim != 2 or matrix.shape[1] != inputs:
+            raise self.refusal(node, f"matrix must have {inputs} rows, one an input value, not {matrix.shape[-1]}")
+        if len(matrix) > MOST_SIDE:
+            raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(matrix):,}")
+        weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
+        window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, (1, 1))

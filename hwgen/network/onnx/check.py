@@ -1,0 +1,185 @@
+"""Whether a model is valid, before anything is built of it: versions, wiring, what ONNX and ONNX Runtime say.
+
+ONNX's checker finds most faults, but calls some by names that help nobody, and takes models that ONNX Runtime refuses.
+So versions, ends and wiring are looked at first, and ONNX Runtime loads what has passed everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import onnx
+
+from hwgen.errors import ModelError
+from hwgen.network.graph import MOST_SIDE
+from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, title
+
+_LONGEST = 6
+"""So many nodes of a cycle are named."""
+
+
+def check(model: onnx.ModelProto, name: str) -> None:
+    """Raise ModelError, begun with ``name``, unless ``model`` passes these checks, ONNX's checker and shape inference.
+
+    Shape inference is left out for pools with ``ceil_mode``: there it counts windows that start behind the map,
+    which ONNX's text, its reference and ONNX Runtime leave out (as of onnx 1.23).
+    """
+    _check_versions(model, name)
+    _check_ends(model, name)
+    _check_tensors(model.graph, name)
+    _check_wiring(model.graph, name)
+    rounded_up = any(attribute(node, "ceil_mode", 0) for node in model.graph.node)
+    try:
+        onnx.checker.check_model(model, full_check=not rounded_up)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"{name}: not a valid ONNX model: {line(error)}") from None
+    except (ValueError, RuntimeError) as error:  # e.g. a model past protobuf's 2 GB
+        raise ModelError(f"{name}: the ONNX checker can't take it: {line(error)}") from None
+
+
+def check_by_runtime(path: Path) -> None:
+    """Raise ModelError unless ONNX Runtime loads the model in the file ``path``; nothing is computed."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(_source(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises many kinds
+        raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
+
+
+def _source(path: Path) -> str | bytes:
+    """What ONNX Runtime takes for a file: its name if that is UTF-8, otherwise its contents."""
+    try:
+        return str(path).encode().decode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+
+
+def _reason(error: Exception) -> str:
+    """What ONNX Runtime says, without its own file names and functions."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"^Load model from .*? failed: ?", "", text)
+    text = re.sub(r"^Exception during initialization: ", "", text)
+    text = re.sub(r"^/\S+:\d+ .*?\)(?: \[with .*?\])? (?=[A-Z])", "", text)
+    return text[:300] or type(error).__name__
+
+
+def _check_versions(model: onnx.ModelProto, name: str) -> None:
+    most = {"ai.onnx": onnx.defs.onnx_opset_version(), "com.microsoft": 1}
+    domains = [entry.domain or "ai.onnx" for entry in model.opset_import]
+    for domain, entry in zip(domains, model.opset_import, strict=True):
+        if domain in most and not 1 <= entry.version <= most[domain]:
+            raise ModelError(f"{name}: the operator set of {domain} must be 1 to {most[domain]}, not {entry.version}")
+        if domains.count(domain) > 1:
+            raise ModelError(f"{name}: the operator set of {domain} is given {domains.count(domain)} times")
+
+
+def _check_ends(model: onnx.ModelProto, name: str) -> None:
+    """What goes in and comes out; sizes of the input must be positive (the batch may be symbolic) and not too large."""
+    if not model.graph.output:
+        raise ModelError(f"{name}: has no output, so that nothing of it would be computed")
+    for what, values in (("input", data_inputs(model)), ("output", model.graph.output)):
+        for value in values:
+            if not value.type.HasField("tensor_type"):
+                raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with a type of its elements")
+            if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
+                number = value.type.tensor_type.elem_type
+                raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {number}")
+    for value in data_inputs(model):
+        dims = value.type.tensor_type.shape.dim
+        shown = shape_text(dims)
+        for axis, dim in enumerate(dims):
+            # ONNX Runtime takes a negative batch for a symbolic one.
+            if dim.HasField("dim_value") and dim.dim_value < 1 and (axis or not dim.dim_value):
+                raise ModelError(
+                    f"{name}: input {value.name!r} has a dimension of {dim.dim_value} in ({shown}); "
+                    "sizes must be positive"
+                )
+            if axis and dim.dim_value > MOST_SIDE:
+                raise ModelError(
+                    f"{name}: input {value.name!r} of shape ({shown}) is too large: a map may have at most "
+                    f"{MOST_SIDE:,} channels, rows and columns"
+                )
+
+
+def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
+    for label, count in Counter(tensor.name for tensor in graph.initializer).items():
+        if count > 1:
+            raise ModelError(f"{name}: {count} initialisers are called {label!r}")
+    for tensor in graph.initializer:
+        if any(size < 0 for size in tensor.dims):
+            raise ModelError(f"{name}: initialiser {tensor.name!r} has a negative dimension: {list(tensor.dims)}")
+
+
+def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
+    """Every tensor has one source, and no node waits for itself."""
+    source: dict[str, onnx.NodeProto] = {}
+    given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+    given |= {tensor.values.name for tensor in graph.sparse_initializer}
+    for node in graph.node:
+        for tensor in filter(None, node.output):
+            if tensor in given or tensor in source:
+                other = _named(source[tensor]) if tensor in source else "an input or initialiser of the model"
+                raise ModelError(f"{name}: tensor {tensor!r} comes from {_named(node)} and from {other}")
+            source[tensor] = node
+    for node in graph.node:
+        for tensor in filter(None, node.input):
+            if tensor not in given and tensor not in source:
+                raise ModelError(f"{name}: {_named(node)} takes {tensor!r}, which nothing in the model gives")
+    for value in graph.output:
+        if value.name not in given and value.name not in source:
+            raise ModelError(f"{name}: output {value.name!r} is given by nothing in the model")
+    if cycle := _cycle(graph, source):
+        shown = [_named(node) for node in cycle]
+        more = ["..."] if len(shown) > _LONGEST else []
+        raise ModelError(f"{name}: the graph has a cycle: {' -> '.join([*shown[:_LONGEST], *more, shown[0]])}")
+
+
+def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Nodes that feed each other in a circle, in the direction of the data; empty if there are none."""
+    before = {
+        id(node): [source[tensor] for tensor in node.input if tensor in source and source[tensor] is not node]
+        for node in graph.node
+    }
+    for node in graph.node:
+        if set(node.input) & set(filter(None, node.output)):
+            return [node]
+    waiting = {id(node): node for node in graph.node}
+    ready = True
+    while ready:
+        ready = [key for key in waiting if not any(id(other) in waiting for other in before[key])]
+        for key in ready:
+            del waiting[key]
+    if not waiting:
+        return []
+    # Each of those that are left waits for another one: going back must come to a node again.
+    path = [next(iter(waiting.values()))]
+    while True:
+        node = next(other for other in before[id(path[-1])] if id(other) in waiting)
+        for place, seen in enumerate(path):
+            if seen is node:
+                return path[place:][::-1]
+        path.append(node)
+
+
+def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that an output depends on, in the graph's order; ONNX Runtime drops the others."""
+    wanted = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if wanted & set(filter(None, node.output)):
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
+
+
+def _named(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {title(node)!r}"

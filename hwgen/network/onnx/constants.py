@@ -1,0 +1,287 @@
+"""The constants of an ONNX model: initialisers, Constant nodes, and what is quantised or dequantised of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from hwgen.errors import ModelError
+from hwgen.network.graph import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
+from hwgen.network.onnx.file import attribute, line, title
+from hwgen.network.rescale import MOST_BIAS
+
+TYPES = {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
+"""Of feature maps and weights."""
+ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
+"""The same by ONNX's element type."""
+NAMED = "int8, uint8, int16 or uint16"
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A constant behind DequantizeLinear."""
+
+    values: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    def real(self) -> np.ndarray:
+        """float64 values."""
+        shape = [1] * self.values.ndim
+        if self.scale.size > 1:
+            shape[self.axis] = -1
+        scale, zero = self.scale.astype(np.float64), self.zero.astype(np.int64)
+        centred = self.values.astype(np.int64) - (zero.reshape(shape) if zero.size > 1 else zero.reshape(()))
+        return centred * (scale.reshape(shape) if scale.size > 1 else scale.reshape(()))
+
+
+class Weights(NamedTuple):
+    """int64 ``values`` without zero point, their float32 scales, (M,) or (1,), and their type in the file."""
+
+    values: np.ndarray
+    scale: np.ndarray
+    type: IntegerType
+
+
+class Constants:
+    """What the nodes of ``model`` find among its constants; ``where`` starts error messages."""
+
+    def __init__(self, model: onnx.ModelProto, where: str) -> None:
+        self._model = model
+        self._where = where
+        self.arrays: dict[str, np.ndarray] = {}
+        self.quantised: dict[str, Quantised] = {}
+
+    def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+        """The error that names ``node`` and says why it can't be built."""
+        return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
+
+    def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""
+        for tensor in self._model.graph.initializer:
+            self.arrays[tensor.name] = self._array(tensor, tensor.name)
+        rest = []
+        for node in nodes:
+            known = all(name in self.arrays or name in self.quantised for name in node.input if name)
+            if node.op_type == "Constant":
+                self.arrays[node.output[0]] = self._constant(node)
+            elif node.input and known and node.op_type == "Identity":
+                (name,) = node.input
+                if name in self.quantised:
+                    self.quantised[node.output[0]] = self.quantised[name]
+                else:
+                    self.arrays[node.output[0]] = self.arrays[name]
+            elif node.input and known and node.op_type == "DequantizeLinear":
+                values, scale, zero = self._quantisation(node)
+                self.quantised[node.output[0]] = Quantised(values, scale, zero, self._axis(node, values, scale))
+            elif node.input and known and node.op_type == "QuantizeLinear":
+                values, scale, zero = self._quantisation(node)
+                shape = [1] * values.ndim
+                if scale.size > 1:
+                    shape[self._axis(node, values, scale)] = -1
+                scale, zero = scale.reshape(shape), zero.reshape(shape)
+                limits = np.iinfo(zero.dtype)
+                rounded = np.rint(values.astype(np.float32) / scale).astype(np.float64) + zero
+                self.arrays[node.output[0]] = np.clip(rounded, limits.min, limits.max).astype(zero.dtype)
+            else:
+                rest.append(node)
+        return rest
+
+    def _array(self, tensor: onnx.TensorProto, name: str) -> np.ndarray:
+        try:
+            return numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise ModelError(f"{self._where}: initialiser {name!r} can't be read: {line(error)}") from None
+
+    def _constant(self, node: onnx.NodeProto) -> np.ndarray:
+        for entry in node.attribute:
+            value = helper.get_attribute_value(entry)
+            if entry.name == "value":
+                return self._array(value, title(node))
+            if entry.name in ("value_float", "value_floats"):
+                return np.asarray(value, np.float32)
+            if entry.name in ("value_int", "value_ints"):
+                return np.asarray(value, np.int64)
+        raise self.refusal(node, "must hold numbers")
+
+    def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values, scale and zero point of a QuantizeLinear or DequantizeLinear of a constant."""
+        if node.input[0] not in self.arrays:
+            raise self.refusal(node, f"takes {node.input[0]!r}, already dequantised")
+        values = self.arrays[node.input[0]]
+        kind = values.dtype if node.op_type == "DequantizeLinear" else np.dtype(np.uint8)
+        scale, zero = self.scale_and_zero(node, 1, kind)
+        if zero.size != scale.size:
+            raise self.refusal(node, f"must have one zero point a scale, that is {scale.size}, not {zero.size}")
+        return values, scale, zero.reshape(scale.shape)
+
+    def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
+        axis = int(attribute(node, "axis", 1))
+        if scale.size == 1:
+            return 0
+        if not -values.ndim <= axis < values.ndim:
+            raise self.refusal(node, f"axis must be {-values.ndim} to {values.ndim - 1}, not {axis}")
+        axis %= values.ndim
+        if values.shape[axis] != scale.size:
+            raise self.refusal(node, f"must have one scale for each index along axis {axis}, not {scale.size}")
+        return axis
+
+    # Scales and zero points.
+
+    def scale_and_zero(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """The node's inputs ``first`` (scale, float32) and ``first + 1`` (zero point), both constants."""
+        scale = self.read(node, first, "scale")
+        if scale.dtype != np.float32:
+            raise self.refusal(node, f"scale must be float32, not {scale.dtype}")
+        if scale.ndim > 1 or attribute(node, "block_size", 0):
+            size = attribute(node, "block_size", 0)
+            what = f"blocks of {size}" if size else f"scales of shape {scale.shape}"
+            raise self.refusal(node, f"{what}: blocked quantisation is not supported; per tensor and per channel are")
+        wrong = ~(np.isfinite(scale) & (scale > 0))
+        if wrong.any():
+            raise self.refusal(node, f"scale must be positive and finite, not {scale[wrong][0]}")
+        if len(node.input) > first + 1 and node.input[first + 1]:
+            zero = self.read(node, first + 1, "zero point")
+            if zero.ndim > 1:
+                raise self.refusal(node, f"zero point must be one number or one a scale, not of shape {zero.shape}")
+        else:
+            output = int(attribute(node, "output_dtype", 0))
+            if output and output not in ELEMENTS:
+                raise self.refusal(node, f"output_dtype must be {NAMED}")
+            zero = np.zeros(scale.shape, ELEMENTS[output].dtype if output else default)
+        return scale, zero
+
+    def read(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
+        """The node's input ``index``, which must be a constant; ``what`` it is called in the message."""
+        name = node.input[index] if len(node.input) > index else ""
+        if name in self.arrays:
+            if not self.arrays[name].size:
+                raise self.refusal(node, f"{what} must not be empty, but its shape is {self.arrays[name].shape}")
+            return self.arrays[name]
+        raise self.refusal(
+            node, f"{what} must be a constant of the model" + (f", not computed ({name!r})" if name else "")
+        )
+
+    def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.float32, int, IntegerType]:
+        """Scale, zero point and type of a feature map, from the inputs ``first`` and ``first + 1``."""
+        scale, zero = self.scale_and_zero(node, first, default)
+        if scale.size != 1 or zero.size != 1:
+            raise self.refusal(
+                node, f"a feature map must have one scale, not {max(scale.size, zero.size)} (per channel)"
+            )
+        if zero.dtype not in TYPES:
+            raise self.refusal(node, f"feature maps must be {NAMED}, not {zero.dtype}")
+        return np.float32(scale.item()), int(zero.item()), TYPES[zero.dtype]
+
+    # Weights and biases.
+
+    def weights(
+        self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
+    ) -> Weights:
+        """The weights whose output channels are along ``axis``."""
+        if values.dtype not in TYPES:
+            raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
+        if values.ndim < 2:
+            raise self.refusal(node, f"weights must be a kernel or a matrix, not of shape {values.shape}")
+        if not values.size:
+            raise self.refusal(node, f"weights must not be empty, but their shape is {values.shape}")
+        if values.size > MOST_WEIGHTS:
+            raise self.refusal(node, f"weights must be at most {MOST_WEIGHTS:,}, not {values.size:,}")
+        if zero.dtype != values.dtype:
+            raise self.refusal(node, f"weights' zero point must be {values.dtype} as they are, not {zero.dtype}")
+        outputs = values.shape[axis]
+        for what, array in (("scale", scale), ("zero point", zero)):
+            if array.size not in (1, outputs):
+                raise self.refusal(
+                    node, f"weights must have 1 {what} or {outputs}, one an output channel, not {array.size}"
+                )
+        shape = [1] * values.ndim
+        shape[axis] = -1
+        weights = values.astype(np.int64) - zero.astype(np.int64).reshape(shape)
+        return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
+
+    def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:
+        """As ``weights``, for a weight that comes through DequantizeLinear."""
+        constant = self.quantised.get(node.input[1])
+        if constant is None:
+            kind = "float" if node.input[1] in self.arrays else "computed"
+            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {kind}")
+        if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:
+            raise self.refusal(
+                node, f"weights must have a scale for each output channel (axis {axis}), not {constant.axis}"
+            )
+        return self.weights(node, constant.values, constant.scale, constant.zero, axis)
+
+    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> Weights:
+        """Weights, scale and zero point from the inputs ``first`` and on of a QOperator node."""
+        values = self.read(node, first, "weights")
+        scale, zero = self.scale_and_zero(node, first + 1, values.dtype)
+        if node.op_type == "QGemm" and scale.shape != zero.shape:
+            raise self.refusal(
+                node, f"weights' zero point must have the shape of their scale, {scale.shape}, not {zero.shape}"
+            )
+        return self.weights(node, values, scale, zero, axis)
+
+    def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> np.ndarray:
+        """The bias (int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
+
+        A bias in other steps than int32 ones of ``unit`` (float, or of another scale) is rounded to these.
+        """
+        name = node.input[index] if len(node.input) > index else ""
+        if not name:
+            return np.zeros(outputs, np.int64)
+        constant = self.quantised.get(name)
+        if constant is not None:
+            self._check_bias(node, constant.values, outputs)
+            scale = constant.scale.reshape(-1)
+            if constant.values.dtype == np.int32 and not constant.zero.any() and (scale == unit).all():
+                return np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
+            values = constant.real()
+        elif name in self.arrays:
+            self._check_bias(node, self.arrays[name], outputs)
+            values = self.arrays[name].astype(np.float64)
+        else:
+            raise self.refusal(node, f"bias must be a constant of the model, not computed ({name!r})")
+        values = self.by_channel(node, values, outputs, flat=True)
+        return self.in_steps(node, values, unit)
+
+    def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
+        """As ``bias``, of a QOperator node: int32 in the right steps."""
+        bias = self.read(node, index, "bias")
+        self._check_bias(node, bias, outputs)
+        if bias.dtype != np.int32:
+            raise self.refusal(node, f"bias must be int32, not {bias.dtype}")
+        return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
+
+    def _check_bias(self, node: onnx.NodeProto, bias: np.ndarray, outputs: int) -> None:
+        """A convolution's bias has one number an output channel; a matrix product's may also be spread over them."""
+        spread = {(), (1,), (1, 1), (1, outputs)} if node.op_type in ("Gemm", "QGemm") else set()
+        if bias.shape not in {(outputs,), *spread}:
+            raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
+
+    def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """Real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
+        steps = np.rint(values / unit.astype(np.float64))
+        if not (np.abs(steps) <= MOST_BIAS).all():
+            raise self.refusal(
+                node, "bias must fit 48 bits in steps of x_scale * w_scale; the weights' scale is too small"
+            )
+        return steps.astype(np.int64)
+
+    def by_channel(self, node: onnx.NodeProto, values: np.ndarray, channels: int, *, flat: bool) -> np.ndarray:
+        """A constant that is added to a map, as one number a channel: ``(M,)``."""
+        shape = values.shape
+        while len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        expected = (channels,) if flat else (channels, 1, 1)
+        if values.size != 1 and shape != expected and not (flat and values.shape == (channels,)):
+            raise self.refusal(
+                node, f"a constant must have one value for each of {channels} channels, not shape {shape}"
+            )
+        return np.broadcast_to(values.reshape(-1), channels).astype(np.float64)

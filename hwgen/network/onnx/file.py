@@ -1,0 +1,135 @@
+"""ONNX files: reading them, and what their graphs and nodes say."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, helper
+
+from hwgen.errors import ModelError
+from hwgen.network.onnx import external as onnx_external
+
+LARGEST_FILE = (1 << 31) - 1
+"""Bytes of an ONNX file: protobuf takes no more."""
+
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm"}
+_SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """The model in the file ``path``, its external data included.
+
+    Raises ModelError where it can't be read, is no ONNX file, or its external data are missing, cut short or elsewhere
+    than beside it.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+            raise ModelError(
+                f"{path}: {status.st_size:,} bytes are more than an ONNX file may have ({LARGEST_FILE:,}); "
+                "weights can lie beside it as external data"
+            )
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ModelError(f"{path}: can't be read: it is not a regular file")
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read: {error.strerror or line(error)}") from None
+    except (DecodeError, ValueError, TypeError) as error:
+        raise ModelError(f"{path}: not an ONNX file, or cut short ({line(error)})") from None
+    if not model.ByteSize():
+        raise ModelError(f"{path}: an empty file, not an ONNX model")
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
+    onnx_external.fetch(model, path)
+    return model
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    """The names in ``model``; protobuf gives those that are no UTF-8 as bytes."""
+    graph = model.graph
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (entry.name for entry in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (entry.domain for entry in model.opset_import)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+
+
+def is_float(model: onnx.ModelProto) -> bool:
+    """Whether ``model`` takes floats and holds nothing quantised."""
+    if any(node.op_type in _QUANTISED or node.op_type.startswith("QLinear") for node in model.graph.node):
+        return False
+    return any(value.type.tensor_type.elem_type == TensorProto.FLOAT for value in data_inputs(model))
+
+
+def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The graph's inputs that no initialiser fills."""
+    initialised = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in initialised]
+
+
+def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
+    """The fixed sizes of the only input, without the batch: ``(C, H, W)`` or ``(C,)``."""
+    inputs = data_inputs(model)
+    if len(inputs) != 1:
+        names = ", ".join(value.name for value in inputs) or "none"
+        raise ModelError(f"{where}: a model must have one input, not {len(inputs)} ({names})")
+    tensor = inputs[0].type.tensor_type
+    if not tensor.HasField("shape"):
+        raise ModelError(f"{where}: input {inputs[0].name!r} has no shape; give it (batch, channels, height, width)")
+    dims = tensor.shape.dim
+    shown = shape_text(dims)
+    if len(dims) not in (2, 4):
+        raise ModelError(
+            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width) or (batch, channels), "
+            f"not ({shown})"
+        )
+    if any(d.dim_value < 1 for d in dims[1:]):
+        raise ModelError(
+            f"{where}: input {inputs[0].name!r} has a dynamic shape ({shown}): "
+            "only the batch may be symbolic, fix the other sizes"
+        )
+    return tuple(d.dim_value for d in dims[1:])
+
+
+def shape_text(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> str:
+    """``batch, 3, 8, ?``."""
+    return ", ".join(dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims)
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The node's attribute, or ``default`` where it has none of this name."""
+    for entry in node.attribute:
+        if entry.name == name:
+            return helper.get_attribute_value(entry)
+    return default
+
+
+def title(node: onnx.NodeProto) -> str:
+    """The readable part of a node's name; of its output's where it has none."""
+    name = node.name or next(filter(None, node.output), "") or node.op_type
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix) and len(name) > len(suffix):
+            name = name.removesuffix(suffix)
+            break
+    return name.lstrip("/") or node.op_type
+
+
+def by(pair: Iterable[int]) -> str:
+    """``3x3``."""
+    return "x".join(map(str, pair))
+
+
+def line(error: BaseException) -> str:
+    """The first line of an error's text that says something."""
+    lines = (text.strip() for text in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)[:300]

@@ -1,0 +1,148 @@
+"""Where the hardware's part of an ONNX model ends, and the host's begins.
+
+The host takes operators without weights: element by element, Softmax, reshaping, picking and reducing. It takes them
+only behind the last integer tensor, where nothing else follows: what the hardware could compute stays an error of the
+model that leaves it in floats, rather than to move to the host unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from hwgen.network.onnx.file import attribute
+
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+"""They leave values as they are, but for the type."""
+_BUILT = {"Add", "Clip", "Relu"}
+"""The hardware computes them between integers; behind other operators of the host they are the host's."""
+_SOFTMAX = {"LogSoftmax", "QLinearSoftmax", "Softmax"}
+_OPERATORS = {
+    *(_MOVING | _BUILT | _SOFTMAX),
+    *("Abs", "Cast", "Ceil", "Celu", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt"),
+    *("Tanh", "ThresholdedRelu"),
+    *("And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or"),
+    *("Pow", "Sub", "Sum", "Where"),
+    *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Gather", "Pad", "QuantizeLinear", "Range"),
+    *("Shape", "Slice", "SpaceToDepth", "Split", "Tile"),
+    *("ArgMax", "ArgMin", "CumSum", "Hardmax", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "TopK"),
+}
+
+
+def may_run(node: onnx.NodeProto) -> bool:
+    """Whether the host takes ``node`` at all, if it stands behind the last integer tensor."""
+    return node.op_type in _OPERATORS and node.domain in _DOMAINS
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The nodes between a tensor and the model's output, in the graph's order: ``constants`` don't depend on it."""
+
+    constants: tuple[onnx.NodeProto, ...]
+    nodes: tuple[onnx.NodeProto, ...]
+
+
+class Ends:
+    """Looks for the tensor of ``model`` behind which all is the host's."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        graph = model.graph
+        self._output = graph.output[0].name if graph.output else ""
+        self._given = {tensor.name for tensor in graph.initializer}
+        self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+
+    def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
+        """What stands between ``tensor`` and the output; ``None`` if the host can't or mustn't run all of it.
+
+        What gives ``constants``, which the output may not need, is taken along.
+        """
+        nodes = self._model.graph.node
+        found: set[int] = set()
+        waiting = [self._output, *constants]
+        while waiting:
+            name = waiting.pop()
+            if name == tensor or name in self._given:
+                continue
+            index = self._producers.get(name)
+            if index is None or not may_run(nodes[index]):
+                return None  # the model's input by another way, or what the host doesn't run
+            if index not in found:
+                found.add(index)
+                waiting += filter(None, nodes[index].input)
+        return self._checked(tensor, [nodes[index] for index in sorted(found)])
+
+    def _checked(self, tensor: str, nodes: list[onnx.NodeProto]) -> Tail | None:
+        """``None`` if there is something that the file means for integers: an activation, or a QuantizeLinear other
+        than behind Softmax or what only moves values in a way that the hardware doesn't know."""
+        depends, untouched = {tensor}, {tensor}
+        rearranged: set[str] = set()
+        behind_softmax: set[str] = set()
+        constants: list[onnx.NodeProto] = []
+        depending: list[onnx.NodeProto] = []
+        for node in nodes:
+            variable = [name for name in node.input if name in depends]
+            if not variable:
+                constants.append(node)
+                continue
+            outputs = set(node.output)
+            depends |= outputs
+            depending.append(node)
+            if node.op_type in _BUILT and untouched.issuperset(variable):
+                return None
+            if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
+                return None
+            moves = node.op_type in _MOVING
+            if moves and node.input[0] in untouched:
+                untouched |= outputs
+            if self._rearranges(node) or ((moves or node.op_type == "QuantizeLinear") and node.input[0] in rearranged):
+                rearranged |= outputs
+            if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
+                behind_softmax |= outputs
+        return Tail(tuple(constants), tuple(depending))
+
+    def _rearranges(self, node: onnx.NodeProto) -> bool:
+        """Whether ``node`` moves values otherwise than by flattening a frame."""
+        if node.op_type == "Reshape":
+            return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
+        return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
+
+    def _constants(self, name: str) -> list[np.ndarray]:
+        """The constant ``name``, if it is one."""
+        graph = self._model.graph
+        tensors = [tensor for tensor in graph.initializer if tensor.name == name]
+        index = self._producers.get(name)
+        if index is not None and graph.node[index].op_type == "Constant":
+            tensors += filter(None, [attribute(graph.node[index], "value", None)])
+        return [numpy_helper.to_array(tensor) for tensor in tensors]
+
+    def unused(self, name: str) -> str:
+        """``name``, or a longer one that no tensor has."""
+        while name in self._producers or name in self._given:
+            name += "_"
+        return name
+
+    def cut(
+        self, tail: Tail, name: str, dtype: np.dtype, shape: tuple[int | str, ...], first: onnx.NodeProto | None = None
+    ) -> bytes:
+        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the node ``first`` in front."""
+        graph = self._model.graph
+        nodes = [*tail.constants, *([] if first is None else [first]), *tail.nodes]
+        used = {tensor for node in nodes for tensor in node.input}
+        cut = helper.make_graph(
+            nodes,
+            "tail",
+            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)],
+            graph.output[:1],
+            [tensor for tensor in graph.initializer if tensor.name in used],
+        )
+        # From version 4 on initialisers need not be inputs.
+        version = max(self._model.ir_version, 4)
+        return helper.make_model(cut, opset_imports=self._model.opset_import, ir_version=version).SerializeToString()

@@ -1,0 +1,154 @@
+"""Operators between DequantizeLinear and QuantizeLinear (QDQ models)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+
+from hwgen.network.graph import INT32
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.constants import Weights
+from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.values import Floats, Integers, Map, Reals, Sums
+from hwgen.network.rescale import MOST_BIAS
+
+
+def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
+    if not isinstance(build.state, Integers):
+        raise build.refusal(node, "must take integers")
+    if build.map.type == INT32:  # only at the end, on the host: nothing takes what it gives
+        raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
+    scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.label(node, scale, zero)
+    build.state = Reals(node, scale, zero)
+
+
+def _quantise(build: Builder, node: onnx.NodeProto) -> None:
+    state = build.state
+    scale, zero, kind = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
+    if isinstance(state, Integers):
+        raise build.refusal(node, "must take floats")
+    if isinstance(state, Floats):
+        build.map = Map(*state.shape, kind, zero, scale)
+    elif isinstance(state, Sums):
+        build.requantise_sums(state, scale, zero, kind)
+    else:
+        build.requantise_reals(node, state, scale, zero, kind)
+    build.state = Integers()
+
+
+def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
+    """The float input of a convolution or a matrix product, which must be a plain DequantizeLinear."""
+    state = build.state
+    if not isinstance(state, Reals):
+        last = f"{title(state.node)!r} gives floats" if isinstance(state, Sums) else "it gets integers"
+        raise build.refusal(node, f"must take a quantised input (QuantizeLinear, DequantizeLinear), but {last}")
+    if state.steps:
+        raise build.refusal(node, f"must take a quantised input, but {title(state.steps[-1])!r} gives floats")
+    return state
+
+
+def _conv(build: Builder, node: onnx.NodeProto) -> None:
+    operand = _operand(build, node)
+    weights, w_scale, kind = build.constants.float_weights(node, 0)
+    bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
+    build.state = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
+
+
+def _gemm(build: Builder, node: onnx.NodeProto) -> None:
+    operand = _operand(build, node)
+    transposed = plain_product(build, node)
+    matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
+    matrix = matrix if transposed else matrix.T
+    bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
+    build.state = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
+
+
+def _matmul(build: Builder, node: onnx.NodeProto) -> None:
+    if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
+        raise build.refusal(node, "the constant matrix must be the second operand")
+    operand = _operand(build, node)
+    matrix, w_scale, kind = build.constants.float_weights(node, 1)
+    bias = np.zeros(matrix.shape[1], np.int64)
+    build.state = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
+
+
+def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
+    """Whether the matrix is transposed; other attributes must be the usual ones."""
+    for name, usual in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
+        value = attribute(node, name, usual)
+        if value != usual:
+            raise build.refusal(node, f"{name} must be {usual}, not {value}")
+    return bool(attribute(node, "transB", 0))
+
+
+def _relu(build: Builder, node: onnx.NodeProto) -> None:
+    _bounded(build, node, 0.0, math.inf)
+
+
+def _clip(build: Builder, node: onnx.NodeProto) -> None:
+    bounds = []
+    for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
+        bound = attribute(node, name, unbounded)
+        if len(node.input) > index and node.input[index]:
+            constant = build.constants.quantised.get(node.input[index])
+            values = constant.real() if constant else build.constants.read(node, index, name)
+            if values.size != 1 or values.ndim > 1:
+                raise build.refusal(node, f"{name} must be one number, not of shape {values.shape}")
+            bound = float(values.item())
+        if math.isnan(bound):
+            raise build.refusal(node, f"{name} must be a number, not NaN")
+        bounds.append(float(bound))
+    _bounded(build, node, *bounds)
+
+
+def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
+    state = build.state
+    if isinstance(state, Sums):
+        state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
+    elif isinstance(state, Reals):
+        state.table = np.minimum(np.maximum(build.table(state), np.float32(low)), np.float32(high))
+        state.bounds.append((low, high))
+        state.steps.append(node)
+    else:
+        raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+
+
+def _add(build: Builder, node: onnx.NodeProto) -> None:
+    names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
+    if len(names) != 1:
+        raise build.refusal(node, "must add a constant to a feature map; the sum of two feature maps is not supported")
+    constant = build.constants.quantised.get(names[0])
+    values = constant.real() if constant else build.constants.arrays[names[0]]
+    state = build.state
+    if isinstance(state, Sums):
+        if (state.low, state.high) != (-math.inf, math.inf):
+            raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
+        values = build.constants.by_channel(node, values, len(state.weights), flat=build.flat)
+        state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
+        if np.abs(state.bias).max() > MOST_BIAS:
+            raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
+    elif isinstance(state, Reals):
+        addend = None
+        if constant:
+            first = node.input[0] == names[0]
+            addend = build.addend(node, constant.values, constant.scale, constant.zero, first=first)
+        build.add_reals(
+            node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat), addend
+        )
+    else:
+        raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+
+
+OPERATORS = {
+    "Add": _add,
+    "Clip": _clip,
+    "Conv": _conv,
+    "DequantizeLinear": _dequantise,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "QuantizeLinear": _quantise,
+    "Relu": _relu,
+}

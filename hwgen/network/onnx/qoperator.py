@@ -1,0 +1,95 @@
+"""Operators that take and give integers (QOperator models)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from hwgen.network.graph import INT32
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.constants import Weights
+from hwgen.network.onnx.qdq import plain_product
+from hwgen.network.onnx.values import Reals
+
+
+def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.integer_input(node, x_scale, x_zero, x_kind)
+    weights = build.constants.integer_weights(node, 3, 0)
+    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    bias = np.zeros(len(weights.values), np.int64)
+    if len(node.input) > 8 and node.input[8]:
+        bias = build.constants.integer_bias(node, 8, len(weights.values))
+    sums = build.accumulate(node, weights, bias, x_scale)
+    build.requantise_sums(sums, scale, zero, kind)
+
+
+def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
+    if node.input[0] in build.constants.arrays:
+        raise build.refusal(node, "the constant matrix must be the second operand")
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.integer_input(node, x_scale, x_zero, x_kind)
+    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, -1)
+    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    bias = np.zeros(matrix.shape[-1], np.int64)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, w_kind), bias, x_scale)
+    build.requantise_sums(sums, scale, zero, kind)
+
+
+def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.integer_input(node, x_scale, x_zero, x_kind)
+    transposed = plain_product(build, node)
+    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, 0 if transposed else 1)
+    matrix = matrix if transposed else matrix.T
+    if len(node.input) < 8 or not node.input[7]:
+        raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
+    scale, zero, kind = build.constants.per_tensor(node, 7, build.map.type.dtype)
+    bias = np.zeros(len(matrix), np.int64)
+    if node.input[6]:
+        bias = build.constants.integer_bias(node, 6, len(matrix))
+    build.requantise_sums(build.multiply(node, Weights(matrix, w_scale, w_kind), bias, x_scale), scale, zero, kind)
+
+
+def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
+    zero = build.constants.read(node, 2, "zero point") if len(node.input) > 2 and node.input[2] else np.zeros(1, int)
+    if zero.size != 1:
+        raise build.refusal(node, f"a feature map must have one zero point, not {zero.size}")
+    build.integer_input(node, None, int(zero.item()), build.map.type)
+    values = build.constants.read(node, 1, "weights")
+    w_zero = np.zeros(1, values.dtype)
+    if len(node.input) > 3 and node.input[3]:
+        w_zero = build.constants.read(node, 3, "weights' zero point")
+    weights = build.constants.weights(node, values, np.ones(1, np.float32), w_zero, 0)
+    sums = build.accumulate(node, weights, np.zeros(len(weights.values), np.int64), np.float32(1))
+    build.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
+    if build.bound(build.steps[-1]) > INT32.maximum:
+        raise build.refusal(node, "accumulators must fit int32; its kernel has too many values")
+
+
+def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearAdd of a constant: DequantizeLinear, Add and QuantizeLinear in one."""
+    sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
+    if len(sides) != 1:
+        raise build.refusal(node, "must add a constant to a feature map; the sum of two feature maps is not supported")
+    scale, zero, kind = build.constants.per_tensor(node, sides[0] + 1, build.map.type.dtype)
+    build.integer_input(node, scale, zero, kind)
+    other = 3 - sides[0]
+    integers = build.constants.read(node, other, "constant")
+    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)
+    values = (integers.astype(np.int64) - c_zero).astype(np.float32) * c_scale
+    state = Reals(node, scale, zero)
+    addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
+    by_channel = build.constants.by_channel(node, values, build.map.channels, flat=build.flat)
+    build.add_reals(node, state, by_channel, addend)
+    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    build.requantise_reals(node, state, scale, zero, kind)
+
+
+OPERATORS = {
+    "ConvInteger": _conv_integer,
+    "QGemm": _qgemm,
+    "QLinearAdd": _qlinear_add,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+}

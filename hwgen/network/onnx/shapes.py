@@ -1,0 +1,303 @@
+"""Shapes of the convolutions and pools of an ONNX model, float or quantised, whatever else the model holds.
+
+A model is cut into its linear parts: chains of Conv and MaxPool in which each one's only consumer is the next, with
+nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as convolutions
+with the whole map. The first part in the graph's order is what is planned unless another one is asked for; what ends
+it, and the operators that hwgen can't build, are named.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwgen.errors import ConfigError, ModelError
+from hwgen.network.graph import Window
+from hwgen.network.shapes import LayerShape, NetworkShape, chained
+from hwgen.network.zoo import tables
+
+if TYPE_CHECKING:
+    import onnx
+
+_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""Where the weights are among the inputs."""
+_DENSE = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
+"""The same for fully connected layers."""
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_FLATTENING = {"Flatten", "Reshape", "Squeeze"}
+_BUILDABLE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
+_POINTWISE = _BUILDABLE | {
+    *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
+    *("BatchNormalization", "LRN", "Cast", "Add", "Sub", "Mul", "Div"),
+}
+"""Operators that leave every pixel where it is. Those with two operands count if one of them is constant."""
+
+
+@cache
+def _light_folder() -> Path | None:
+    found = importlib.util.find_spec("onnx")
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "backend" / "test" / "data" / "light"
+    return folder if folder.is_dir() else None
+
+
+@cache
+def light_names() -> tuple[str, ...]:
+    """The ``light`` models of the installed onnx package, e.g. ``light_vgg19``: real graphs, synthetic weights."""
+    folder = _light_folder()
+    return () if folder is None else tuple(sorted(path.stem for path in folder.glob("light_*.onnx")))
+
+
+def light(name: str, *, dense: bool = False) -> NetworkShape:
+    """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError.
+
+    The bits of activations and weights may follow (``,int16``); shapes are the same.
+    """
+    base, _, suffix = tables.precision(name)[0].partition(":")
+    match = re.fullmatch(r"part(\d{1,4})", suffix or "part1")
+    folder = _light_folder()
+    if match is None or folder is None or base not in light_names():
+        raise ModelError(f"{name}: a light model's name must be NAME or NAME:partN, as in light_resnet50:part2")
+    return _part(folder / f"{base}.onnx", base if not suffix else name, int(match[1]), dense)
+
+
+def read(path: Path, *, dense: bool = False) -> NetworkShape:
+    """The first linear part of the model in ``path``; raises ModelError."""
+    return _part(path, path.stem, 1, dense)
+
+
+def _part(path: Path, name: str, number: int, dense: bool) -> NetworkShape:
+    parts = _parts(path, dense)
+    if not 1 <= number <= len(parts):
+        raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
+    part = parts[number - 1]
+    left_out = [f"{', '.join(part.ignored)}: planned as if free, not buildable"] if part.ignored else []
+    left_out += [part.end] if part.end else []
+    others = [other for index, other in enumerate(parts, start=1) if index != number]
+    if others:
+        layers = sum(len(other.layers) for other in others)
+        left_out.append(f"{len(others)} other linear parts with {layers} convolutions and pools")
+    return chained(name, part.layers, left_out, dense=dense)
+
+
+@dataclass(frozen=True)
+class _Part:
+    layers: tuple[LayerShape, ...]
+    ignored: tuple[str, ...]
+    end: str
+
+
+def _parts(path: Path, dense: bool) -> list[_Part]:
+    import onnx
+
+    from hwgen.network.onnx import check as onnx_check
+    from hwgen.network.onnx import file as onnx_file
+
+    model = onnx_file.read(path)
+    onnx_check.check(model, str(path))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
+        raise ModelError(f"{path}: shapes can't be inferred: {reason}") from None
+    parts = _Graph(inferred, str(path), dense).parts()
+    found = [part for part in parts if part.layers]
+    if not found:
+        raise ModelError(f"{path}: no Conv or MaxPool to plan" + "".join(f"; {part.end}" for part in parts[:1]))
+    return found
+
+
+class _Graph:
+    """Who consumes which tensor, and the shapes that are known."""
+
+    def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
+        graph = model.graph
+        self._where, self._dense = where, dense
+        self._nodes = list(graph.node)
+        self._shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        constants = set(self._shapes)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            dims = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+            self._shapes.setdefault(value.name, dims)
+        variable = {value.name for value in graph.input} - constants
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self._nodes:
+            depends = [name for name in node.input if name in variable]
+            if depends:
+                variable.update(node.output)
+            for name in depends:
+                self._consumers.setdefault(name, []).append(node)
+        self._variable = variable
+        self._pools = 0
+
+    def parts(self) -> list[_Part]:
+        """Every chain, in the graph's order; one without layers says why in ``end``."""
+        done: set[str] = set()
+        parts = []
+        for node in self._nodes:
+            if not self._planned(node) or node.output[0] in done:
+                continue
+            parts.append(self._walk(node, done))
+        return parts
+
+    def _planned(self, node: onnx.NodeProto) -> bool:
+        known = node.op_type in _CONVOLUTIONS or node.op_type == "MaxPool"
+        return known and bool(node.input) and node.input[0] in self._variable
+
+    def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
+        """The chain that begins with ``node``."""
+        layers: list[LayerShape] = []
+        ignored: list[str] = []
+        shape = self._shapes.get(node.input[0], ())
+        current: onnx.NodeProto = node
+        while True:
+            if self._planned(current):
+                done.add(current.output[0])
+                layer = self._layer(current, shape)
+                if isinstance(layer, str):
+                    return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: {layer}")
+                layers.append(layer)
+                shape = (1, layer.outputs, layer.output_height, layer.output_width)
+            elif self._connected(current, shape):
+                done.add(current.output[0])
+                layers.append(layer := self._connect(current, shape))
+                shape = (1, layer.outputs, 1, 1)
+            elif self._flattens(current, shape):
+                pass
+            elif current.op_type not in _BUILDABLE:
+                ignored.append(_described(current))
+            consumers = self._consumers.get(current.output[0], [])
+            if not consumers:
+                return _Part(tuple(layers), tuple(ignored), "")
+            if len(consumers) > 1:
+                end = f"a fork behind {_described(current)} into " + ", ".join(map(_described, consumers))
+                return _Part(tuple(layers), tuple(ignored), end)
+            current = consumers[0]
+            operands = [name for name in current.input if name in self._variable]
+            if len(operands) > 1:
+                return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: joins {len(operands)} branches")
+            dense = self._connected(current, shape) or self._flattens(current, shape)
+            if not self._planned(current) and not dense and current.op_type not in _POINTWISE:
+                return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
+
+    def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+        """Whether it makes one row of a map, before a fully connected layer."""
+        after = self._shapes.get(node.output[0], ())
+        one_row = len(after) == 2 and after[1] == prod(shape[1:])
+        return self._dense and node.op_type in _FLATTENING and one_row
+
+    def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+        """Whether it is a fully connected layer behind a map of ``shape``."""
+        return self._dense and node.op_type in _DENSE and self._matrix(node)[:1] == (prod(shape[1:]),)
+
+    def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """Inputs and outputs; empty if it is no product of a variable map and a constant matrix of known size."""
+        from onnx import helper
+
+        position = _DENSE[node.op_type]
+        if node.domain not in _DOMAINS or len(node.input) <= position:
+            return ()
+        if node.input[0] not in self._variable or node.input[position] in self._variable:
+            return ()
+        weights = self._shapes.get(node.input[position], ())
+        turned = any(entry.name == "transB" and helper.get_attribute_value(entry) for entry in node.attribute)
+        return () if len(weights) != 2 or 0 in weights else weights[::-1] if turned else weights
+
+    def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape:
+        return LayerShape(
+            name=_name(node, node.input[_DENSE[node.op_type]]),
+            kind="conv",
+            channels=shape[1],
+            outputs=self._matrix(node)[1],
+            height=shape[2],
+            width=shape[3],
+            window=Window(kernel=(shape[2], shape[3])),
+        )
+
+    def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape | str:
+        """The layer, or why it can't be planned."""
+        from onnx import helper
+
+        if len(shape) != 4 or min(shape[1:]) < 1:
+            return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
+        _, channels, height, width = shape
+        attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+        if any(value != 1 for value in attributes.get("dilations", ())):
+            return "dilation is not supported"
+        if node.op_type == "MaxPool":
+            self._pools += 1
+            name, outputs, groups = f"pool{self._pools}", channels, 1
+            kernel = tuple(attributes.get("kernel_shape", ()))
+        else:
+            position = _CONVOLUTIONS[node.op_type]
+            weights = self._shapes.get(node.input[position], ())
+            kernel = tuple(attributes.get("kernel_shape", weights[2:]))
+            outputs = weights[0] if len(weights) == 4 else self._shapes.get(node.output[0], (0, 0))[1]
+            groups = attributes.get("group", 1)
+            name = node.input[position]
+        name = _name(node, name)
+        if len(kernel) != 2 or outputs < 1:
+            return "its kernel or its outputs are not known from the model"
+        numbers = (*kernel, *attributes.get("strides", ()), groups)
+        if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
+            return "kernel, strides and groups must be positive, and padding 0 or more"
+        try:
+            window = _window(kernel, attributes, (height, width))
+            return LayerShape(
+                name=name,
+                kind="maxpool" if node.op_type == "MaxPool" else "conv",
+                channels=channels,
+                outputs=outputs,
+                height=height,
+                width=width,
+                window=window,
+                groups=groups,
+            )
+        except ConfigError as error:
+            raise ModelError(f"{self._where}: {error}") from None
+
+
+def _name(node: onnx.NodeProto, otherwise: str) -> str:
+    """The node's own name, if somebody gave it one."""
+    if re.fullmatch(r"(n\d+)?", node.name) is None:
+        return node.name.lstrip("/")
+    return re.sub(r"^gpu_0/|_w_0$", "", otherwise)
+
+
+def _window(kernel: tuple[int, ...], attributes: dict[str, Any], size: tuple[int, int]) -> Window:
+    """The window with ``auto_pad`` and ``ceil_mode`` resolved into its padding (ONNX, operator MaxPool)."""
+    stride = tuple(attributes.get("strides", (1, 1)))
+    pads = tuple(attributes.get("pads", (0, 0, 0, 0)))
+    mode = attributes.get("auto_pad", b"NOTSET").decode()
+    before, after = [], []
+    for axis, extent in enumerate(size):
+        k, s = kernel[axis], stride[axis]
+        if mode.startswith("SAME"):
+            total = max((-(-extent // s) - 1) * s + k - extent, 0)
+            start = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            end = total - start
+        else:
+            start, end = (pads[axis], pads[axis + 2]) if mode == "NOTSET" else (0, 0)
+            if attributes.get("ceil_mode", 0):
+                windows = -(-(extent + start + end - k) // s) + 1
+                if (windows - 1) * s >= extent + start:
+                    windows -= 1
+                end = max(end, (windows - 1) * s + k - extent - start)
+        before.append(start)
+        after.append(end)
+    return Window(
+        kernel=(kernel[0], kernel[1]),
+        stride=(stride[0], stride[1]),
+        padding=(before[0], before[1], after[0], after[1]),
+    )
+
+
+def _described(node: onnx.NodeProto) -> str:
+    name = node.name or next(filter(None, node.output), "")
+    return f"{node.op_type} {name}".strip()

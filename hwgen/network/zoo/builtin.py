@@ -1,0 +1,186 @@
+"""Built-in networks: layers of `hwgen.network.zoo.tables`, seeded weights, quantised and imported like any other model.
+
+A name may carry a prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully
+connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. They are
+quantised to 8 bits, or to 16 with ``,int16`` at the end: ``vgg16:7@64x64,int16``. Of the onnx package's ``light``
+models the linear parts are built, with weights of the same kind instead of the package's constants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from hwgen.network import shapes
+from hwgen.network.graph import Network
+from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.quantise import quantise
+from hwgen.network.shapes import LayerShape
+from hwgen.network.zoo import tables
+
+_SEED = 20180600
+_CALIBRATION_FRAMES = 4
+_CALIBRATION_SIZE = 64
+"""Convolutional networks are calibrated on images of at most this height and width, or twice the least that fits."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    shape: LayerShape
+    dense: bool = False
+    relu: bool = True
+
+
+def names() -> list[tuple[str, str]]:
+    """Name and description of each built-in network."""
+    return shapes.names()
+
+
+def load(name: str) -> Network:
+    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model's linear part.
+
+    No file says what it gives: it ends with its last integer tensor.
+
+    Raises
+    ------
+    ModelError
+        For a name that makes no sense.
+    """
+    network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
+    left_out = onnx_shapes.light(name).left_out if tables.base(name) in onnx_shapes.light_names() else ()
+    host = network.host and replace(network.host, behind=(), tail=None)
+    return replace(network, left_out=left_out, host=host)
+
+
+def weight_bits(name: str) -> list[tuple[str, int]]:
+    """Name and bits of all weights of each layer that has any, known before the network is made.
+
+    The largest weight of a channel becomes the largest integer of its type, so none gets by with fewer bits.
+
+    Raises
+    ------
+    ModelError
+        For a name that makes no sense.
+    """
+    layers, _ = _layers(name)
+    _, bits = tables.precision(name)
+    return [(layer.shape.name, bits * layer.shape.weights) for layer in layers if layer.shape.weights]
+
+
+def quantised(name: str) -> onnx.ModelProto:
+    """The same as a quantised ONNX model.
+
+    Raises
+    ------
+    ModelError
+        For a name that makes no sense.
+    """
+    layers, least = _layers(name)
+    _, bits = tables.precision(name)
+    first = layers[0].shape
+    size = calibrated = first.height, first.width
+    if not any(layer.dense for layer in layers):
+        # Sizes of a convolutional network don't touch its weights: calibrate small, then enlarge the input.
+        limit = (max(_CALIBRATION_SIZE, 2 * extent) for extent in least)
+        calibrated = tuple(map(min, size, limit))
+    model = _model(name, layers)
+    if calibrated != size:
+        _resize(model, calibrated)
+    images = np.random.default_rng(_SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, first.channels, *calibrated))
+    model = quantise(model, images.astype(np.float32), name, bits)
+    if calibrated != size:
+        _resize(model, size)
+    return model
+
+
+def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
+    """The layers asked for, and the least height and width that the network fits without prefix."""
+    base = tables.base(name)
+    if base in tables.TABLES:
+        specs, shape = tables.find(name)
+        chain = shapes.chain(name, specs, shape)
+        layers = [_Layer(layer, spec.kind == "dense", spec.relu) for layer, spec in zip(chain, specs, strict=True)]
+        whole = shapes.load(base).layers
+    elif base in onnx_shapes.light_names():
+        whole = onnx_shapes.light(name).layers
+        layers = [_Layer(layer) for layer in whole]
+    else:
+        raise tables.unknown(name, dict(names()))
+    return layers, shapes.least_size([layer.window for layer in whole])
+
+
+def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
+    """The float model; He-normal weights, small normal biases."""
+    nodes: list[onnx.NodeProto] = []
+    parameters: list[onnx.TensorProto] = []
+    tensor = "image"
+    flat = False
+
+    def add(operator: str, node: str, *inputs: str, **attributes: Any) -> None:
+        nonlocal tensor
+        nodes.append(helper.make_node(operator, [tensor, *inputs], [f"{node}_out"], name=node, **attributes))
+        tensor = f"{node}_out"
+
+    def parameter(label: str, values: np.ndarray) -> str:
+        parameters.append(numpy_helper.from_array(values.astype(np.float32), label))
+        return label
+
+    for index, layer in enumerate(layers):
+        shape, window = layer.shape, layer.shape.window
+        place = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
+        if shape.kind == "maxpool":
+            add("MaxPool", shape.name, **place)
+            continue
+        if layer.dense and not flat:
+            add("Flatten", "flatten")
+            flat = True
+        random = np.random.default_rng([_SEED, index])
+        inputs = shape.channels // shape.groups * shape.taps
+        weights = random.normal(0, np.sqrt(2 / inputs), (shape.outputs, inputs))
+        if not layer.dense:
+            weights = weights.reshape(shape.outputs, shape.channels // shape.groups, *window.kernel)
+        operands = (
+            parameter(f"{shape.name}_weight", weights),
+            parameter(f"{shape.name}_bias", random.normal(0, 0.1, shape.outputs)),
+        )
+        if layer.dense:
+            add("Gemm", shape.name, *operands, transB=1)
+        else:
+            add("Conv", shape.name, *operands, group=shape.groups, **place)
+        if layer.relu:
+            add("Relu", f"{shape.name}_relu")
+    first, last = layers[0].shape, layers[-1].shape
+    result: list[str | int] = ["batch", last.outputs]
+    if not flat:
+        result += [last.output_height, last.output_width]
+    graph = helper.make_graph(
+        nodes,
+        tables.base(name),
+        [
+            helper.make_tensor_value_info(
+                "image", TensorProto.FLOAT, ["batch", first.channels, first.height, first.width]
+            )
+        ],
+        [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, result)],
+        parameters,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], producer_name="hwgen")
+    model.ir_version = 10
+    return model
+
+
+def _resize(model: onnx.ModelProto, size: tuple[int, ...]) -> None:
+    """Give a convolutional model's input another height and width; other shapes are inferred again."""
+    for index, value in enumerate(size):
+        model.graph.input[0].type.tensor_type.shape.dim[2 + index].dim_value = value
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim[2:]:
+            dim.ClearField("dim_value")
+    del model.graph.value_info[:]

@@ -1,0 +1,231 @@
+"""The built-in networks: every layer's kind, outputs, kernel, stride, padding and groups, as published.
+
+`hwgen.network.shapes` makes shapes of them, `hwgen.network.zoo.builtin` whole networks with weights.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwgen.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One layer.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the network.
+    kind : str
+        ``conv``, ``maxpool`` or ``dense`` (fully connected: its kernel is the whole map).
+    outputs : int
+        Output channels; 0 for a pool, which keeps its channels.
+    kernel, stride, padding : int
+        Of both axes, padding on all four sides.
+    groups : int
+        Groups of channels (convolutions).
+    relu : bool
+        Whether Relu follows (convolutions and dense layers).
+    """
+
+    name: str
+    kind: str
+    outputs: int = 0
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    groups: int = 1
+    relu: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A network; ``input`` is channels, rows, columns.
+
+    ``classifier``: fully connected layers that follow. `shapes.load` gives them if asked, networks with weights never
+    have them.
+    """
+
+    description: str
+    input: tuple[int, int, int]
+    layers: tuple[Spec, ...]
+    classifier: tuple[Spec, ...] = ()
+
+
+def _conv(name: str, outputs: int, kernel: int, stride: int = 1, padding: int = 0, groups: int = 1) -> Spec:
+    return Spec(name, "conv", outputs, kernel, stride, padding, groups)
+
+
+def _pool(name: str, kernel: int = 2, stride: int = 2, padding: int = 0) -> Spec:
+    return Spec(name, "maxpool", 0, kernel, stride, padding)
+
+
+CLASSIFIER = (Spec("fc6", "dense", 4096), Spec("fc7", "dense", 4096), Spec("fc8", "dense", 1000, relu=False))
+"""The end of AlexNet, ZFNet and VGG."""
+
+
+def _vgg(*blocks: int) -> tuple[Spec, ...]:
+    """VGG with so many 3x3 convolutions in each block; a 2x2 pool ends it (Simonyan and Zisserman, table 1)."""
+    layers = []
+    for block, (count, outputs) in enumerate(zip(blocks, (64, 128, 256, 512, 512), strict=True), start=1):
+        layers += [_conv(f"conv{block}_{index}", outputs, 3, padding=1) for index in range(1, count + 1)]
+        layers.append(_pool(f"pool{block}"))
+    return tuple(layers)
+
+
+def _alexnet(sets: int) -> tuple[Spec, ...]:
+    """AlexNet; with one set, the half that one of its two GPUs computed."""
+    half = 2 // sets
+    groups = sets
+    return (
+        _conv("conv1", 96 // half, 11, stride=4),
+        _pool("pool1", 3),
+        _conv("conv2", 256 // half, 5, padding=2, groups=groups),
+        _pool("pool2", 3),
+        _conv("conv3", 384 // half, 3, padding=1),
+        _conv("conv4", 384 // half, 3, padding=1, groups=groups),
+        _conv("conv5", 256 // half, 3, padding=1, groups=groups),
+        _pool("pool5", 3),
+    )
+
+
+TABLES = {
+    "decoilfnet-example": Table(
+        "DeCoILFNet's test example: 2 convolutions of 3 filters, 1 pool; 5x5x3 input",
+        (3, 5, 5),
+        (_conv("conv1", 3, 3, padding=1), _conv("conv2", 3, 3, padding=1), _pool("pool1")),
+    ),
+    "lenet5": Table(
+        "LeNet-5 with max pools and Relu: 2 convolutions, 2 pools, 3 dense layers; 32x32x1 input",
+        (1, 32, 32),
+        (
+            _conv("conv1", 6, 5),
+            _pool("pool1"),
+            _conv("conv2", 16, 5),
+            _pool("pool2"),
+            Spec("fc1", "dense", 120),
+            Spec("fc2", "dense", 84),
+            Spec("fc3", "dense", 10, relu=False),
+        ),
+    ),
+    "alexnet": Table(
+        "AlexNet, both sets: 5 convolutions, 3 pools; 227x227x3 input", (3, 227, 227), _alexnet(2), CLASSIFIER
+    ),
+    "alexnet-set": Table(
+        "AlexNet's first two convolutions and pools, one of the two sets; 227x227x3 input",
+        (3, 227, 227),
+        _alexnet(1)[:4],
+    ),
+    "vgg11": Table(
+        "VGG-11 (A): 8 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(1, 1, 2, 2, 2), CLASSIFIER
+    ),
+    "vgg16": Table(
+        "VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3), CLASSIFIER
+    ),
+    "vgg19": Table(
+        "VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4), CLASSIFIER
+    ),
+    "zfnet": Table(
+        "ZFNet: 5 convolutions, 3 pools; 224x224x3 input",
+        (3, 224, 224),
+        (
+            _conv("conv1", 96, 7, stride=2, padding=1),
+            _pool("pool1", 3, padding=1),
+            _conv("conv2", 256, 5, stride=2),
+            _pool("pool2", 3, padding=1),
+            _conv("conv3", 384, 3, padding=1),
+            _conv("conv4", 384, 3, padding=1),
+            _conv("conv5", 256, 3, padding=1),
+            _pool("pool5", 3),
+        ),
+        CLASSIFIER,
+    ),
+    "decoilfnet-four": Table(
+        "DeCoILFNet's own network (Table III): 4 convolutions of 64 filters; 224x224x3 input",
+        (3, 224, 224),
+        tuple(_conv(f"conv1_{index}", 64, 3, padding=1) for index in range(1, 5)),
+    ),
+    "flownets": Table(
+        "FlowNetS, contracting part: 10 convolutions; 384x512x6 input",
+        (6, 384, 512),
+        (
+            _conv("conv1", 64, 7, 2, 3),
+            _conv("conv2", 128, 5, 2, 2),
+            _conv("conv3", 256, 5, 2, 2),
+            _conv("conv3_1", 256, 3, 1, 1),
+            _conv("conv4", 512, 3, 2, 1),
+            _conv("conv4_1", 512, 3, 1, 1),
+            _conv("conv5", 512, 3, 2, 1),
+            _conv("conv5_1", 512, 3, 1, 1),
+            _conv("conv6", 1024, 3, 2, 1),
+            _conv("conv6_1", 1024, 3, 1, 1),
+        ),
+    ),
+    "speed-sign": Table(
+        "Peemen's speed-sign network: 3 convolutions (the second with all connections); 720x1280x1 input",
+        (1, 720, 1280),
+        (_conv("conv1", 6, 6, 2), _conv("conv2", 16, 6, 2), _conv("conv3", 80, 5, groups=2)),
+    ),
+}
+
+
+def base(name: str) -> str:
+    """The network's own name, without prefix, size and bits."""
+    return re.split("[:@,]", name, maxsplit=1)[0]
+
+
+def precision(name: str) -> tuple[str, int]:
+    """``name`` without ``,int8`` or ``,int16`` at its end, and the bits of activations and weights (8 without).
+
+    Raises
+    ------
+    ModelError
+        If something else follows the comma.
+    """
+    plain, comma, suffix = name.partition(",")
+    bits = {"": 8, "int8": 8, "int16": 16}.get(suffix)
+    if bits is None or (comma and not suffix):
+        raise ModelError(f"{name}: what follows the comma must be int8 or int16, not {suffix!r}")
+    return plain, bits
+
+
+def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
+    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables; with
+    the classifier if wanted.
+
+    Raises
+    ------
+    ModelError
+        If the name is not formed like that, or there are not so many layers.
+    """
+    plain = base(name)
+    table = TABLES[plain]
+    scaled, _ = precision(name)
+    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", scaled[len(plain) :])
+    if not match:
+        raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH][,int16], as in {plain}:2@64x64")
+    count, height, width = (None if group is None else int(group) for group in match.groups())
+    layers = table.layers + (table.classifier if classifier else ())
+    if count is not None and not 1 <= count <= len(layers):
+        raise ModelError(f"{name}: {plain} has {len(layers)} layers; a prefix must be 1 to that, not {count}")
+    channels, rows, columns = table.input
+    if height is None or width is None:
+        height, width = rows, columns
+    return layers[:count], (channels, height, width)
+
+
+def unknown(name: str, known: Iterable[str]) -> ModelError:
+    """The error for a name that is none of ``known``."""
+    if name and Path(name).exists():
+        found = "this is a folder; " if Path(name).is_dir() else ""
+        return ModelError(f"{name}: {found}a model must be an .onnx file or a built-in network's name")
+    known = tuple(known)
+    near = difflib.get_close_matches(base(name).lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    return ModelError(f"unknown model {name!r}: neither an .onnx file nor a built-in network; {hint}")

@@ -1,0 +1,128 @@
+"""The least line buffers and FIFOs with which nothing is lost.
+
+Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
+number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
+the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. A slip of all
+frames but the first, which no interval shows (there is none between the first two), is no loss; it may let other FIFOs
+slip too, so they are gone through again until none can be less. The test is the exact schedule, not a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.network.graph import Window
+from hwgen.schedule.solve import LEAST_FRAMES, Schedule, Times, check_events, enough_frames, shorter
+
+#: Beats that can come in between a window's end and the first that takes its place, with some to spare.
+IN_FLIGHT = 8
+
+#: Cycles by which frames may slip at most; so that a trial that loses something ends soon.
+MOST_SLIP = 64
+
+
+def ample_rows(window: Window, width: int, folds: int) -> int:
+    """Rows beyond which more never help, for an input ``width`` steps of pixels wide in ``folds`` beats each.
+
+    The last windows of a frame and the first of the next at once, what comes in while windows in the padding are
+    computed, and the beats that are in flight while a row is given back.
+    """
+    top, _, bottom, _ = window.padding
+    in_flight = -(-IN_FLIGHT // (width * folds))
+    return 2 * window.kernel[0] + window.stride[0] + top + bottom + in_flight
+
+
+def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[int]]:
+    """Rows of each layer's line buffer and depth of each layer's FIFO.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Holds ample rows, which stay as they are where layers work in tiles; its depths don't matter.
+    frames : int, optional
+        Frames that follow each other at most; any number by default.
+    """
+    if (short := shorter(config, frames)) is not None:
+        found = [size_buffers(lower, frames) for lower in short[0][1:]]
+        if found[0] == found[1]:
+            return found[0]
+    depths = [None] * len(config.layers)
+    if frames is None:
+        check_events(config, LEAST_FRAMES)  # at once: the schedule of the first three may take long already
+        frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
+    schedule = Schedule(config, frames, depths=depths)
+    schedule.solve()
+    target = schedule.frame_ends
+    latest = schedule.latest(target)
+    for number, layer in enumerate(config.layers):
+        for rows in range(least_rows(layer), layer.window.rows):
+            trial = schedule.copy()
+            trial.shrink(number, rows=rows)
+            if trial.solve(target, latest):
+                schedule = trial
+                break
+    shrunk = _with_rows(config, schedule.rows)
+    if [layer.pipeline_latency for layer in shrunk.layers] != [layer.pipeline_latency for layer in config.layers]:
+        # A ring of one row is read a cycle faster: fewer credits are in flight.
+        schedule = Schedule(shrunk, frames, depths=depths)
+        schedule.solve()
+        target = schedule.frame_ends
+    deadline = target + MOST_SLIP
+    deadline[0] = target[0]
+    latest = schedule.latest(deadline)
+    undecided, before = set(range(len(config.layers))), None
+    while undecided and before != schedule.depths:
+        before = schedule.depths
+        for number in sorted(undecided):
+            least = max(config.layers[number].fold_beats)
+            schedule, final = _least_depth(schedule, number, least, target, (deadline, latest))
+            if final:
+                undecided.discard(number)
+    return schedule.rows, [depth for depth in schedule.depths if depth is not None]
+
+
+def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
+    layers = []
+    for layer, count in zip(config.layers, rows, strict=True):
+        window = replace(layer.window, rows=count)
+        layers.append(replace(layer, compute=replace(layer.compute, window=window)))
+    return replace(config, layers=tuple(layers))
+
+
+def least_rows(layer: LayerConfig) -> int:
+    """Rows that hold one window; in tiles, where nothing has rows, those that there are."""
+    if isinstance(layer, PyramidLayerConfig):
+        return layer.window.rows
+    return min(layer.window.kernel[0], layer.window.input.height)
+
+
+def _least_depth(
+    schedule: Schedule, number: int, low: int, target: Times, due: tuple[Times, Sequence[Times | None]]
+) -> tuple[Schedule, bool]:
+    """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used.
+
+    What the present times use is mostly the least already, so the first trial is one less. Also returned: whether that
+    depth stays the least when other FIFOs become shallower, because a frame would be later than any slip allows.
+
+    ``due``: the last frame ends that a slip allows, and what they ask of all layers.
+    """
+    high = max(schedule.credits_used(number), low)
+    best = schedule.copy()
+    best.shrink(number, depth=high)
+    best.solve()
+    middle, final = high - 1, True
+    while low < high:
+        trial = best.copy()
+        trial.shrink(number, depth=middle)
+        on_time = trial.solve(*due)
+        late = trial.frame_ends[1:] - target[1:]
+        if on_time and (late == late[:1]).all():
+            best, high = trial, middle
+        else:
+            low, final = middle + 1, not on_time
+        middle = (low + high) // 2
+    return best, final
