@@ -23,8 +23,8 @@ import hwgen
 from hwgen import boards
 from hwgen.api import Design
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.network.graph import Conv, Network
-from hwgen.network.shapes import LayerShape
+from hwgen.network.graph import Network
+from hwgen.network.ops import Conv, Op
 from hwgen.network.shapes import load as load_shapes
 from hwgen.plan import LayerPlan, Plan, papers
 from hwgen.plan.compose import compose
@@ -89,7 +89,7 @@ def least_interval(config: AcceleratorConfig) -> int:
     return max(bounds)
 
 
-def without_rings(layers: Sequence[LayerShape], waiting: dict[str, int]) -> int:
+def without_rings(layers: Sequence[Op], waiting: dict[str, int]) -> int:
     """Cycles until a frame is finished with the paper's windows: registers, and line buffers of ``K - 1`` rows.
 
     Pixel by pixel, without the latency of any pipeline. A stage takes a pixel when the outputs of the one before are

@@ -25,7 +25,10 @@ import numpy as np
 
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
-from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.ops import Conv
+from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo import builtin
 from hwgen.plan.planner import OBJECTIVES
 

@@ -22,7 +22,6 @@ import hwgen
 from hwgen import simulate
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
-from hwgen.network.shapes import of_layer
 from hwgen.plan import Group, pyramid
 from hwgen.plan.tiles import RECOMPUTE
 from hwgen.simulate import counts
@@ -98,7 +97,7 @@ def measure(name: str) -> dict[str, Any]:
 
 def multiplied(group: Group) -> int:
     """Multiplications of a frame by the model of pyramids: those of a layer's whole map, or of what is recomputed."""
-    layers = [of_layer(layer) for layer in group.network.layers]
+    layers = group.network.layers
     if group.tiling is None or group.tiling.overlap != RECOMPUTE:
         return sum(layer.macs for layer in layers)
     work = pyramid.recomputation(layers, group.tiling.tile)

@@ -28,7 +28,9 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv
 from hwgen.plan.compose import compose
 from hwgen.plan.memory import block_rams
 from hwgen.plan.plan import LayerPlan, with_buffers

@@ -78,7 +78,7 @@ CASES = {
 
 def measure(name: str) -> dict[str, Any]:
     import hwgen
-    from hwgen.network.graph import Conv
+    from hwgen.network.ops import Conv
 
     case = CASES[name]
     x = case.frames()

@@ -30,7 +30,8 @@ from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from hwgen.gateware.accelerator import AcceleratorConfig
-    from hwgen.network.graph import FeatureMap, Network
+    from hwgen.network.graph import Network
+    from hwgen.network.maps import FeatureMap
     from hwgen.plan import Plan
     from hwgen.simulate import Simulator
 

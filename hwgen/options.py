@@ -91,11 +91,9 @@ def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
 
 def _shares_nothing(group) -> bool:
     """Whether a group's tiles are the same whatever becomes of what pyramids share."""
-    from hwgen.network.shapes import of_layer
     from hwgen.plan.tiles import KINDS, axes
 
-    layers = [of_layer(layer) for layer in group.network.layers]
-    return all(axes(layers, group.tiling.tile, kind) == group.tiles for kind in KINDS)
+    return all(axes(group.network.layers, group.tiling.tile, kind) == group.tiles for kind in KINDS)
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:

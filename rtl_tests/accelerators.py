@@ -19,17 +19,10 @@ from hwgen.gateware.line_buffer import LineBuffer
 from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
-from hwgen.network.graph import (
-    INT32,
-    Conv,
-    FeatureMap,
-    IntegerType,
-    Layer,
-    MaxPool,
-    Network,
-    Requantisation,
-    Window,
-)
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers
@@ -75,7 +68,7 @@ def windows(draw, height: int, width: int) -> Window:
 def _requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
     """One that spreads the sums over the output's type, and saturates some; with ties in half of the cases."""
     channels, kind = layer.output.channels, layer.output.type
-    excess = max(0, golden.accumulator_bound(layer).bit_length() - kind.bits)
+    excess = max(0, layer.accumulator_bound.bit_length() - kind.bits)
     exact = rng.random() < 0.5
     significand = np.full(channels, 1 << 23) if exact else rng.integers(1 << 23, 1 << 24, channels)
     shift = 23 + np.maximum(0, excess - rng.integers(0, 4, channels))
@@ -98,7 +91,7 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
 
     height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
     before = a_map(draw(st.integers(1, 5)), height, width)
-    layers: list[Layer] = []
+    layers: list[Op] = []
     for number, kind in enumerate(kinds):
         window = draw(windows(before.height, before.width))
         rows, columns = window.output_size(before.height, before.width)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from hwgen.network.graph import Window
-from hwgen.network.shapes import LayerShape
+from hwgen.network.maps import Window
+from hwgen.network.ops import KINDS, Conv, MaxPool
 
 
 @st.composite
@@ -20,9 +20,8 @@ def chains(draw, most=6):
         padding = tuple(draw(st.integers(0, kernel[axis % 2])) for axis in range(4))
         groups = draw(st.sampled_from([1, 1, channels])) if kind == "conv" else 1
         outputs = groups * draw(st.integers(1, 3)) if kind == "conv" else channels
-        layer = LayerShape(
+        layer = KINDS[kind].shaped(
             name=f"{kind}{index}",
-            kind=kind,
             channels=channels,
             outputs=outputs,
             height=height,
@@ -37,9 +36,8 @@ def chains(draw, most=6):
 
 def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1):
     """A square convolution."""
-    return LayerShape(
+    return Conv.shaped(
         name=name,
-        kind="conv",
         channels=channels,
         outputs=outputs,
         height=size,
@@ -51,9 +49,8 @@ def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1)
 
 def pool(name, channels, size, kernel=2, stride=2):
     """A square pool without padding."""
-    return LayerShape(
+    return MaxPool.shaped(
         name=name,
-        kind="maxpool",
         channels=channels,
         outputs=channels,
         height=size,

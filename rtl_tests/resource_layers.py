@@ -8,8 +8,10 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.spans import Axis
-from hwgen.network import golden, shapes
-from hwgen.network.graph import INT32, Conv, FeatureMap, IntegerType, Layer, MaxPool, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
@@ -262,7 +264,7 @@ def network_of(shape: Shape) -> Network:
     zero = shape.zero_point
     before = FeatureMap(channels=shape.channels, height=shape.size[0], width=shape.size[1], type=kind, zero_point=zero)
     after = replace(before, channels=shape.outputs, height=height, width=width)
-    layer: Layer
+    layer: Op
     if shape.kind == "maxpool":
         layer = MaxPool(name=shape.name, input=before, output=after, window=window)
     else:
@@ -281,7 +283,7 @@ def network_of(shape: Shape) -> Network:
             groups=shape.groups,
         )
         if not shape.raw:
-            excess = max(0, golden.accumulator_bound(layer).bit_length() - shape.bits)
+            excess = max(0, layer.accumulator_bound.bit_length() - shape.bits)
             count = shape.outputs
             significand = rng.integers(1 << 23, 1 << 24, count if shape.per_channel else 1)
             if shape.exact:
@@ -305,11 +307,11 @@ def _tiles(shape: Shape, network: Network) -> tuple[Axis, Axis]:
     """Its tiles in a group that may have a second layer."""
     assert shape.tip is not None
     (layer,) = network.layers
-    group = [shapes.of_layer(layer)]
+    group = [layer]
     if shape.behind is not None:
         height, width = shape.behind.output_size(layer.output.height, layer.output.width)
         after = replace(layer.output, height=height, width=width)
-        group.append(shapes.of_layer(MaxPool(name="behind", input=layer.output, output=after, window=shape.behind)))
+        group.append(MaxPool(name="behind", input=layer.output, output=after, window=shape.behind))
     return axes(group, shape.tip, shape.overlap)[0]
 
 

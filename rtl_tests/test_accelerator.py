@@ -24,7 +24,10 @@ from testbench import ALWAYS, Pattern, run, stalls
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.network import golden
-from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.schedule.solve import Schedule

@@ -11,7 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers

@@ -12,8 +12,10 @@ from referees import trace_float64
 
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load, shapes
-from hwgen.network.graph import UINT8, UINT16, Conv, Network
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, UINT16
 from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_input
 from hwgen.network.zoo import builtin, tables
 
@@ -75,7 +77,7 @@ def test_layers_are_the_tables(name: str) -> None:
     """The importer drops padding that no window reaches; nothing else differs."""
     network, table = load(name), shapes.load(name)
     assert table.layers
-    for layer, shape in zip(shapes.of(network).layers, table.layers, strict=True):
+    for layer, shape in zip(network.before_dense().layers, table.layers, strict=True):
         assert (layer.name, layer.kind, layer.groups) == (shape.name, shape.kind, shape.groups)
         assert (layer.channels, layer.height, layer.width) == (shape.channels, shape.height, shape.width)
         assert (layer.outputs, layer.output_height, layer.output_width) == (
@@ -105,7 +107,7 @@ def test_every_layer_computes_as_onnxruntime(name: str) -> None:
     values = session.run(tensors, {"image": frames})
     np.testing.assert_array_equal(prepare_input(network, frames), values[0])
     for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
-        outputs = np.stack([golden.compute(layer, frame.reshape(layer.input.shape)) for frame in inputs])
+        outputs = np.stack([layer.compute(frame.reshape(layer.input.shape)) for frame in inputs])
         difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))
         assert difference.max() <= (1 if isinstance(layer, Conv) else 0), layer.name
         assert np.count_nonzero(difference) * 1000 <= difference.size, layer.name
@@ -183,7 +185,7 @@ def test_every_sixteen_bit_layer_computes_as_in_float64(name: str) -> None:
     assert len(values) == len(network.layers) + 1
     np.testing.assert_array_equal(prepare_input(network, frames), values[0])
     for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
-        outputs = np.stack([golden.compute(layer, frame.reshape(layer.input.shape)) for frame in inputs])
+        outputs = np.stack([layer.compute(frame.reshape(layer.input.shape)) for frame in inputs])
         difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))
         assert difference.max() <= (1 if isinstance(layer, Conv) else 0), layer.name
         assert np.count_nonzero(difference) * 1000 <= difference.size, layer.name

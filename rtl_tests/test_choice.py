@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from hwgen import boards, network, plan
 from hwgen.errors import InputError, PlanError
 from hwgen.network import golden
-from hwgen.network.graph import INT8, Conv, FeatureMap, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.ops import Conv
+from hwgen.network.requantise import Requantisation
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal, weights_of
-from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+from hwgen.plan.plan import Group, OverBudgetError
 from hwgen.plan.planner import sure_refusal, what_can_be_built
 from hwgen.plan.unroll import interval
 
@@ -173,7 +176,7 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
     with pytest.raises(
         PlanError, match=r"^conv1 does not fit zedboard even alone: plan needs \d+ LUTs, [^;]* has 1: [^;]*$"
     ):
-        plan.make(part(lenet, 0, 2), replace(ZEDBOARD, lut=1))
+        plan.make(lenet.part(0, 2), replace(ZEDBOARD, lut=1))
 
 
 @pytest.mark.long
@@ -198,7 +201,7 @@ def test_what_is_said_to_fit_does(lenet, limit, template):
     found = re.search(r"; (?:the first (\d) layers \(conv1 to \w+\) fit|conv1 alone fits)", str(refused.value))
     assert found, refused.value
     count = int(found[1] or 1)
-    assert plan.make(part(lenet, 0, count), scarce, template=template).obstacle is None
+    assert plan.make(lenet.part(0, count), scarce, template=template).obstacle is None
 
 
 @settings(max_examples=6)
@@ -290,8 +293,8 @@ def test_what_can_be_built_instead(lenet):
     assert made.obstacle is not None
     said = what_can_be_built(made)
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 can be built on zedboard; ")
-    assert plan.make(part(lenet, 0, 5), ZEDBOARD, dsp=8).obstacle is None
-    turns = plan.make(part(lenet, 0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
+    assert plan.make(lenet.part(0, 5), ZEDBOARD, dsp=8).obstacle is None
+    turns = plan.make(lenet.part(0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
     assert turns.obstacle is not None
     assert what_can_be_built(turns) == "one group of all layers can be built: leave out --groups and --in-turn"
 
@@ -327,7 +330,7 @@ def test_weights_that_no_memory_holds_are_known_before_loading(lenet):
 @pytest.mark.parametrize("groups", [None, "conv1-fc3"])
 def test_in_turn_needs_two_groups(lenet, groups):
     with pytest.raises(PlanError, match=r"^in_turn needs two groups"):
-        plan.make(lenet if groups else part(lenet, 0, 1), ZEDBOARD, groups=groups, in_turn=True)
+        plan.make(lenet if groups else lenet.part(0, 1), ZEDBOARD, groups=groups, in_turn=True)
 
 
 # Groups.
@@ -383,7 +386,7 @@ def test_groups_in_turn(lenet):
     assert made.resources.dsp <= ZEDBOARD.dsp
     maps = [1 * 32 * 32 + 6 * 14 * 14, 6 * 14 * 14 + 16 * 5 * 5, 16 * 5 * 5 + 10]  # bytes, by hand
     assert made.traffic_bytes == {"feature_maps": sum(maps), "weights": 0}
-    assert [map_bytes(group.network) for group in made.groups] == maps
+    assert [group.network.map_bytes for group in made.groups] == maps
     runs = [group.frame_cycles for group in made.groups]
     assert made.interval == made.predict(3).interval == sum(runs)
     assert made.latency == made.predict(1).latency == sum(runs) - 1
@@ -431,8 +434,8 @@ def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     scarce = plan.make(lenet, replace(ZEDBOARD, bram36=15), groups=text)
     assert not ample.loads_weights
     assert scarce.loads_weights
-    assert scarce.traffic_bytes["weights"] == 61_470 == weight_bytes(lenet)
-    transfer = [scarce.board.transfer_cycles(weight_bytes(group.network)) for group in scarce.groups]
+    assert scarce.traffic_bytes["weights"] == 61_470 == lenet.weight_bytes
+    transfer = [scarce.board.transfer_cycles(group.network.weight_bytes) for group in scarce.groups]
     assert transfer == [60, 1126, 257]  # 2,550, 48,000 and 10,920 bytes at 42.64 bytes a cycle
     runs = [group.frame_cycles for group in scarce.groups]
     assert scarce.interval == sum(runs) + sum(transfer)
@@ -468,7 +471,7 @@ def frames_before(network: Network, group: Group) -> np.ndarray:
     """What the golden model says comes into the group."""
     frames = frames_for(network, 1, 0)
     begin = network.layers.index(group.network.layers[0])
-    return golden.run(part(network, 0, begin), frames) if begin else frames
+    return golden.run(network.part(0, begin), frames) if begin else frames
 
 
 @pytest.mark.parametrize("objective", ["interval", "traffic", "dsp"])
@@ -537,7 +540,7 @@ def test_groups_that_share_few_slices_still_do_when_read(lenet):
 def test_a_group_without_slices(lenet):
     """A pool by itself beside a layer that gets them all."""
     for dsp in range(2, 9):
-        made = plan.make(part(lenet, 0, 2), ZEDBOARD, groups="conv1,pool1", dsp=dsp)
+        made = plan.make(lenet.part(0, 2), ZEDBOARD, groups="conv1,pool1", dsp=dsp)
         assert [group.resources.dsp for group in made.groups][1] == 0
 
 

@@ -24,7 +24,9 @@ from hwgen.errors import InputError, ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 

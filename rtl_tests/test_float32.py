@@ -15,8 +15,7 @@ from onnx import TensorProto, helper
 from ties import Pairs, at_ends, beside, by_float32, join
 
 from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.network import golden
-from hwgen.network.graph import Requantisation
+from hwgen.network.requantise import Requantisation, requantise
 
 long = pytest.mark.long
 needs_compiler = pytest.mark.skipif(
@@ -68,10 +67,10 @@ def test_golden_model(millions: float) -> None:
         zero = int(rng.integers(0, 256))
         rule: dict[str, Any] = {"significand": pairs.significands, "shift": pairs.shifts, "zero_point": zero}
         rule |= {"low": 0, "high": 255}
-        ours = golden.requantise(pairs.totals[:, None], Requantisation(**rule, float32=True), 1 << 31)[:, 0]
+        ours = requantise(pairs.totals[:, None], Requantisation(**rule, float32=True), 1 << 31)[:, 0]
         np.testing.assert_array_equal(ours, by_kernel(pairs, zero))
         np.testing.assert_array_equal(ours, np.clip(by_float32(pairs) + zero, 0, 255))
-        exact = golden.requantise(pairs.totals[:, None], Requantisation(**rule), 1 << 31)[:, 0]
+        exact = requantise(pairs.totals[:, None], Requantisation(**rule), 1 << 31)[:, 0]
         other += np.count_nonzero(ours != exact)
     assert other > millions * 50_000
 
@@ -165,7 +164,7 @@ def test_by_hand(total: int, significand: int, shift: int, output: int, exact: i
     for float32, wanted in ((True, output), (False, exact)):
         scale = {"significand": np.array([significand]), "shift": np.array([shift])}
         rule = Requantisation(**scale, zero_point=0, low=-128, high=127, float32=float32)
-        assert golden.requantise(np.array([[total]]), rule, 1 << 26).item() == wanted
+        assert requantise(np.array([[total]]), rule, 1 << 26).item() == wanted
         config = RequantiseConfig(
             lanes=1,
             accumulator_bits=28,

@@ -12,19 +12,10 @@ from hypothesis import strategies as st
 
 from hwgen.errors import ConfigError, InputError
 from hwgen.network import golden, load
-from hwgen.network.graph import (
-    INT8,
-    INT32,
-    UINT8,
-    Conv,
-    FeatureMap,
-    IntegerType,
-    Layer,
-    MaxPool,
-    Network,
-    Requantisation,
-    Window,
-)
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.requantise import Requantisation, requantise
 
 
 def rounded(accumulator: int, rule: Requantisation, channel: int) -> int:
@@ -88,7 +79,7 @@ TYPES = st.builds(IntegerType, bits=st.integers(2, 16), signed=st.booleans())
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> tuple[Layer, np.ndarray]:
+def layers(draw: st.DrawFn) -> tuple[Op, np.ndarray]:
     """A layer, and one frame for it; corner values are likely."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     groups = draw(st.integers(1, 3))
@@ -141,7 +132,7 @@ def layers(draw: st.DrawFn) -> tuple[Layer, np.ndarray]:
 
 @settings(max_examples=150, deadline=None)
 @given(layers())
-def test_any_layer_equals_loops(case: tuple[Layer, np.ndarray]) -> None:
+def test_any_layer_equals_loops(case: tuple[Op, np.ndarray]) -> None:
     layer, frame = case
     expected = convolved(layer, frame.tolist()) if isinstance(layer, Conv) else pooled(layer, frame.tolist())
     output = golden.run(Network(name="one", layers=(layer,)), frame[None])
@@ -173,7 +164,7 @@ def test_requantise(accumulator: int, shift: int, significand: int | None, data:
         significand=np.array([significand]), shift=np.array([shift]), zero_point=-7, low=-(2**15), high=2**15 - 1
     )
     for bound in (abs(accumulator), 2**60 - 1):  # as one product if that fits int64, and in halves
-        (value,) = golden.requantise(np.array([[accumulator]]), rule, bound)[0].tolist()
+        (value,) = requantise(np.array([[accumulator]]), rule, bound)[0].tolist()
         assert value == rounded(accumulator, rule, 0)
 
 
@@ -184,7 +175,7 @@ def test_requantise_in_halves() -> None:
     )
     halves = np.arange(-(2**16) - 9, 2**16 + 9) << 28
     for more in (-1, 0, 1):
-        values = golden.requantise((halves + more)[None], rule, 2**45)[0]
+        values = requantise((halves + more)[None], rule, 2**45)[0]
         exact = [Fraction(int(half) + more, 1 << 29) for half in halves[::97]]
         expected = [min(max(round(value), -(2**15)), 2**15 - 1) for value in exact]
         assert values[::97].tolist() == expected
@@ -194,7 +185,7 @@ def test_ties_by_hand() -> None:
     """acc / 2: -2.5, -1.5, -0.5, 0.5, 1.5, 2.5 round to the even neighbour."""
     rule = Requantisation(significand=np.array([1 << 23]), shift=np.array([24]), zero_point=10, low=0, high=255)
     for bound in (5, 2**50):
-        values = golden.requantise(np.array([[-5, -3, -1, 0, 1, 3, 5]]), rule, bound)
+        values = requantise(np.array([[-5, -3, -1, 0, 1, 3, 5]]), rule, bound)
         assert values.tolist() == [[8, 8, 10, 10, 10, 12, 12]]
 
 

@@ -26,7 +26,7 @@ from hwgen import api, cli
 from hwgen.blocking.problem import Problem
 from hwgen.errors import ConfigError, HwgenError, InputError, ModelError, PlanError
 from hwgen.network import golden, load, shapes
-from hwgen.network.graph import UINT8, FeatureMap
+from hwgen.network.maps import UINT8, FeatureMap
 from hwgen.network.quantise import prepare_input
 
 Edit = Callable[[onnx.ModelProto], None]

@@ -15,7 +15,9 @@ from testbench import ALWAYS, Pattern, run, stalls
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.network import golden
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, MaxPool, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 

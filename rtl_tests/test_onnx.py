@@ -25,8 +25,9 @@ from referees import by_float64, by_onnxruntime, by_reference
 from hwgen import cli
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
-from hwgen.network.graph import Conv, MaxPool, Network
+from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import prepare_input
 from hwgen.network.rescale import fit_table, multiplier
 

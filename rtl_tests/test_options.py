@@ -11,7 +11,9 @@ import pytest
 
 import hwgen
 from hwgen import cli
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 SMALL = ["decoilfnet-example", "--board", "zedboard"]

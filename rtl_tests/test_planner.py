@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from hwgen import boards, plan
 from hwgen.errors import PlanError
-from hwgen.network.graph import INT8, INT32, UINT8, Conv, FeatureMap, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv
 from hwgen.plan.choice import work_of
 from hwgen.plan.unroll import Unroll, cycles, interval
 from hwgen.schedule.solve import steady_cycles

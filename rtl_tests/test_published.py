@@ -191,7 +191,7 @@ MACS = {
 @pytest.mark.parametrize("name", MACS)
 def test_work(name):
     network = shapes.load(name)
-    assert (network.macs, network.weights) == MACS[name]
+    assert (network.macs, network.weight_count) == MACS[name]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_least_traffic_in_bytes(name, maps, total):
 def test_flownets_weights_and_maps():
     """Cecconi et al. 2017: 96 MB of weights (biases count), 32 MB of maps."""
     layers = shapes.load("flownets").layers
-    assert round(4 * sum(layer.weights + layer.outputs for layer in layers) / 1e6, 2) == 96.2
+    assert round(4 * sum(layer.weight_count + layer.outputs for layer in layers) / 1e6, 2) == 96.2
 
 
 def test_points_are_marked_for_the_networks_of_the_papers_only():

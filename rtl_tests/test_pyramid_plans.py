@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hwgen import boards, network, plan, simulate
 from hwgen.errors import PlanError
 from hwgen.network import golden, shapes
-from hwgen.network.graph import Conv, FeatureMap, IntegerType, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv
 from hwgen.plan.plan import OverBudgetError, Tiling
 from hwgen.plan.tiles import KINDS, axes
 from hwgen.plan.tips import tips

@@ -19,8 +19,8 @@ from sklearn.datasets import load_sample_image
 from test_onnx import Writer, by_hwgen, last_integers
 
 import hwgen
-from hwgen.network.graph import Conv
 from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Conv
 from hwgen.network.quantise import quantise
 
 needs_compiler = pytest.mark.skipif(

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwgen.errors import ConfigError, PlanError
-from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.ops import MaxPool
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.schedule import solve as schedule_module

@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwgen import boards, plan
-from hwgen.network.graph import INT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.schedule import solve as schedule

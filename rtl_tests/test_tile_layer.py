@@ -16,8 +16,10 @@ from tiles import beats_of, new_lanes, new_parts, output_parts, tilings, widths
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
-from hwgen.network import golden, shapes
-from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.ops import MaxPool
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes, in_tiles
@@ -69,7 +71,7 @@ class Case:
 @st.composite
 def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int = 800) -> Case:
     network = draw(networks(most_layers=most_layers))
-    tiles = draw(tilings([shapes.of_layer(layer) for layer in network.layers]))
+    tiles = draw(tilings(network.layers))
     plans = [replace(plan, tp=1) for plan in draw(unrolls(network))]
     pixels = draw(widths(tiles[0][1]))
     config = compose(network, plans, pixels)
@@ -180,7 +182,7 @@ def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixe
     network = Network(name="pools", layers=layers)
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depth=16)
     config = compose(network, [replace(plan, name=layer.name) for layer in layers], pixels)
-    tiles = axes([shapes.of_layer(layer) for layer in layers], tip, overlap)
+    tiles = axes(layers, tip, overlap)
     return Case(network, in_tiles(config, tiles))
 
 
@@ -194,7 +196,7 @@ def test_cycles_with_tiles_in_the_padding(window, tip, overlap, pixels):
     layer = MaxPool(name="pool", input=maps[0], output=maps[1], window=window)
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=8, fifo_depth=16)
     network = Network(name="pool", layers=(layer,))
-    tiles = axes([shapes.of_layer(layer)], tip, overlap)
+    tiles = axes([layer], tip, overlap)
     case = Case(network, in_tiles(compose(network, [plan], pixels), tiles))
     assert case.config.layers[0].tiles.fills[0] == 0
     check_cycles(case, 1)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from test_tile_layer import SEEDS, Case, cases, simulate
 
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
-from hwgen.network import shapes
-from hwgen.network.graph import UINT8, FeatureMap, MaxPool, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.ops import MaxPool
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.plan.tiles import axes, in_tiles
@@ -58,7 +59,7 @@ def pool(
     layer = MaxPool(name="pool", input=before, output=replace(before, height=height, width=width), window=window)
     network = Network(name="pool", layers=(layer,))
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=2, fifo_depth=depth)
-    return Case(network, in_tiles(compose(network, [plan]), axes([shapes.of_layer(layer)], (1, 1))))
+    return Case(network, in_tiles(compose(network, [plan]), axes([layer], (1, 1))))
 
 
 def check_by_hand(case: Case, taken: list[int], sent: list[int], interval: int) -> None:

@@ -21,8 +21,11 @@ from hwgen import emit, simulate
 from hwgen.emit.verilog import Config
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order
-from hwgen.network import golden, shapes
-from hwgen.network.graph import Conv, Network, Requantisation, Window
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.maps import Window
+from hwgen.network.ops import Conv
+from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.plan.pyramid import recomputation
@@ -174,7 +177,7 @@ def convolutions(tip: tuple[int, int] = (2, 2), overlap: str = REUSE) -> Case:
     network = Network(name="convolutions", layers=tuple(layers))
     plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depth=32)
     config = compose(network, [replace(plan, name=layer.name) for layer in layers])
-    return Case(network, in_tiles(config, axes([shapes.of_layer(layer) for layer in layers], tip, overlap)))
+    return Case(network, in_tiles(config, axes(layers, tip, overlap)))
 
 
 @pytest.mark.parametrize("tip", [pytest.param((1, 1), marks=pytest.mark.long), (3, 1)])
@@ -182,7 +185,7 @@ def test_multiplications_of_recomputation(tip):
     """As many as the model of pyramids says, which reproduces Alwani's figures."""
     case = convolutions(tip, RECOMPUTE)
     run = simulate.run(case.config, frames_for(case.network, 2, 0), simulator="amaranth", taps=True)
-    work = recomputation([shapes.of_layer(layer) for layer in case.network.layers], tip)
+    work = recomputation(case.network.layers, tip)
     assert sum(multiplications(case.config, run)) == 2 * (work.multiplications + work.extra_multiplications)
     assert run.read_bytes == 2 * work.input_words
 
@@ -219,7 +222,7 @@ def in_turn() -> tuple[Case, list[Case]]:
         network = Network(name=part[0].name, layers=part)
         plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depth=32)
         config = compose(network, [replace(plan, name=layer.name) for layer in part])
-        groups.append(Case(network, in_tiles(config, axes([shapes.of_layer(layer) for layer in part], tip, overlap))))
+        groups.append(Case(network, in_tiles(config, axes(part, tip, overlap))))
     return whole, groups
 
 

@@ -82,7 +82,7 @@ def test_recomputation(data, layers):
     rows, columns = both[0]
     assert rows.pixels * columns.pixels * layers[0].channels == work.input_words
     done = sum(
-        rows.windows * columns.windows * layer.weights for layer, (rows, columns) in zip(layers, both, strict=True)
+        rows.windows * columns.windows * layer.weight_count for layer, (rows, columns) in zip(layers, both, strict=True)
     )
     assert done == work.multiplications + work.extra_multiplications
 

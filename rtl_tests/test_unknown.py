@@ -15,7 +15,9 @@ from hwgen.boards import load as load_board
 from hwgen.errors import CheckError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
-from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, MaxPool, Network, Window
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
 from hwgen.plan import make
 from hwgen.simulate import icarus, stimuli
 

@@ -17,12 +17,12 @@ from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import ReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 from hwgen.plan.tiles import KINDS, REUSE, axes
 
 
 @st.composite
-def tilings(draw, layers: Sequence[LayerShape], overlap: str | None = None) -> list[tuple[Axis, Axis]]:
+def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tuple[Axis, Axis]]:
     """Any tip, often not a divisor of the map."""
     last = layers[-1]
     tip = (

@@ -9,8 +9,7 @@ from hwgen.blocking import cecconi, timing
 from hwgen.blocking.cecconi import Tile, Transfer
 from hwgen.blocking.problem import Problem
 from hwgen.boards import Board
-from hwgen.network.graph import Layer
-from hwgen.network.shapes import of_layer
+from hwgen.network.ops import Op
 from hwgen.plan.memory import BRAM36_BITS
 
 __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
@@ -61,7 +60,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
     )
 
 
-def bytes_and_cycles(layer: Layer, board: Board, products: int) -> tuple[int, int]:
+def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
     """What a layer moves a frame in its best tiles, in words as wide as its input's, and the cycles it takes at least.
 
     Raises
@@ -70,5 +69,5 @@ def bytes_and_cycles(layer: Layer, board: Board, products: int) -> tuple[int, in
         As `tiled`.
     """
     size = layer.input.type.dtype.itemsize
-    found = tiled(Problem.of(of_layer(layer)), board, 8 * size, products)
+    found = tiled(Problem.of(layer), board, 8 * size, products)
     return size * found.tile.words, ceil(found.double_buffered * board.clock_mhz * 1e6)

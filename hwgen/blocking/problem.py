@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass, replace
 
 from hwgen.errors import ConfigError, InputError
-from hwgen.network.graph import MOST_SIDE
-from hwgen.network.shapes import LayerShape
+from hwgen.network.maps import MOST_SIDE
+from hwgen.network.ops import Op
 
 __all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
 
@@ -140,7 +140,7 @@ class Problem:
         return replace(self, stored=stored, unpadded=self.unpadded or self.macs, **sizes)
 
     @classmethod
-    def of(cls, layer: LayerShape) -> Problem:
+    def of(cls, layer: Op) -> Problem:
         """The loops of a convolution or a pool."""
         top, left, _, _ = layer.window.padding
         pool = layer.kind == "maxpool"

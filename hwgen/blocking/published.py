@@ -151,7 +151,7 @@ def _as_printed(memory: int, schedule: peemen.Schedule) -> bool:
 
 def _cecconi() -> list[Row]:
     layers = shapes.load("flownets").layers
-    weights = sum(layer.weights + layer.outputs for layer in layers)
+    weights = sum(layer.weight_count + layer.outputs for layer in layers)
     maps = layers[0].input_words + sum(layer.output_words for layer in layers)
     totals = _totals()
     return [

@@ -1,4 +1,4 @@
-"""A network as hwgen sees it: a chain of integer layers between integer feature maps.
+"""A network as hwgen sees it: a graph of integer layers between integer feature maps.
 
 Everything quantised is resolved to integers here: weights have their zero point subtracted, scales have
 become significand and shift, fused activations have become bounds. Layers hold no float.
@@ -6,240 +6,51 @@ become significand and shift, fused activations have become bounds. Layers hold 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hwgen.errors import ConfigError
+from hwgen.errors import ConfigError, InputError, ModelError
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Op
 
 if TYPE_CHECKING:
     from hwgen.network.host import Host
 
-
-@dataclass(frozen=True, kw_only=True)
-class IntegerType:
-    """A two's complement or unsigned integer of ``bits`` bits."""
-
-    bits: int
-    signed: bool
-
-    @property
-    def minimum(self) -> int:
-        return -(1 << (self.bits - 1)) if self.signed else 0
-
-    @property
-    def maximum(self) -> int:
-        return (1 << (self.bits - self.signed)) - 1
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The smallest NumPy type that holds it."""
-        width = next(w for w in (8, 16, 32, 64) if w >= self.bits)
-        return np.dtype(f"{'' if self.signed else 'u'}int{width}")
-
-    def __str__(self) -> str:
-        return f"{'' if self.signed else 'u'}int{self.bits}"
-
-
-INT8 = IntegerType(bits=8, signed=True)
-UINT8 = IntegerType(bits=8, signed=False)
-INT16 = IntegerType(bits=16, signed=True)
-UINT16 = IntegerType(bits=16, signed=False)
-INT32 = IntegerType(bits=32, signed=True)
-
-MOST_SIDE = 65_535
-"""Channels, rows and columns of a map, padding included: what 16 bits count."""
-MOST_PIXELS = 1 << 24
-"""Rows times columns of a map, padding included (4,096 x 4,096): the exact schedule lists them one by one."""
-MOST_WEIGHTS = 1 << 28
-"""Of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
-
-
-def check_map(what: str, channels: int, height: int, width: int) -> None:
-    """Refuse maps beyond `MOST_SIDE` and `MOST_PIXELS`.
-
-    Raises
-    ------
-    ConfigError
-        ``what`` starts its message.
-    """
-    size = f"{channels} x {height} x {width} (channels, rows, columns)"
-    if max(channels, height, width) > MOST_SIDE:
-        raise ConfigError(f"{what} must have at most {MOST_SIDE:,} channels, rows and columns, not {size}")
-    if height * width > MOST_PIXELS:
-        raise ConfigError(f"{what} must have at most {MOST_PIXELS:,} pixels, not {height * width:,}: {size}")
-
-
-def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse windows over maps that are too large with their padding, and strides beyond `MOST_SIDE`.
-
-    Raises
-    ------
-    ConfigError
-        ``what`` starts its message.
-    """
-    top, left, bottom, right = window.padding
-    check_map(f"{what}: the padded map", channels, height + top + bottom, width + left + right)
-    if max(*window.kernel, *window.stride) > MOST_SIDE:
-        raise ConfigError(
-            f"{what}: kernel and strides must be at most {MOST_SIDE:,}, not {window.kernel}, {window.stride}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureMap:
-    """One layer's input or output, ``channels x height x width`` integers.
-
-    ``zero_point`` is the integer that stands for zero; ``scale`` is the size of one step (float32, ``None``
-    where the model gives none). Only the host uses ``scale``: to quantise float inputs.
-    """
-
-    channels: int
-    height: int
-    width: int
-    type: IntegerType
-    zero_point: int = 0
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        check_map("a map", self.channels, self.height, self.width)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.channels, self.height, self.width
-
-    @property
-    def values(self) -> int:
-        return self.channels * self.height * self.width
-
-    def __str__(self) -> str:
-        return f"{self.channels}x{self.height}x{self.width} {self.type}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """Kernel, stride and zero padding of a sliding window; pairs are (vertical, horizontal).
-
-    ``padding`` is (top, left, bottom, right) as in ONNX. ``ceil_mode`` and ``auto_pad`` are resolved
-    before: what they add is part of the padding.
-    """
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-
-    @property
-    def taps(self) -> int:
-        return self.kernel[0] * self.kernel[1]
-
-    def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of windows over a ``height x width`` map (0 or less: no window fits)."""
-        top, left, bottom, right = self.padding
-        rows = (height + top + bottom - self.kernel[0]) // self.stride[0] + 1
-        columns = (width + left + right - self.kernel[1]) // self.stride[1] + 1
-        return rows, columns
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Requantisation:
-    """From accumulators to outputs: ``clip(round_half_even(acc * significand / 2**shift) + zero_point)``.
-
-    ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays of one entry an
-    output channel: together the float32 ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the bounds
-    after the zero point, those of the output type or tighter where a Relu or Clip was fused.
-
-    With ``float32`` the accumulator is rounded to float32 before the product, and the product before it is rounded to
-    an integer, as ONNX Runtime's integer kernels do; all roundings are to nearest, ties to even. Without it the
-    product is exact.
-    """
-
-    significand: np.ndarray
-    shift: np.ndarray
-    zero_point: int
-    low: int
-    high: int
-    float32: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Layer:
-    """What every layer has. ``name`` comes from the model and is unique in the network."""
-
-    name: str
-    input: FeatureMap
-    output: FeatureMap
-    window: Window
-
-    kind = "layer"
-
-    def __post_init__(self) -> None:
-        check_window(self.name, self.window, *self.input.shape)
-        rows, columns = self.window.output_size(self.input.height, self.input.width)
-        if (rows, columns) != (self.output.height, self.output.width) or min(rows, columns) < 1:
-            raise ConfigError(
-                f"{self.name}: output must be {rows} x {columns} pixels, not {self.output.height} x {self.output.width}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Conv(Layer):
-    """Convolution (ONNX Conv: cross-correlation), also Gemm and MatMul as the convolution they are.
-
-    ``weights`` is int64 ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit
-    weights, 17 of 16-bit ones). ``bias`` is int64 ``(M,)``, as in the model: the input's zero point is *not* folded
-    into it. Accumulator = sum of ``w * (x - x_zero_point)`` + bias; padding counts as ``x_zero_point``.
-    ``requantisation`` is ``None`` where the accumulators themselves leave (ConvInteger).
-    """
-
-    weights: np.ndarray
-    bias: np.ndarray
-    requantisation: Requantisation | None
-    groups: int = 1
-
-    kind = "conv"
-
-    @property
-    def macs(self) -> int:
-        """Multiplications in one frame, padding included."""
-        return self.output.height * self.output.width * self.weights.size
-
-    @cached_property
-    def weight_range(self) -> tuple[int, int]:
-        """The least and the greatest weight."""
-        return int(self.weights.min()), int(self.weights.max())
-
-    @cached_property
-    def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each output channel's weights the sum of the positive and that of the negative ones, int64 ``(M,)``."""
-        positive = np.maximum(self.weights, 0).sum(axis=(1, 2, 3))
-        return positive, self.weights.sum(axis=(1, 2, 3)) - positive
-
-    @cached_property
-    def folded_bias(self) -> np.ndarray:
-        """Bias when the raw ``x`` is multiplied: ``bias - x_zero_point * sum(w)``, int64 ``(M,)``."""
-        return self.bias - self.input.zero_point * self.weights.sum(axis=(1, 2, 3))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MaxPool(Layer):
-    """Max pooling; padding counts as the input type's minimum. Type and zero point pass through."""
-
-    kind = "maxpool"
+INPUT = ""
+"""The name of the edge that enters a network; every other edge has the name of the layer that it leaves."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """A chain of layers: each one's input is the output of the layer before.
+    """Layers in topological order: each takes what layers before it give, or the network's input.
 
-    ``left_out`` says what of the model is not in it, and why; ``warnings`` what can hardly be meant (for people to
-    read). ``host`` is what of it runs on the host, ``None`` where nothing is known of a model around the layers.
+    Parameters
+    ----------
+    name : str
+    layers : tuple of Op
+        The last one gives the network's output.
+    edges : tuple of tuple of str, optional
+        For each layer the names of the edges that enter it, in the order of its inputs: those of the layers that they
+        leave, or `INPUT`. If not given, the network is a chain, in which each layer takes the output of the one before.
+    left_out : tuple of str
+        What of the model is not in it, and why, for people to read.
+    warnings : tuple of str
+        What can hardly be meant, for people to read.
+    host : Host, optional
+        What of the model runs on the host; ``None`` where nothing is known of a model around the layers.
+
+    Raises
+    ------
+    ConfigError
+        If there is no layer, names are not unique, an edge comes from no layer before or is of another map than its
+        reader takes, or nothing reads what a layer gives.
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[Op, ...]
+    edges: tuple[tuple[str, ...], ...] = ()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     host: Host | None = None
@@ -250,16 +61,118 @@ class Network:
         names = [layer.name for layer in self.layers]
         if len(set(names)) != len(names):
             raise ConfigError(f"{self.name}: layer names must be unique, not {names}")
-        for before, after in pairwise(self.layers):
-            if before.output != after.input:
-                raise ConfigError(
-                    f"{self.name}: {after.name} must take {before.name}'s output {before.output}, not {after.input}"
-                )
+        if not self.edges:
+            object.__setattr__(self, "edges", tuple((name,) for name in (INPUT, *names[:-1])))
+        if len(self.edges) != len(names):
+            raise ConfigError(f"{self.name}: edges must be given for each of {len(names)} layers, not {self.edges}")
+        self._check_edges()
+        unread = [name for name in names[:-1] if not self.readers[name]]
+        if unread:
+            raise ConfigError(f"{self.name}: {unread[0]} must be read by a layer, or be the last")
+
+    def _check_edges(self) -> None:
+        maps = {INPUT: self.input}
+        for layer, edges in zip(self.layers, self.edges, strict=True):
+            if len(edges) != len(layer.inputs):
+                raise ConfigError(f"{self.name}: {layer.name} must take {len(layer.inputs)} edges, not {len(edges)}")
+            for edge, taken in zip(edges, layer.inputs, strict=True):
+                if edge not in maps:
+                    raise ConfigError(f"{self.name}: {layer.name} must take a layer before it, not {edge!r}")
+                if maps[edge] != taken:
+                    given = f"{edge}'s output" if edge else "the input"
+                    raise ConfigError(f"{self.name}: {layer.name} must take {given} {maps[edge]}, not {taken}")
+            maps[layer.name] = layer.output
 
     @property
     def input(self) -> FeatureMap:
-        return self.layers[0].input
+        return self.layers[0].inputs[0]
 
     @property
     def output(self) -> FeatureMap:
         return self.layers[-1].output
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """The names of the layers that each edge enters; a layer that takes it twice stands there twice."""
+        found: dict[str, tuple[str, ...]] = dict.fromkeys((INPUT, *(layer.name for layer in self.layers)), ())
+        for layer, edges in zip(self.layers, self.edges, strict=True):
+            for edge in edges:
+                found[edge] = (*found[edge], layer.name)
+        return found
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each layer takes just the output of the one before."""
+        return self.edges == tuple((name,) for name in (INPUT, *(layer.name for layer in self.layers[:-1])))
+
+    def is_convex(self, names: Collection[str]) -> bool:
+        """Whether no path leaves these layers and comes back: only then can they be computed together."""
+        inside = set(names)
+        behind: set[str] = set()
+        for layer, edges in zip(self.layers, self.edges, strict=True):
+            if layer.name in inside:
+                if behind.intersection(edges):
+                    return False
+            elif any(edge in inside or edge in behind for edge in edges):
+                behind.add(layer.name)
+        return True
+
+    @property
+    def macs(self) -> int:
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def weight_count(self) -> int:
+        return sum(layer.weight_count for layer in self.layers)
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights once, in whole bytes each."""
+        return sum(layer.weight_bytes for layer in self.layers)
+
+    @property
+    def map_bytes(self) -> int:
+        """Of a frame: the input and the output, once each."""
+        return sum(end.values * end.type.dtype.itemsize for end in (self.input, self.output))
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        """The layers without names, weights and integers: equal for two networks of the same shape."""
+        return tuple(layer.geometry for layer in self.layers)
+
+    def part(self, begin: int, end: int) -> Network:
+        """The layers ``begin`` to ``end`` of a chain alone; the network itself if that is all."""
+        if (begin, end) == (0, len(self.layers)):
+            return self
+        layers = self.layers[begin:end]
+        return Network(name=f"{self.name}-{layers[0].name}-{layers[-1].name}", layers=layers)
+
+    def first(self, count: int) -> Network:
+        """The first ``count`` layers of a chain, under the same name.
+
+        Raises
+        ------
+        InputError
+            If there are not so many, or ``count`` is not positive.
+        """
+        if not 1 <= count <= len(self.layers):
+            raise InputError(f"{self.name} has {len(self.layers)} layers; the first must be 1 to that, not {count}")
+        if count == len(self.layers):
+            return self
+        return Network(name=self.name, layers=self.layers[:count])
+
+    def before_dense(self) -> Network:
+        """The layers of a chain before the first fully connected one; what is left out is named.
+
+        Raises
+        ------
+        ModelError
+            If that is the very first.
+        """
+        dense = next((number for number, layer in enumerate(self.layers) if layer.dense), len(self.layers))
+        if dense == 0:
+            raise ModelError(f"{self.name}: no convolution or pool to plan: the first layer is fully connected")
+        if dense == len(self.layers):
+            return self
+        why = f"{self.layers[dense].name} and what follows: fully connected"
+        return replace(self, layers=self.layers[:dense], edges=self.edges[:dense], left_out=(why, *self.left_out))

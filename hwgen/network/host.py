@@ -18,7 +18,8 @@ from hwgen.errors import ModelError
 if TYPE_CHECKING:
     import onnxruntime
 
-    from hwgen.network.graph import FeatureMap, Network
+    from hwgen.network.graph import Network
+    from hwgen.network.maps import FeatureMap
 
 
 _MOST_VALUES = 1 << 28

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 
-from hwgen.network.golden import requantise
-from hwgen.network.graph import IntegerType, Requantisation
+from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.values import Addend
+from hwgen.network.requantise import Requantisation, requantise
 
 MOST_BIAS = (1 << 47) - 1
 """Of a bias that is rounded to steps of x_scale * w_scale: with 16 bits a usual one may not fit int32."""

@@ -18,9 +18,10 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.network.graph import Conv, Layer, Network, Window
-from hwgen.network.shapes import of_layer
-from hwgen.plan.compose import input_format, layer_config, weight_bits
+from hwgen.network.graph import Network
+from hwgen.network.maps import Window
+from hwgen.network.ops import Conv, Op
+from hwgen.plan.compose import input_format, layer_config
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
 from hwgen.plan.plan import (
@@ -32,8 +33,6 @@ from hwgen.plan.plan import (
     Plan,
     Tiling,
     check_budget,
-    map_bytes,
-    part,
     with_buffers,
 )
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes
@@ -143,10 +142,10 @@ class Chooser:
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
         layer = self._layers[work.name]
-        if not isinstance(layer, Conv):
+        if not layer.weight_count:
             return 0
         return weight_block_rams(
-            unroll.tn * unroll.tk, unroll.tm * weight_bits(layer), work.chain, np.asarray(work.walk(unroll))
+            unroll.tn * unroll.tk, unroll.tm * layer.weight_bits, work.chain, np.asarray(work.walk(unroll))
         )
 
     @cached_property
@@ -241,7 +240,7 @@ class Chooser:
         return Plan(network=self.network, board=self.board, groups=groups, dsp=self.goal.dsp, notes=notes)
 
 
-def check_weights(layers: Sequence[Layer], board: Board) -> None:
+def check_weights(layers: Sequence[Op], board: Board) -> None:
     """Refuse at once what no unrolling can mend: more weights than all memory of the device holds.
 
     Raises
@@ -251,9 +250,9 @@ def check_weights(layers: Sequence[Layer], board: Board) -> None:
     check_weight_bits(weights_of(layers), board)
 
 
-def weights_of(layers: Sequence[Layer]) -> list[tuple[str, int]]:
+def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
     """Name and bits of all weights of each layer that has any."""
-    return [(layer.name, layer.weights.size * weight_bits(layer)) for layer in layers if isinstance(layer, Conv)]
+    return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
 def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
@@ -285,7 +284,7 @@ class _Choice:
 
     @property
     def network(self) -> Network:
-        return part(self.chooser.network, self.begin, self.end)
+        return self.chooser.network.part(self.begin, self.end)
 
     @property
     def goal(self) -> Goal:
@@ -386,7 +385,7 @@ class _Choice:
     @property
     def _floor(self) -> int:
         """Cycles a frame that the maps take over the boundary: being faster gains nothing."""
-        return self.chooser.board.transfer_cycles(map_bytes(self.network))
+        return self.chooser.board.transfer_cycles(self.network.map_bytes)
 
     def _fewest(self, search: Search) -> Way:
         limit = None if self.in_turn else self.goal.interval
@@ -546,7 +545,7 @@ class _PyramidChoice(_Choice):
 
     @cached_property
     def _tiles(self) -> list[tuple[Axis, Axis]]:
-        return axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
+        return axes(self.network.layers, self.tiling.tile, self.tiling.overlap)
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
@@ -605,7 +604,7 @@ def _tiled_best(chooser: Chooser, begin: int, end: int, in_turn: bool, overlap: 
         If none fits, or the tile that is asked for is none.
     """
     goal = chooser.goal
-    shapes = [of_layer(layer) for layer in chooser.network.layers[begin:end]]
+    shapes = chooser.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     for tip in worth_trying:
         last = tip == worth_trying[-1]
@@ -706,31 +705,31 @@ def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     return ceil_div(unroll.tm, work.steps(unroll))
 
 
-def can_pack(layer: Layer) -> bool:
+def can_pack(layer: Op) -> bool:
     """Whether a slice can do two of the layer's multiply-adds in a cycle."""
     if not isinstance(layer, Conv):
         return False
     return packable(*layer.weight_range, layer.input.type.bits)
 
 
-def work_of(layer: Layer, chain: int = CHAIN) -> LayerWork:
+def work_of(layer: Op, chain: int = CHAIN) -> LayerWork:
     """What the unroll search knows of a layer; ``chain``: slices in a chain at most."""
     return LayerWork(
         name=layer.name,
         channels=layer.input.channels,
         outputs=layer.output.channels,
-        groups=layer.groups if isinstance(layer, Conv) else 1,
+        groups=layer.groups,
         height=layer.output.height,
         width=layer.output.width,
         input_height=layer.input.height,
         input_width=layer.input.width,
         taps=layer.window.taps,
-        depthwise=not isinstance(layer, Conv),
+        depthwise=layer.channelwise,
         chain=chain,
     )
 
 
-def layer_plan(layer: Layer, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:
+def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:
     """A layer's choices with ample buffers.
 
     Parameters
@@ -740,7 +739,7 @@ def layer_plan(layer: Layer, unroll: Unroll, source: int, macs_per_dsp: int = 1)
     macs_per_dsp : int
         Multiply-adds that a slice may do in a cycle; a single output channel has no partner.
     """
-    groups = layer.groups if isinstance(layer, Conv) else 1
+    groups = layer.groups
     folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
     return LayerPlan(
         name=layer.name,
@@ -757,7 +756,7 @@ def layer_plan(layer: Layer, unroll: Unroll, source: int, macs_per_dsp: int = 1)
 
 
 @cache
-def requantiser_slices(layer: Layer) -> int:
+def requantiser_slices(layer: Op) -> int:
     """DSP slices of the requantiser for each channel it finishes a cycle: those of the dearest."""
     if not isinstance(layer, Conv) or layer.requantisation is None:
         return 0

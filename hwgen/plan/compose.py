@@ -18,7 +18,9 @@ from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.network.graph import Conv, FeatureMap, Layer, MaxPool, Network
+from hwgen.network.graph import Network
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Conv, MaxPool, Op
 
 if TYPE_CHECKING:
     from hwgen.plan.plan import LayerPlan
@@ -57,11 +59,6 @@ def sum_bits(layer: Conv, macs_per_dsp: int = 1) -> int:
     return max(signed_bits(int(least), int(most)), 2)
 
 
-def weight_bits(layer: Conv) -> int:
-    """Bits of the widest weight."""
-    return max(signed_bits(*layer.weight_range), 2)
-
-
 def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
     """The accelerator of one fusion group, row by row.
 
@@ -89,7 +86,7 @@ def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = 
     return AcceleratorConfig(name=network.name, layers=tuple(configs))
 
 
-def input_format(layer: Layer, plan: LayerPlan, pixels: int) -> BeatFormat:
+def input_format(layer: Op, plan: LayerPlan, pixels: int) -> BeatFormat:
     """The stream that a layer takes: ``Tn`` channels of as many pixels as the layer before finishes at once.
 
     Raises
@@ -97,7 +94,7 @@ def input_format(layer: Layer, plan: LayerPlan, pixels: int) -> BeatFormat:
     PlanError
         If a choice for the layer is out of range.
     """
-    groups = layer.groups if isinstance(layer, Conv) else 1
+    groups = layer.groups
     for name, factor, most, unit in (
         ("in", plan.tn, layer.input.channels // groups, "channels"),
         ("out", plan.tm, layer.output.channels // groups, "channels"),
@@ -115,7 +112,7 @@ def input_format(layer: Layer, plan: LayerPlan, pixels: int) -> BeatFormat:
     return beat_format(layer.input, plan.tn, pixels, groups)
 
 
-def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
+def layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
     """One layer's hardware between two streams; ``sink`` is ``None`` behind the last layer.
 
     Raises
@@ -130,7 +127,7 @@ def layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFo
         raise ConfigError(where + str(error).removeprefix(where)) from None
 
 
-def _layer_config(layer: Layer, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
+def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
     depthwise = isinstance(layer, MaxPool)
     window = LineBufferConfig(
         input=source,
@@ -176,7 +173,7 @@ def _conv_parts(
         outputs=layer.output.channels,
         lanes=plan.tm,
         weights=array("i", layer.weights.astype(np.intc).tobytes()),
-        weight_bits=weight_bits(layer),
+        weight_bits=layer.weight_bits,
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,
         macs_per_dsp=plan.macs_per_dsp,

@@ -9,10 +9,12 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network import host
-from hwgen.network.graph import MOST_SIDE, Layer, Network
+from hwgen.network.graph import Network
+from hwgen.network.maps import MOST_SIDE
+from hwgen.network.ops import Op
 from hwgen.plan.choice import lanes_out, work_of
 from hwgen.plan.compose import input_format
-from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling, part
+from hwgen.plan.plan import PYRAMID, TEMPLATES, Group, LayerPlan, Plan, Tiling
 from hwgen.plan.unroll import Unroll
 from hwgen.schedule.buffers import ample_rows
 
@@ -109,7 +111,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
             end = begin + len(entry["layers"])
             if begin == end:
                 raise PlanError("plan group must have at least one layer, not 0")
-            groups.append(_read_group(entry, part(network, begin, end), board))
+            groups.append(_read_group(entry, network.part(begin, end), board))
             begin = end
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
@@ -195,7 +197,7 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, Any]], board: Board) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any]], board: Board) -> LayerPlan:
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -235,18 +237,18 @@ def _read_layer(entry: dict[str, Any], layer: Layer, fifos: dict[str, dict[str, 
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
 
 
-def _least_rows(layer: Layer) -> int:
+def _least_rows(layer: Op) -> int:
     """Rows that hold one window; a map may have fewer than its kernel."""
     return min(layer.window.kernel[0], layer.input.height)
 
 
-def _most_rows(layer: Layer) -> int:
+def _most_rows(layer: Op) -> int:
     """More rows are of no use to a line buffer, whether row by row or in tiles."""
     top, _, bottom, _ = layer.window.padding
     return max(ample_rows(layer.window, 1, 1), layer.input.height + top + bottom)
 
 
-def _most_beats(layer: Layer) -> int:
+def _most_beats(layer: Op) -> int:
     """More credits are of no use to a FIFO, however few channels a beat has."""
     return 2 * layer.output.values + MOST_IN_FLIGHT
 

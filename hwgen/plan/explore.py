@@ -9,7 +9,8 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
-from hwgen.network.shapes import LayerShape, NetworkShape
+from hwgen.network.graph import Network
+from hwgen.network.ops import Op
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
 from hwgen.plan.memory import BRAM36_BITS
@@ -35,7 +36,7 @@ class Exploration:
         Sorted by their first figure; see `hwgen.plan.fusion`.
     """
 
-    network: NetworkShape
+    network: Network
     board: Board | None
     multipliers: tuple[int, ...]
     storage_traffic: tuple[fusion.StoragePoint, ...]
@@ -58,7 +59,7 @@ class Exploration:
             "board": None if self.board is None else self.board.name,
             "word_bits": WORD_BITS,
             "layers": [
-                {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "weights": layer.weights}
+                {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "weights": layer.weight_count}
                 for layer in self.network.layers
             ],
             "left_out": list(self.network.left_out),
@@ -109,7 +110,7 @@ class Exploration:
         layers = self.network.layers
         lines = [
             f"{self.network.name}: {len(layers)} layers, {2 ** (len(layers) - 1):,} groupings, "
-            f"{self.network.macs:,} MACs, {self.network.weights:,} weights"
+            f"{self.network.macs:,} MACs, {self.network.weight_count:,} weights"
         ]
         lines += [f"left out: {reason}" for reason in self.network.left_out]
         lines += [
@@ -249,7 +250,7 @@ class Exploration:
         return () if self.board is None else ("yes" if _fits(self.board, **needs) else "no",)
 
 
-def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
+def explore(network: Network, board: Board | None = None) -> Exploration:
     """All fronts of ``network``.
 
     Parameters
@@ -276,7 +277,7 @@ def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
     )
 
 
-def listing(layers: Sequence[LayerShape]) -> list[tuple[int, int]]:
+def listing(layers: Sequence[Op]) -> list[tuple[int, int]]:
     """Storage and traffic of each of the ``2**(l - 1)`` groupings."""
     points = []
     for cuts in product((False, True), repeat=len(layers) - 1):
@@ -286,7 +287,7 @@ def listing(layers: Sequence[LayerShape]) -> list[tuple[int, int]]:
     return points
 
 
-def _multipliers(network: NetworkShape, board: Board | None) -> list[int]:
+def _multipliers(network: Network, board: Board | None) -> list[int]:
     built = published.depth_groups(network)
     result = []
     for index, layer in enumerate(network.layers):
@@ -304,7 +305,7 @@ def _multipliers(network: NetworkShape, board: Board | None) -> list[int]:
     return result
 
 
-def _choices(layer: LayerShape) -> list[Choice]:
+def _choices(layer: Op) -> list[Choice]:
     work = LayerWork(
         name=layer.name,
         channels=layer.channels,

@@ -16,7 +16,7 @@ from operator import add
 from typing import Any
 
 from hwgen.errors import InputError
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 from hwgen.plan import pyramid
 from hwgen.plan.unroll import Choice, Unroll
 
@@ -65,7 +65,7 @@ class CyclesPoint:
     unroll: tuple[Unroll, ...]
 
 
-def storage_traffic(layers: Sequence[LayerShape], *, shared: bool = True) -> list[StoragePoint]:
+def storage_traffic(layers: Sequence[Op], *, shared: bool = True) -> list[StoragePoint]:
     """Reuse storage against traffic of maps, over all groupings; sorted by storage.
 
     Parameters
@@ -85,7 +85,7 @@ def storage_traffic(layers: Sequence[LayerShape], *, shared: bool = True) -> lis
     ]
 
 
-def dsp_traffic(layers: Sequence[LayerShape], multipliers: Sequence[int]) -> list[DspPoint]:
+def dsp_traffic(layers: Sequence[Op], multipliers: Sequence[int]) -> list[DspPoint]:
     """Multipliers against traffic of maps, over all groupings (DeCoILFNet, Fig. 7); sorted by multipliers.
 
     Parameters
@@ -103,7 +103,7 @@ def dsp_traffic(layers: Sequence[LayerShape], multipliers: Sequence[int]) -> lis
     return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in found]
 
 
-def storage_multiplications(layers: Sequence[LayerShape], groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
+def storage_multiplications(layers: Sequence[Op], groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
     """Storage, multiplications and traffic with reuse or recompute chosen for each group; sorted by storage.
 
     A group that recomputes keeps nothing, reads its input with the overlaps, and pays in multiplications.
@@ -241,11 +241,11 @@ def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
     return groups[::-1]
 
 
-def _moved(layers: Sequence[LayerShape], begin: int, end: int) -> int:
+def _moved(layers: Sequence[Op], begin: int, end: int) -> int:
     return layers[begin].input_words + layers[end - 1].output_words
 
 
-def check_groups(layers: Sequence[LayerShape], groups: Sequence[Span]) -> None:
+def check_groups(layers: Sequence[Op], groups: Sequence[Span]) -> None:
     """Raise InputError unless ``groups`` cut the layers in order, each in exactly one group."""
     edges = [0, *(end for _, end in groups)]
     if edges[-1] != len(layers) or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:

@@ -11,12 +11,13 @@ import numpy as np
 
 from hwgen.blocking import on_board
 from hwgen.errors import InputError, PlanError
-from hwgen.network.graph import Conv, Layer, Network
+from hwgen.network.graph import Network
+from hwgen.network.ops import Op
 from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS
-from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
+from hwgen.plan.plan import Group, OverBudgetError
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
 GRID = 1.02
@@ -200,9 +201,9 @@ def can_be_built(chooser: Chooser, count: int) -> bool:
     return True
 
 
-def is_quick(layers: Sequence[Layer]) -> bool:
+def is_quick(layers: Sequence[Op]) -> bool:
     """Whether planning these layers is mostly done within a second."""
-    return sum(layer.macs for layer in layers if isinstance(layer, Conv)) <= QUICK_MACS
+    return sum(layer.macs for layer in layers) <= QUICK_MACS
 
 
 def first_text(chooser: Chooser, count: int, fit: Callable[[Chooser, int], bool] = can_be_built) -> str:
@@ -244,7 +245,7 @@ def check_layers(chooser: Chooser) -> None:
             raise PlanError(message + may + _in_tiles(chooser, layer)) from None
 
 
-def _in_tiles(chooser: Chooser, layer: Layer) -> str:
+def _in_tiles(chooser: Chooser, layer: Op) -> str:
     """What becomes of a layer whose weights or maps are too large, in the best tiles."""
     try:
         moved, cycles = on_board.bytes_and_cycles(layer, chooser.board, chooser.goal.products)
@@ -256,7 +257,7 @@ def _in_tiles(chooser: Chooser, layer: Layer) -> str:
 class _Cutting:
     def __init__(self, chooser: Chooser):
         self.chooser = chooser
-        bits = 8 * weight_bytes(chooser.network)
+        bits = 8 * chooser.network.weight_bytes
         #: Whether weights have to be loaded every frame: not all fit on the chip at once.
         self.loads = bits > chooser.board.bram36 * BRAM36_BITS
         self.layers = chooser.network.layers
@@ -300,9 +301,9 @@ class _Cutting:
             slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
         else:
             slices, cycles = self.estimates[span]
-        board, network = self.chooser.board, part(self.chooser.network, *span)
-        maps = self.exact[span].map_bytes if span in self.exact else map_bytes(network)
-        weights = weight_bytes(network) if self.loads else 0
+        board, network = self.chooser.board, self.chooser.network.part(*span)
+        maps = self.exact[span].map_bytes if span in self.exact else network.map_bytes
+        weights = network.weight_bytes if self.loads else 0
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
         return [(slices if self.chooser.goal.objective == "dsp" else maps + weights, cycles)]
 

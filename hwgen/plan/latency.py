@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwgen.network.graph import Window
+from hwgen.network.maps import Window
 from hwgen.plan.unroll import LayerWork, Unroll
 
 #: Cycles from a window's last step to its first beat at the next layer, but for the chains.

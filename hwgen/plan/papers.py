@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil, log2
 
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 from hwgen.plan.pyramid import Pair, back_map
 from hwgen.plan.unroll import Choice, Unroll, ceil_div
 
@@ -29,7 +29,7 @@ def float_dsp(tm: int, tn: int, pixels: int = 1) -> int:
     return 5 * tm * tn * pixels + 2 * tn
 
 
-def zhang_cycles(layers: Sequence[LayerShape], tm: int, tn: int) -> int:
+def zhang_cycles(layers: Sequence[Op], tm: int, tn: int) -> int:
     """Cycles a frame of one engine that computes the convolutions in turn: one tap a cycle (Z)."""
     return sum(
         ceil_div(layer.outputs, tm)
@@ -42,13 +42,13 @@ def zhang_cycles(layers: Sequence[LayerShape], tm: int, tn: int) -> int:
     )
 
 
-def new_outputs(layers: Sequence[LayerShape]) -> list[Pair]:
+def new_outputs(layers: Sequence[Op]) -> list[Pair]:
     """For each layer, the rows and columns of its output that are new in one pyramid inside the map."""
     levels = back_map(layers)
     return [level.advance for level in levels[1:]] + [(1, 1)]
 
 
-def pyramid_choices(layer: LayerShape, new: Pair) -> list[Choice]:
+def pyramid_choices(layer: Op, new: Pair) -> list[Choice]:
     """Unroll factors of a convolution for one pyramid (T, 4.3): outputs, inputs, rows and columns; no taps.
 
     Returns
@@ -72,12 +72,12 @@ def pyramid_choices(layer: LayerShape, new: Pair) -> list[Choice]:
     return front
 
 
-def pyramid_macs(layers: Sequence[LayerShape]) -> int:
+def pyramid_macs(layers: Sequence[Op]) -> int:
     """Multiplications in one pyramid inside the map, overlaps reused."""
-    return sum(layer.weights * new[0] * new[1] for layer, new in zip(layers, new_outputs(layers), strict=True))
+    return sum(layer.weight_count * new[0] * new[1] for layer, new in zip(layers, new_outputs(layers), strict=True))
 
 
-def layer_ctc(layer: LayerShape, tm: int, tn: int) -> Fraction:
+def layer_ctc(layer: Op, tm: int, tn: int) -> Fraction:
     """Operations a byte for one convolution of its own (T, 3.4, of Z's engine).
 
     Input channels are padded to a multiple of the tile, rows and columns with the layer's padding; the input is read
@@ -91,7 +91,7 @@ def layer_ctc(layer: LayerShape, tm: int, tn: int) -> Fraction:
     return Fraction(2 * layer.macs, WORD_BYTES * (loads + weights + layer.output_words))
 
 
-def fused_ctc(layers: Sequence[LayerShape]) -> Fraction:
+def fused_ctc(layers: Sequence[Op]) -> Fraction:
     """Operations a byte of one pyramid inside the map (T, 3.5).
 
     The input tile is read with its halo, the tip's outputs leave, weights stay on chip. Operations: 2 a MAC, bias and
@@ -119,14 +119,14 @@ def convolution_latency(width: int, depth: int = 1) -> int:
     return 9 * (1 + ceil(2 * log2(width)) + ceil(log2(depth)))
 
 
-def depth_multipliers(layer: LayerShape, depth_groups: int = 1) -> int:
+def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
     """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
     if layer.kind != "conv":
         return 0
     return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
-def depth_cycles(layer: LayerShape, depth_groups: int = 1) -> int:
+def depth_cycles(layer: Op, depth_groups: int = 1) -> int:
     """Cycles a frame at one output channel a cycle."""
     return layer.output_height * layer.output_width * layer.outputs * depth_groups if layer.kind == "conv" else 0
 
@@ -141,7 +141,7 @@ D_PERIODS: Mapping[str, int] = {
 }
 
 
-def prefix_cycles(layers: Sequence[LayerShape]) -> list[int]:
+def prefix_cycles(layers: Sequence[Op]) -> list[int]:
     """Cycles of one frame through the first layer, the first two, and so on, in D's build (Tables II and III).
 
     D's main term is that of one convolution, ``224 * 224 * 64``. With the layer of two depth groups comes a second one:
@@ -159,7 +159,7 @@ def prefix_cycles(layers: Sequence[LayerShape]) -> list[int]:
     return cycles
 
 
-def one_sided_traffic(layers: Sequence[LayerShape]) -> int:
+def one_sided_traffic(layers: Sequence[Op]) -> int:
     """Words of D's Fig. 7 A: each convolution's input, read once; pools are merged, nothing is written."""
     return sum(layer.input_words for layer in layers if layer.kind == "conv")
 

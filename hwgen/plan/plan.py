@@ -11,9 +11,8 @@ from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis
-from hwgen.network.graph import Conv, Network
-from hwgen.network.shapes import of_layer
-from hwgen.plan.compose import compose, weight_bits
+from hwgen.network.graph import Network
+from hwgen.plan.compose import compose
 from hwgen.plan.resources import Resources, component_resources, estimate
 from hwgen.plan.tiles import axes, in_tiles
 from hwgen.schedule.solve import Cycles, steady_cycles
@@ -124,7 +123,7 @@ class Group:
         """Rows and columns of each layer's tiles; none of a group that is computed row by row."""
         if self.tiling is None:
             return []
-        return axes([of_layer(layer) for layer in self.network.layers], self.tiling.tile, self.tiling.overlap)
+        return axes(self.network.layers, self.tiling.tile, self.tiling.overlap)
 
     @cached_property
     def config(self) -> AcceleratorConfig:
@@ -296,7 +295,7 @@ class Plan:
         if len(self.groups) == 1:
             return self.groups[0].steady
         runs = [max(group.frame_cycles, self.board.transfer_cycles(group.map_bytes)) for group in self.groups]
-        loads = [self.board.transfer_cycles(weight_bytes(group.network)) * self.loads_weights for group in self.groups]
+        loads = [self.board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
         return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
     @property
@@ -322,7 +321,7 @@ class Plan:
         """Off-chip traffic of one frame: every group's input and output once, and weights that don't stay on chip."""
         return {
             "feature_maps": sum(group.map_bytes for group in self.groups),
-            "weights": sum(weight_bytes(group.network) for group in self.groups) if self.loads_weights else 0,
+            "weights": sum(group.network.weight_bytes for group in self.groups) if self.loads_weights else 0,
         }
 
     def to_json(self) -> str:
@@ -346,25 +345,6 @@ def finish(network: Network, board: Board, layers: tuple[LayerPlan, ...], dsp: i
     PlanError
     """
     return Plan(network=network, board=board, groups=(Group(network=network, layers=layers),), dsp=dsp)
-
-
-def map_bytes(network: Network) -> int:
-    """Feature maps over the boundary in a frame: input read and output written, once each."""
-    return sum(fm.values * fm.type.dtype.itemsize for fm in (network.input, network.output))
-
-
-def weight_bytes(network: Network) -> int:
-    """All weights once, in whole bytes each."""
-    convs = [layer for layer in network.layers if isinstance(layer, Conv)]
-    return sum(layer.weights.size * -(-weight_bits(layer) // 8) for layer in convs)
-
-
-def part(network: Network, begin: int, end: int) -> Network:
-    """The layers ``begin`` to ``end`` alone; the network itself if that is all."""
-    if (begin, end) == (0, len(network.layers)):
-        return network
-    layers = network.layers[begin:end]
-    return Network(name=f"{network.name}-{layers[0].name}-{layers[-1].name}", layers=layers)
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:

@@ -12,7 +12,7 @@ from hwgen import boards
 from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.errors import PlanError
-from hwgen.network.graph import Conv, Network
+from hwgen.network.graph import Network
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal, check_weight_bits
 from hwgen.plan.fusion import Span
@@ -125,7 +125,7 @@ def _chooser(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str
 def _packing_notes(chooser: Chooser) -> tuple[str, ...]:
     """Which convolutions can't have two multiply-adds a slice, if that was asked for."""
     layers = zip(chooser.network.layers, chooser.macs, strict=True)
-    alone = [layer.name for layer, macs in layers if macs < chooser.goal.macs_per_dsp and isinstance(layer, Conv)]
+    alone = [layer.name for layer, macs in layers if macs < chooser.goal.macs_per_dsp and layer.weight_count]
     if not alone:
         return ()
     return (f"one multiply-add a slice, for weights below -127 or more than 8 bits: {', '.join(alone)}",)
@@ -265,7 +265,7 @@ def _apart(chooser: Chooser, spans: Sequence[Span], notes: tuple[str, ...]) -> P
     A group's time falls with its slices, and the times add up: the sum is least if slices go by the roots of the work.
     """
     layers = chooser.network.layers
-    work = [sum(layer.macs for layer in layers[slice(*span)] if isinstance(layer, Conv)) for span in spans]
+    work = [sum(layer.macs for layer in layers[slice(*span)]) for span in spans]
     roots = [max(sqrt(macs), 1) for macs in work]
     shares = [int(chooser.goal.dsp * root / sum(roots)) for root in roots]
     try:

@@ -17,7 +17,8 @@ from fractions import Fraction
 from functools import cache
 
 from hwgen.network import shapes
-from hwgen.network.shapes import LayerShape, NetworkShape
+from hwgen.network.graph import Network
+from hwgen.network.ops import Op
 from hwgen.plan import fusion, papers, pyramid
 from hwgen.plan.papers import WORD_BYTES
 
@@ -84,7 +85,7 @@ class Point:
 
 
 @cache
-def _layers(name: str) -> tuple[LayerShape, ...]:
+def _layers(name: str) -> tuple[Op, ...]:
     return shapes.load(name).layers
 
 
@@ -118,7 +119,7 @@ def _alwani() -> list[Row]:
     vgg, vgg11, alexnet = _layers("vgg19"), _layers("vgg19:11"), _layers("alexnet-set")
     first, second = vgg[0], vgg[1]
     bytes_ = tuple(
-        words * WORD_BYTES for words in (first.input_words, first.weights, first.output_words, second.weights)
+        words * WORD_BYTES for words in (first.input_words, first.weight_count, first.output_words, second.weight_count)
     )
     two = pyramid.recomputation(alexnet)
     all21 = pyramid.recomputation(vgg)
@@ -136,7 +137,8 @@ def _alwani() -> list[Row]:
     share = Fraction(two.extra_multiplications * 100, two.extra_multiplications + two.multiplications)
     share21 = Fraction(all21.extra_multiplications * 100, all21.extra_multiplications + all21.multiplications)
     maps = {
-        name: (_merged(_layers(name)), sum(layer.weights for layer in _layers(name))) for name in ("alexnet", "vgg19")
+        name: (_merged(_layers(name)), sum(layer.weight_count for layer in _layers(name)))
+        for name in ("alexnet", "vgg19")
     }
     part = {name: Fraction(moved * 100, moved + weights) for name, (moved, weights) in maps.items()}
     return [
@@ -588,7 +590,7 @@ def _percent(computed: Fraction | int, printed: Fraction) -> str:
     return f"{float((computed - printed) / printed * 100):+.2f} %"
 
 
-def _operations(layers: Sequence[LayerShape]) -> Fraction:
+def _operations(layers: Sequence[Op]) -> Fraction:
     """Operations of a pyramid, as `papers.fused_ctc` counts them."""
     news = papers.new_outputs(layers)
     pointwise = sum(
@@ -598,13 +600,13 @@ def _operations(layers: Sequence[LayerShape]) -> Fraction:
     return Fraction(2 * papers.pyramid_macs(layers) + pointwise)
 
 
-def _single(layers: Sequence[LayerShape]) -> int:
+def _single(layers: Sequence[Op]) -> int:
     return pyramid.map_traffic([[layer] for layer in layers])
 
 
-def _merged(layers: Sequence[LayerShape]) -> int:
+def _merged(layers: Sequence[Op]) -> int:
     """Traffic of maps layer by layer, each pool merged into the convolution before it."""
-    groups: list[list[LayerShape]] = []
+    groups: list[list[Op]] = []
     for layer in layers:
         if layer.kind == "conv" or not groups:
             groups.append([])
@@ -612,14 +614,14 @@ def _merged(layers: Sequence[LayerShape]) -> int:
     return pyramid.map_traffic(groups)
 
 
-def depth_groups(network: NetworkShape) -> list[int] | None:
+def depth_groups(network: Network) -> list[int] | None:
     """The serial depth groups of each layer in D's build of ``network``; None if D didn't build it."""
     if network.geometry != shapes.load("vgg16:7").geometry:
         return None
     return [papers.D_DEPTH_GROUPS.get(layer.name, 1) for layer in _layers("vgg16:7")]
 
 
-def decoilfnet_multipliers(layers: Sequence[LayerShape]) -> list[int]:
+def decoilfnet_multipliers(layers: Sequence[Op]) -> list[int]:
     """Multipliers of D's build of VGG-16's first layers, 0 for pools."""
     return [papers.depth_multipliers(layer, papers.D_DEPTH_GROUPS.get(layer.name, 1)) for layer in layers]
 
@@ -627,7 +629,7 @@ def decoilfnet_multipliers(layers: Sequence[LayerShape]) -> list[int]:
 # Points for plots.
 
 
-def points(network: NetworkShape) -> list[Point]:
+def points(network: Network) -> list[Point]:
     """The published points of ``network``'s fronts; none if no paper explored it.
 
     D prints no DSPs for A: they are those of its largest layer.
@@ -747,7 +749,7 @@ def _cycles_section() -> list[str]:
     return lines
 
 
-def group_names(layers: Sequence[LayerShape], groups: Sequence[fusion.Span]) -> str:
+def group_names(layers: Sequence[Op], groups: Sequence[fusion.Span]) -> str:
     """``conv1_1-pool1,conv2_1``: first and last layer of each group."""
     return ",".join(
         layers[begin].name if end == begin + 1 else f"{layers[begin].name}-{layers[end - 1].name}"

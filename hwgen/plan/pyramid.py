@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hwgen.errors import InputError
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 
 Pair = tuple[int, int]
 """Vertical, horizontal."""
@@ -43,7 +43,7 @@ class Level:
     first: Pair
 
 
-def back_map(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[Level]:
+def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
     """The pyramid under a ``tip`` of the last layer's output, at each layer's input, first layer first.
 
     Raises
@@ -64,7 +64,7 @@ def back_map(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[Level]:
     return levels[::-1]
 
 
-def reuse_words(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> int:
+def reuse_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
     """On-chip words that one group keeps for reuse: ``sum of N (K - S) (W + step)`` over its layers' inputs.
 
     The accounting of the thesis's exploration tool (Fig. 4.1): ``W`` is the width without padding (the band at
@@ -74,7 +74,7 @@ def reuse_words(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> int:
     return reuse_words_of_tails(layers, tip)[0]
 
 
-def reuse_words_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[int]:
+def reuse_words_of_tails(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[int]:
     """`reuse_words` of every group that ends with the last layer: entry ``i`` is that of ``layers[i:]``."""
     terms = []
     for layer, level in zip(layers, back_map(layers, tip), strict=True):
@@ -83,7 +83,7 @@ def reuse_words_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> li
     return list(accumulate(reversed(terms)))[::-1]
 
 
-def implementation_words(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> int:
+def implementation_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
     """The same by the accounting of the thesis's implementation (55.88 KB, section 3.4.5).
 
     Widths with padding, the rows of the first pyramid, and the group's own input not counted.
@@ -117,7 +117,7 @@ class Work:
     input_words: int
 
 
-def recomputation(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> Work:
+def recomputation(layers: Sequence[Op], tip: Pair = (1, 1)) -> Work:
     """The work of one group whose pyramids share nothing, each clipped at the zero padding.
 
     Additions are counted as the thesis does, ``K*K - 1`` for ``K*K`` multiplications.
@@ -125,7 +125,7 @@ def recomputation(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> Work:
     return recomputation_of_tails(layers, tip)[0]
 
 
-def recomputation_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> list[Work]:
+def recomputation_of_tails(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Work]:
     """`recomputation` of every group that ends with the last layer: entry ``i`` is that of ``layers[i:]``.
 
     A pyramid is mapped back from the tip, so all these groups have its levels in common.
@@ -139,7 +139,7 @@ def recomputation_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> 
     for index in reversed(range(len(layers))):
         layer = layers[index]
         pixels = rows[index + 1] * columns[index + 1]
-        more = (pixels - layer.output_height * layer.output_width) * layer.weights
+        more = (pixels - layer.output_height * layer.output_width) * layer.weight_count
         base += layer.macs
         # Rows behind the last window of the layers above are in no pyramid: those are not computed, which saves.
         extra += more
@@ -155,17 +155,17 @@ def recomputation_of_tails(layers: Sequence[LayerShape], tip: Pair = (1, 1)) -> 
     return works[::-1]
 
 
-def map_traffic(groups: Sequence[Sequence[LayerShape]]) -> int:
+def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
     """Words of feature maps over the chip's boundary: each group's input and output, once (no halo twice)."""
     return sum(group[0].input_words + group[-1].output_words for group in groups)
 
 
-def weight_traffic(groups: Sequence[Sequence[LayerShape]]) -> int:
+def weight_traffic(groups: Sequence[Sequence[Op]]) -> int:
     """Words of weights over the chip's boundary, read once a frame."""
-    return sum(layer.weights for group in groups for layer in group)
+    return sum(layer.weight_count for group in groups for layer in group)
 
 
-def line_words(layers: Sequence[LayerShape]) -> int:
+def line_words(layers: Sequence[Op]) -> int:
     """Least words that hold a raster-order stream between fused layers: ``(K - 1) W + K`` a channel and window.
 
     A pool with ``K = S`` needs one row of its outputs: running maxima.
@@ -180,7 +180,7 @@ def line_words(layers: Sequence[LayerShape]) -> int:
     return total
 
 
-def _extents(layers: Sequence[LayerShape], axis: int, size: int, tip: int) -> list[int]:
+def _extents(layers: Sequence[Op], axis: int, size: int, tip: int) -> list[int]:
     """Rows (axis 0) or columns of all pyramids together: at each layer's input, then at the output.
 
     Every pyramid's interval is mapped back layer by layer and clipped to the map.
@@ -203,13 +203,13 @@ def _back(size: int, kernel: int, stride: int) -> int:
     return stride * size + kernel - stride
 
 
-def _overlap(layer: LayerShape) -> Pair:
+def _overlap(layer: Op) -> Pair:
     """Rows and columns that neighbouring windows share; 0 where the stride skips."""
     kernel, stride = layer.window.kernel, layer.window.stride
     return max(kernel[0] - stride[0], 0), max(kernel[1] - stride[1], 0)
 
 
-def _check(layers: Sequence[LayerShape], tip: Pair) -> None:
+def _check(layers: Sequence[Op], tip: Pair) -> None:
     if not layers:
         raise InputError("a pyramid must have at least one layer, not 0")
     for before, after in pairwise(layers):

@@ -22,13 +22,13 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 
 #: Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again.
 KINDS = REUSE, RELOAD, RECOMPUTE = "reuse", "reload", "recompute"
 
 
-def axes(layers: Sequence[LayerShape], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
+def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
     """Rows and columns of each layer's tiles, for a group whose pyramids have a ``tip`` of (rows, columns).
 
     Raises
@@ -70,7 +70,7 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> A
     return replace(config, layers=tuple(layers))
 
 
-def _kept(layers: Sequence[LayerShape], place: int, tip: int, overlap: str) -> list[Axis]:
+def _kept(layers: Sequence[Op], place: int, tip: int, overlap: str) -> list[Axis]:
     """Tiles of one axis (0: rows) with reuse; in `RELOAD` the first layer's whole."""
     ends = _ends(layers, place)
     # Of each map, first to last: pixels delivered after pyramid v are (v + 1) * advance + phase, clipped to the map.
@@ -105,7 +105,7 @@ def _kept(layers: Sequence[LayerShape], place: int, tip: int, overlap: str) -> l
     return result
 
 
-def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
+def _again(layers: Sequence[Op], place: int, tip: int) -> list[Axis]:
     """Tiles of one axis with recomputation: each pyramid's interval mapped back and clipped to the maps."""
     _ends(layers, place)
     size = (layers[-1].output_height, layers[-1].output_width)[place]
@@ -117,7 +117,7 @@ def _again(layers: Sequence[LayerShape], place: int, tip: int) -> list[Axis]:
     return result
 
 
-def _whole(layer: LayerShape, place: int, intervals: Sequence[tuple[int, int]]) -> Axis:
+def _whole(layer: Op, place: int, intervals: Sequence[tuple[int, int]]) -> Axis:
     """Tiles that come in whole, each for an interval of windows."""
     kernel, stride, padding = _window(layer, place)
     limit = (layer.height, layer.width)[place]
@@ -129,7 +129,7 @@ def _whole(layer: LayerShape, place: int, intervals: Sequence[tuple[int, int]]) 
     return _axis(layer, place, spans)
 
 
-def _ends(layers: Sequence[LayerShape], place: int) -> list[int]:
+def _ends(layers: Sequence[Op], place: int) -> list[int]:
     """Pixels of each map, first to last, that the last one depends on; those behind the last windows are not computed.
 
     Raises
@@ -148,16 +148,16 @@ def _ends(layers: Sequence[LayerShape], place: int) -> list[int]:
     return ends
 
 
-def _nothing(layer: LayerShape) -> PlanError:
+def _nothing(layer: Op) -> PlanError:
     return PlanError(f"{layer.name}: no window that is needed reaches into the map; a pyramid has nothing to do")
 
 
-def _window(layer: LayerShape, place: int) -> tuple[int, int, int]:
+def _window(layer: Op, place: int) -> tuple[int, int, int]:
     window = layer.window
     return window.kernel[place], window.stride[place], window.padding[place]
 
 
-def _axis(layer: LayerShape, place: int, spans: list[Span]) -> Axis:
+def _axis(layer: Op, place: int, spans: list[Span]) -> Axis:
     kernel, stride, padding = _window(layer, place)
     size = (layer.height, layer.width)[place]
     if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):

@@ -16,7 +16,7 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.pyramid.spans import Axis
-from hwgen.network.shapes import LayerShape
+from hwgen.network.ops import Op
 from hwgen.plan.tiles import axes
 from hwgen.plan.unroll import LayerWork, Unroll, ceil_div
 
@@ -95,7 +95,7 @@ def most(axis: Axis, what: str) -> int:
     return max(getattr(span, what) for span in axis.spans)
 
 
-def tips(layers: Sequence[LayerShape], overlap: str, products: int) -> list[Pair]:
+def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair]:
     """Tips that are worth trying: each one slower than the ones before, and with less memory.
 
     A frame takes as long as its multiply-adds, or as the tiles of the layer with the most pixels take to pass. Memory
@@ -127,7 +127,7 @@ def tips(layers: Sequence[LayerShape], overlap: str, products: int) -> list[Pair
     return [tip for _, tip in front]
 
 
-def _by_size(layers: Sequence[LayerShape], overlap: str, size: int, place: int) -> dict[int, list[Axis]]:
+def _by_size(layers: Sequence[Op], overlap: str, size: int, place: int) -> dict[int, list[Axis]]:
     """One axis of every layer's tiles, for several sizes of the tip: those that cut the output into equal parts."""
     found: dict[int, list[Axis]] = {}
     for tip in _sizes(size):
@@ -150,22 +150,22 @@ def _sizes(size: int) -> Iterable[int]:
     return sorted({1, size, *sizes})
 
 
-def _cycles(layers: Sequence[LayerShape], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
+def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
     """Of a frame, with beats of the group's input as wide as its tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
-        work += rows.windows * columns.windows * layer.weights
+        work += rows.windows * columns.windows * layer.weight_count
         pixels = sum(span.size for span in rows.spans) * sum(span.size for span in columns.spans)
         passing = max(passing, pixels / (gcd(tip * _stride(layers), INPUT_PIXELS[-1]) if layer is layers[0] else 1))
     return max(work / products, passing)
 
 
-def _stride(layers: Sequence[LayerShape]) -> int:
+def _stride(layers: Sequence[Op]) -> int:
     """Columns of the group's input from one pixel of its output to the next."""
     return prod(layer.window.stride[1] for layer in layers)
 
 
-def _memory(layers: Sequence[LayerShape], tiles: Sequence[tuple[Axis, Axis]]) -> int:
+def _memory(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]]) -> int:
     """Values on chip: the bands that are kept, and two tiles of each layer."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)

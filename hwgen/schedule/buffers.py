@@ -15,7 +15,7 @@ from dataclasses import replace
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
-from hwgen.network.graph import Window
+from hwgen.network.maps import Window
 from hwgen.schedule.solve import LEAST_FRAMES, Schedule, Times, check_events, enough_frames, shorter
 
 #: Beats that can come in between a window's end and the first that takes its place, with some to spare.

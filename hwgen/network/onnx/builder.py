@@ -12,21 +12,13 @@ import math
 import numpy as np
 import onnx
 
-from hwgen.errors import ModelError
-from hwgen.network.golden import accumulator_bound
-from hwgen.network.graph import (
-    MOST_SIDE,
-    MOST_WEIGHTS,
-    UINT8,
-    Conv,
-    IntegerType,
-    Requantisation,
-    Window,
-    check_window,
-)
+from hwgen.errors import ConfigError, ModelError
+from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Reals, Step, Sums
+from hwgen.network.onnx.windows import padding_mode, window_of
+from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
 
 _SLACK = float(np.finfo(np.float32).eps)
@@ -243,9 +235,7 @@ class Builder:
 
     def bound(self, step: Step) -> int:
         """The largest magnitude of the accumulators of ``step``."""
-        frozen = step.frozen(step.input.frozen())
-        assert isinstance(frozen, Conv)
-        return accumulator_bound(frozen)
+        return step.convolution(step.input.frozen()).accumulator_bound
 
     def emit_pool(self, node: onnx.NodeProto) -> None:
         """A max pool of the current map."""
@@ -315,70 +305,21 @@ class Builder:
         if int(attribute(node, "storage_order", 0)):
             raise self.refusal(node, "storage_order 1 is not supported, 0 is")
         window, size = self._window(node, kernel, height, width)
-        pads = window.padding if self._mode(node) != "NOTSET" else tuple(attribute(node, "pads", (0, 0, 0, 0)))
+        pads = window.padding if padding_mode(node) != "NOTSET" else tuple(attribute(node, "pads", (0, 0, 0, 0)))
         if any(p >= k for p, k in zip(pads, (*kernel, *kernel), strict=True)):
             raise self.refusal(node, f"padding must be smaller than the kernel {by(kernel)}, not {pads}")
         return window, size
 
-    def _mode(self, node: onnx.NodeProto) -> str:
-        """The node's ``auto_pad``."""
-        mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
-        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-            raise self.refusal(node, f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
-        if mode != "NOTSET" and node.op_type != "MaxPool" and attribute(node, "pads", None) is not None:
-            raise self.refusal(node, f"has pads beside auto_pad {mode}; give one of the two")
-        return mode
-
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], height: int, width: int
     ) -> tuple[Window, tuple[int, int]]:
-        """The node's window, ``auto_pad`` and ``ceil_mode`` resolved, and its output's rows and columns."""
-        if len(kernel) != 2:
-            raise self.refusal(node, f"must be two-dimensional, not {len(kernel)}-dimensional")
-        dilations = tuple(attribute(node, "dilations", (1, 1)))
-        if dilations != (1, 1):
-            raise self.refusal(node, f"dilation {by(dilations)} is not supported, 1x1 is")
-        stride = tuple(attribute(node, "strides", (1, 1)))
-        if len(stride) != 2 or min(*kernel, *stride) < 1:
-            raise self.refusal(node, f"kernel and strides must be positive pairs, not {by(kernel)} and {by(stride)}")
-        mode = self._mode(node)
-        pads = tuple(attribute(node, "pads", (0, 0, 0, 0))) if mode == "NOTSET" else (0, 0, 0, 0)
-        if len(pads) != 4 or min(pads) < 0:
-            raise self.refusal(node, f"padding must be four numbers, 0 or more, not {pads}")
-        ceil = attribute(node, "ceil_mode", 0)
-        if ceil not in (0, 1):
-            raise self.refusal(node, f"ceil_mode must be 0 or 1, not {ceil}")
-        if ceil and mode == "VALID":
-            # ONNX ignores ceil_mode here, ONNX Runtime does not.
-            raise self.refusal(node, "ceil_mode with auto_pad VALID is ambiguous; give pads instead")
-        before, after, size = [], [], []
-        for axis, extent in enumerate((height, width)):
-            k, s, start, end = kernel[axis], stride[axis], pads[axis], pads[axis + 2]
-            if mode.startswith("SAME"):
-                count = -(-extent // s)
-                total = (count - 1) * s + k - extent
-                if total < 0 and node.op_type == "MaxPool":
-                    # ONNX Runtime pads by so much less than nothing, or refuses, by the type of the map.
-                    raise self.refusal(
-                        node,
-                        f"auto_pad {mode} would pad by {total}: kernel {by(kernel)} is too small for strides "
-                        f"{by(stride)} over {height}x{width}; give pads instead",
-                    )
-                total = max(total, 0)
-                start = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            else:
-                room = extent + start + end - k
-                count = (-(-room // s) if ceil else room // s) + 1
-                if ceil and (count - 1) * s >= extent + start:
-                    count -= 1  # a window that would start in the padding behind the map
-            if count < 1:
-                raise self.refusal(node, f"kernel {by(kernel)} does not fit its {height}x{width} input")
-            before.append(start)
-            after.append(max(0, (count - 1) * s + k - extent - start))  # what windows reach, no more
-            size.append(count)
-        window = Window(kernel=(kernel[0], kernel[1]), stride=(stride[0], stride[1]), padding=(*before, *after))
+        """The node's window, and its output's rows and columns."""
+        try:
+            window = window_of(node, kernel, height, width)
+        except ConfigError as error:
+            raise self.refusal(node, str(error)) from None
         check_window(f"{node.op_type} node {title(node)!r}", window, 1, height, width)
-        return window, (size[0], size[1])
+        return window, window.output_size(height, width)
 
     def accumulate(
         self,

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 
 from hwgen.errors import ModelError
-from hwgen.network.graph import MOST_SIDE
+from hwgen.network.maps import MOST_SIDE
 from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, title
 
 _LONGEST = 6

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.graph import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
+from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
 from hwgen.network.onnx.file import attribute, line, title
 from hwgen.network.rescale import MOST_BIAS
 

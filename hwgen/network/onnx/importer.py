@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.graph import Layer, Network
+from hwgen.network.graph import Network
 from hwgen.network.host import Host
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
@@ -23,6 +23,7 @@ from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import attribute, data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
 from hwgen.network.onnx.values import Floats, Map, Reals, Sums
+from hwgen.network.ops import Op
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
@@ -71,7 +72,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
             before.append(following[0].op_type)
         _step(build, following[0])
         tensor = following[0].output[0]
-    layers: list[Layer] = []
+    layers: list[Op] = []
     for step in build.steps:
         layers.append(step.frozen(layers[-1].output if layers else step.input.frozen()))
     return Network(name=name, layers=tuple(layers), warnings=tuple(build.warnings), host=host)

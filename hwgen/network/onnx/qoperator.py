@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from hwgen.network.graph import INT32
+from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.qdq import plain_product

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.graph import Window
-from hwgen.network.shapes import LayerShape, NetworkShape, chained
+from hwgen.network.graph import Network
+from hwgen.network.maps import Window
+from hwgen.network.onnx.windows import window_of
+from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.zoo import tables
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def light_names() -> tuple[str, ...]:
     return () if folder is None else tuple(sorted(path.stem for path in folder.glob("light_*.onnx")))
 
 
-def light(name: str, *, dense: bool = False) -> NetworkShape:
+def light(name: str, *, dense: bool = False) -> Network:
     """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError.
 
     The bits of activations and weights may follow (``,int16``); shapes are the same.
@@ -67,12 +69,12 @@ def light(name: str, *, dense: bool = False) -> NetworkShape:
     return _part(folder / f"{base}.onnx", base if not suffix else name, int(match[1]), dense)
 
 
-def read(path: Path, *, dense: bool = False) -> NetworkShape:
+def read(path: Path, *, dense: bool = False) -> Network:
     """The first linear part of the model in ``path``; raises ModelError."""
     return _part(path, path.stem, 1, dense)
 
 
-def _part(path: Path, name: str, number: int, dense: bool) -> NetworkShape:
+def _part(path: Path, name: str, number: int, dense: bool) -> Network:
     parts = _parts(path, dense)
     if not 1 <= number <= len(parts):
         raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
@@ -83,12 +85,13 @@ def _part(path: Path, name: str, number: int, dense: bool) -> NetworkShape:
     if others:
         layers = sum(len(other.layers) for other in others)
         left_out.append(f"{len(others)} other linear parts with {layers} convolutions and pools")
-    return chained(name, part.layers, left_out, dense=dense)
+    whole = Network(name=name, layers=part.layers, left_out=tuple(left_out))
+    return whole if dense else whole.before_dense()
 
 
 @dataclass(frozen=True)
 class _Part:
-    layers: tuple[LayerShape, ...]
+    layers: tuple[Op, ...]
     ignored: tuple[str, ...]
     end: str
 
@@ -152,7 +155,7 @@ class _Graph:
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
         """The chain that begins with ``node``."""
-        layers: list[LayerShape] = []
+        layers: list[Op] = []
         ignored: list[str] = []
         shape = self._shapes.get(node.input[0], ())
         current: onnx.NodeProto = node
@@ -209,10 +212,9 @@ class _Graph:
         turned = any(entry.name == "transB" and helper.get_attribute_value(entry) for entry in node.attribute)
         return () if len(weights) != 2 or 0 in weights else weights[::-1] if turned else weights
 
-    def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape:
-        return LayerShape(
+    def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
+        return Conv.shaped(
             name=_name(node, node.input[_DENSE[node.op_type]]),
-            kind="conv",
             channels=shape[1],
             outputs=self._matrix(node)[1],
             height=shape[2],
@@ -220,7 +222,7 @@ class _Graph:
             window=Window(kernel=(shape[2], shape[3])),
         )
 
-    def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> LayerShape | str:
+    def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
         """The layer, or why it can't be planned."""
         from onnx import helper
 
@@ -248,10 +250,9 @@ class _Graph:
         if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
             return "kernel, strides and groups must be positive, and padding 0 or more"
         try:
-            window = _window(kernel, attributes, (height, width))
-            return LayerShape(
+            window = window_of(node, kernel, height, width)
+            return (MaxPool if node.op_type == "MaxPool" else Conv).shaped(
                 name=name,
-                kind="maxpool" if node.op_type == "MaxPool" else "conv",
                 channels=channels,
                 outputs=outputs,
                 height=height,
@@ -268,34 +269,6 @@ def _name(node: onnx.NodeProto, otherwise: str) -> str:
     if re.fullmatch(r"(n\d+)?", node.name) is None:
         return node.name.lstrip("/")
     return re.sub(r"^gpu_0/|_w_0$", "", otherwise)
-
-
-def _window(kernel: tuple[int, ...], attributes: dict[str, Any], size: tuple[int, int]) -> Window:
-    """The window with ``auto_pad`` and ``ceil_mode`` resolved into its padding (ONNX, operator MaxPool)."""
-    stride = tuple(attributes.get("strides", (1, 1)))
-    pads = tuple(attributes.get("pads", (0, 0, 0, 0)))
-    mode = attributes.get("auto_pad", b"NOTSET").decode()
-    before, after = [], []
-    for axis, extent in enumerate(size):
-        k, s = kernel[axis], stride[axis]
-        if mode.startswith("SAME"):
-            total = max((-(-extent // s) - 1) * s + k - extent, 0)
-            start = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            end = total - start
-        else:
-            start, end = (pads[axis], pads[axis + 2]) if mode == "NOTSET" else (0, 0)
-            if attributes.get("ceil_mode", 0):
-                windows = -(-(extent + start + end - k) // s) + 1
-                if (windows - 1) * s >= extent + start:
-                    windows -= 1
-                end = max(end, (windows - 1) * s + k - extent - start)
-        before.append(start)
-        after.append(end)
-    return Window(
-        kernel=(kernel[0], kernel[1]),
-        stride=(stride[0], stride[1]),
-        padding=(before[0], before[1], after[0], after[1]),
-    )
 
 
 def _described(node: onnx.NodeProto) -> str:

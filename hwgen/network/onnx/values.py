@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import onnx
 
-from hwgen.network.graph import Conv, FeatureMap, IntegerType, Layer, MaxPool, Requantisation, Window
+from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.requantise import Requantisation
 
 
 @dataclass
@@ -58,17 +59,26 @@ class Step:
     high: int = 0
     groups: int = 1
 
-    def frozen(self, source: FeatureMap) -> Layer:
-        common: dict[str, Any] = {
-            "name": self.name,
-            "input": source,
-            "output": self.output.frozen(),
-            "window": self.window,
-        }
-        if self.weights is None or self.bias is None:
-            return MaxPool(**common)
-        requantisation = self.requantisation and replace(self.requantisation, low=self.low, high=self.high)
-        return Conv(**common, weights=self.weights, bias=self.bias, requantisation=requantisation, groups=self.groups)
+    def frozen(self, source: FeatureMap) -> Op:
+        """The layer, behind a map that is known by now."""
+        if self.weights is None:
+            return MaxPool(name=self.name, input=source, output=self.output.frozen(), window=self.window)
+        return self.convolution(source)
+
+    def convolution(self, source: FeatureMap) -> Conv:
+        """The same of a step that has weights."""
+        assert self.weights is not None
+        assert self.bias is not None
+        return Conv(
+            name=self.name,
+            input=source,
+            output=self.output.frozen(),
+            window=self.window,
+            weights=self.weights,
+            bias=self.bias,
+            requantisation=self.requantisation and replace(self.requantisation, low=self.low, high=self.high),
+            groups=self.groups,
+        )
 
 
 @dataclass

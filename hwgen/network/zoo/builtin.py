@@ -21,8 +21,8 @@ from hwgen.network import shapes
 from hwgen.network.graph import Network
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Op
 from hwgen.network.quantise import quantise
-from hwgen.network.shapes import LayerShape
 from hwgen.network.zoo import tables
 
 _SEED = 20180600
@@ -33,7 +33,7 @@ _CALIBRATION_SIZE = 64
 
 @dataclass(frozen=True)
 class _Layer:
-    shape: LayerShape
+    shape: Op
     dense: bool = False
     relu: bool = True
 
@@ -71,7 +71,7 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
     """
     layers, _ = _layers(name)
     _, bits = tables.precision(name)
-    return [(layer.shape.name, bits * layer.shape.weights) for layer in layers if layer.shape.weights]
+    return [(layer.shape.name, bits * layer.shape.weight_count) for layer in layers if layer.shape.weight_count]
 
 
 def quantised(name: str) -> onnx.ModelProto:

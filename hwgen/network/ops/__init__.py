@@ -1,0 +1,13 @@
+"""The kinds of layers: one class each, registered by its name.
+
+>>> sorted(KINDS)
+['conv', 'maxpool']
+"""
+
+from hwgen.network.ops.conv import Conv
+from hwgen.network.ops.op import Op
+from hwgen.network.ops.pool import MaxPool
+
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool)}
+
+__all__ = ["KINDS", "Conv", "MaxPool", "Op"]

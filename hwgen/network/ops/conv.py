@@ -1,0 +1,139 @@
+"""The convolution, also Gemm and MatMul as the convolution they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hwgen.errors import ConfigError
+from hwgen.network.maps import Window
+from hwgen.network.ops.op import Op
+from hwgen.network.requantise import Requantisation, requantise
+
+_BLOCK = 1 << 21
+"""Values of the im2col matrix in one block: 16 MiB of float64."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Conv(Op):
+    """Convolution (ONNX Conv: cross-correlation).
+
+    Accumulator = sum of ``w * (x - x_zero_point)`` + bias; padding counts as ``x_zero_point``.
+
+    Parameters
+    ----------
+    weights : ndarray
+        int64 ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit weights, 17 of 16-bit
+        ones).
+    bias : ndarray
+        int64 ``(M,)``, as in the model: the input's zero point is *not* folded into it.
+    requantisation : Requantisation or None
+        ``None`` where the accumulators themselves leave (ConvInteger).
+    groups : int
+        Groups of channels that have nothing in common.
+    """
+
+    weights: np.ndarray
+    bias: np.ndarray
+    requantisation: Requantisation | None
+    groups: int = 1
+
+    kind = "conv"
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        # Zeros that take no memory.
+        weights = np.broadcast_to(np.int64(0), (outputs, channels // groups, *window.kernel))
+        bias = np.broadcast_to(np.int64(0), (outputs,))
+        return {"weights": weights, "bias": bias, "requantisation": None, "groups": groups}
+
+    @property
+    def dense(self) -> bool:
+        return self.output.shape[1:] == (1, 1) and self.window.kernel == self.input.shape[1:]
+
+    @property
+    def weight_count(self) -> int:
+        return self.weights.size
+
+    @cached_property
+    def weight_bits(self) -> int:
+        least, most = self.weight_range
+        return max(1 + max(most, -least - 1, 0).bit_length(), 2)
+
+    @cached_property
+    def weight_range(self) -> tuple[int, int]:
+        """The least and the greatest weight."""
+        return int(self.weights.min()), int(self.weights.max())
+
+    @cached_property
+    def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each output channel's weights the sum of the positive and that of the negative ones, int64 ``(M,)``."""
+        positive = np.maximum(self.weights, 0).sum(axis=(1, 2, 3))
+        return positive, self.weights.sum(axis=(1, 2, 3)) - positive
+
+    @cached_property
+    def folded_bias(self) -> np.ndarray:
+        """Bias when the raw ``x`` is multiplied: ``bias - x_zero_point * sum(w)``, int64 ``(M,)``."""
+        return self.bias - self.input.zero_point * self.weights.sum(axis=(1, 2, 3))
+
+    @property
+    def accumulator_bound(self) -> int:
+        """The largest magnitude that any partial sum of any accumulator can take."""
+        kind, zero = self.input.type, self.input.zero_point
+        reach = max(kind.maximum - zero, zero - kind.minimum)
+        weights = int(np.abs(self.weights).sum(axis=(1, 2, 3)).max())
+        return weights * reach + int(np.abs(self.bias).max())
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.zero_point
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        """See `Op.compute`.
+
+        The convolution is a matrix product over im2col columns, a block of output rows at a time, in float64: exact as
+        long as no partial sum can reach 2**53, which is checked from the weights. Slower int64 steps in beyond that.
+        """
+        bound = self._checked_bound()
+        # Integers that float64 holds exactly, each partial sum included; the bias joins in int64.
+        exact = np.float64 if bound < 1 << 53 else np.int64
+        padded = self._padded(maps[0])
+        columns = self.output.width
+        per_group, outputs = self.weights.shape[1], len(self.weights) // self.groups
+        taps = per_group * self.taps
+        block = max(1, _BLOCK // (taps * columns))
+        result = np.empty(self.output.shape, self.output.type.dtype)
+        for group in range(self.groups):
+            channels = padded[group * per_group : (group + 1) * per_group]
+            filters = slice(group * outputs, (group + 1) * outputs)
+            weights = self.weights[filters].reshape(outputs, taps).astype(exact)
+            for first in range(0, self.output.height, block):
+                last = min(first + block, self.output.height)
+                accumulators = (weights @ self._im2col(channels, first, last, exact)).astype(np.int64)
+                accumulators += self.bias[filters, None]
+                if self.requantisation is not None:
+                    accumulators = requantise(accumulators, self.requantisation.of(filters), bound)
+                result[filters, first:last] = accumulators.reshape(outputs, last - first, columns)
+        return result
+
+    def _checked_bound(self) -> int:
+        """`accumulator_bound`, if int64 and the output hold it."""
+        bound = self.accumulator_bound
+        bits = 64 if self.requantisation is None else 61
+        if bound >= 1 << (bits - 1):
+            raise ConfigError(f"{self.name}: accumulators must fit {bits} bits, not reach {bound}")
+        if self.requantisation is None and bound > self.output.type.maximum:
+            raise ConfigError(f"{self.name}: accumulators must fit the output's {self.output.type}, not reach {bound}")
+        return bound
+
+    def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
+        """Windows of the output rows ``first`` to ``last``, less the zero point: ``(taps, pixels)``."""
+        kernel, stride, columns = self.window.kernel, self.window.stride, self.output.width
+        band = padded[:, first * stride[0] : (last - 1) * stride[0] + kernel[0]].astype(exact)
+        band -= self.input.zero_point
+        windows = sliding_window_view(band, kernel, axis=(1, 2))[:, :: stride[0], :: stride[1]]
+        return windows[:, :, :columns].transpose(0, 3, 4, 1, 2).reshape(-1, (last - first) * columns)

@@ -1,0 +1,32 @@
+"""Pooling: one value of each channel's window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.network.ops.op import Op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MaxPool(Op):
+    """Max pooling; padding counts as the input type's minimum. Type and zero point pass through."""
+
+    kind = "maxpool"
+    channelwise = True
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.type.minimum
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        padded = self._padded(maps[0])
+        (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride
+        rows, columns = self.output.height, self.output.width
+        result = np.full(self.output.shape, self.pad_value, self.output.type.dtype)
+        for y in range(kernel_rows):
+            for x in range(kernel_columns):
+                tap = padded[:, y : y + (rows - 1) * down + 1 : down, x : x + (columns - 1) * right + 1 : right]
+                np.maximum(result, tap, out=result)
+        return result
