@@ -25,12 +25,12 @@ from netlist import Length, synthesise
 
 from hwgen import simulate
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.block_ram import block_rams
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
 from hwgen.network.graph import INT32, UINT8, Conv, FeatureMap, Network, Window
 from hwgen.plan.compose import compose
-from hwgen.plan.memory import block_rams
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule

@@ -9,9 +9,9 @@ from hwgen.blocking import cecconi, timing
 from hwgen.blocking.cecconi import Tile, Transfer
 from hwgen.blocking.problem import Problem
 from hwgen.boards import Board
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Layer
 from hwgen.network.shapes import of_layer
-from hwgen.plan.memory import BRAM36_BITS
 
 __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
 

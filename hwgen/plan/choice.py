@@ -15,6 +15,7 @@ import numpy as np
 
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.gateware.requantise import RequantiseConfig
@@ -22,7 +23,7 @@ from hwgen.network.graph import Conv, Layer, Network, Window
 from hwgen.network.shapes import of_layer
 from hwgen.plan.compose import input_format, layer_config, weight_bits
 from hwgen.plan.latency import estimate_latency
-from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
+from hwgen.plan.memory import weight_block_rams
 from hwgen.plan.plan import (
     PYRAMID,
     STREAM,

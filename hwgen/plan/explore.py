@@ -9,10 +9,10 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.shapes import LayerShape, NetworkShape
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
-from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.picture import picture
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from hwgen.blocking import on_board
 from hwgen.errors import InputError, PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Conv, Layer, Network
 from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency
-from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
