@@ -17,7 +17,7 @@ from typing import Any
 from hwgen.emit import synthesis, verilog
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.plan.resources import Resources
+from hwgen.gateware.cost import Resources
 
 SCRIPT = "read_verilog -sv {top}.v; synth_xilinx -family xc7 -flatten -noiopad -top {top}; write_json netlist.json"
 

@@ -24,8 +24,8 @@ import simulation
 
 import hwgen
 from hwgen.emit import synthesis
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.plan.resources import Resources
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT, PAGE = ROOT / "build" / "performance", ROOT / "docs" / "performance.md"

@@ -25,6 +25,7 @@ from netlist import Length, synthesise
 
 from hwgen import simulate
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.block_ram import block_rams
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
@@ -32,7 +33,6 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.plan.compose import compose
-from hwgen.plan.memory import block_rams
 from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule

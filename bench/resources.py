@@ -27,9 +27,9 @@ TEXT = """# Resources: estimated and synthesised
 Written by `python bench/resources.py`; don't edit.
 
 A plan states DSP slices, block RAM, LUTs and flip-flops. They are computed from the configurations of the components
-(`hwgen/plan/resources.py`), without synthesis: DSP slices, block RAM and registers follow from how a component is
-built; LUTs are counted where they are plain to see (memories, multiplexers, adders, tables), and what remains, control
-logic, is fitted. `hwgen synth` runs Yosys and shows both, component by component:
+(`resources`, beside the hardware in `hwgen/gateware/`), without synthesis: DSP slices, block RAM and registers follow
+from how a component is built; LUTs are counted where they are plain to see (memories, multiplexers, adders, tables),
+and what remains, control logic, is fitted. `hwgen synth` runs Yosys and shows both, component by component:
 
 ```
 hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json

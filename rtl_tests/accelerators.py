@@ -25,7 +25,7 @@ from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 
 #: Deeper than any FIFO of a network this small can use.
@@ -173,7 +173,7 @@ def buffered(draw, network: Network, plans: tuple[LayerPlan, ...], mode: str | N
         depths = [value + draw(st.integers(0, 3)) for value in depths]
     elif mode in ("tight", "least"):
         spare = st.integers(0, 0 if mode == "least" else 5)
-        rows = [least_rows(layer) + draw(spare) // 3 for layer in config.layers]
+        rows = [layer.least_rows + draw(spare) // 3 for layer in config.layers]
         depths = [max(layer.fold_beats) + draw(spare) for layer in config.layers]
     return compose(network, with_buffers(plans, rows, depths))
 

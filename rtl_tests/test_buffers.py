@@ -17,7 +17,7 @@ from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.schedule.buffers import ample_rows, least_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
 
 
@@ -96,7 +96,7 @@ def test_nothing_could_be_less(case):
             less = sized.copy()
             less.shrink(number, depth=layer.fifo_depth - 1)
             assert frames_that_show(less, sized), f"{layer.name}: a FIFO of {layer.fifo_depth - 1} would do"
-        if layer.window.rows > least_rows(layer):
+        if layer.window.rows > layer.least_rows:
             less = sized.copy()
             less.shrink(number, rows=layer.window.rows - 1)
             shown = frames_that_show(less, sized)

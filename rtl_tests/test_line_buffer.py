@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def make(**changes) -> LineBufferConfig:
         "pad_value": -5,
         "taps": 3,
         "output_folds": 2,
-        "depthwise": False,
+        "channelwise": False,
         "rows": 3,
     }
     return LineBufferConfig(**fields | changes)
@@ -205,6 +206,23 @@ def test_windows_right_of_the_map_need_nothing():
 
 @settings(max_examples=300)
 @given(config=line_buffers(most_side=12))
+def test_steps_from_window_to_window(config):
+    """The tables add up to what each window needs and releases."""
+    windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    pixels = config.input.frame_pixels
+    needs = [config.needed(*window) for window in windows] + [pixels + config.needed(0, 0)]
+    releases = [0] + [config.released(*window) for window in windows]
+    for steps, counts in ((config.need_steps, needs), (config.release_steps, releases)):
+        assert len(steps.ends) == len(steps.counts) == config.output_height
+        growth = [
+            steps.ends[row] if step == config.row_steps - 1 else steps.columns[step] * steps.counts[row]
+            for row, step in windows
+        ]
+        assert growth == [after - before for before, after in pairwise(counts)]
+
+
+@settings(max_examples=300)
+@given(config=line_buffers(most_side=12))
 def test_cost(config):
     taps = [(row, column) for row in range(config.kernel[0]) for column in range(config.kernel[1])]
     assert sorted(tap for fold in config.step_taps for tap in fold) == taps  # each once
@@ -217,7 +235,7 @@ def test_cost(config):
         assert config.patch[0] * config.patch[1] == config.taps
     assert config.windows == config.output_height * -(-config.output_width // config.pixels)
     assert config.window_cycles == config.steps * config.output_folds
-    assert config.steps == config.tap_folds * (1 if config.depthwise else config.input.folds // config.input.groups)
+    assert config.steps == config.tap_folds * (1 if config.channelwise else config.input.folds // config.input.groups)
     # Every pixel of the ring has its own word; banks are read side by side.
     words = config.row_banks * config.column_banks * config.bank_depth
     assert words >= config.rows * config.input.width * config.input.folds
@@ -242,10 +260,10 @@ def test_cost(config):
         ({"output_folds": 0}, "output_folds must be a positive integer, not 0"),
         ({"groups": 3, "lanes": 1}, "output_folds must be a positive multiple of the 3 groups, not 2"),
         (
-            {"depthwise": True, "output_folds": 3},
+            {"channelwise": True, "output_folds": 3},
             "output_folds must be a positive multiple of the 2 groups, not 3",
         ),
-        ({"depthwise": True, "output_folds": 4}, "output_folds must be 2 for depthwise, not 4"),
+        ({"channelwise": True, "output_folds": 4}, "output_folds must be 2 for channelwise, not 4"),
         ({"pad_value": 128}, "pad_value must be a value of the input's type, not 128"),
         ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
         ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),

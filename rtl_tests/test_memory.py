@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from yosys import cells, luts
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.block_ram import block_rams, memory_luts
 from hwgen.gateware.lookup import rom_attributes
-from hwgen.plan.memory import block_rams, memory_luts
 
 # Width, depth, RAMB36: by hand.
 SHAPES = [

@@ -32,7 +32,7 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 @st.composite
 def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
-    window = draw(line_buffers(depthwise=False, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
+    window = draw(line_buffers(channelwise=False, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
     if packed:
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
@@ -171,7 +171,7 @@ def test_whole_latency(products, levels):
     source = BeatFormat(channels=products, height=1, width=1, lanes=products, bits=8, signed=False)
     window = LineBufferConfig(
         input=source, kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), pad_value=0, taps=1, output_folds=1,
-        depthwise=False, rows=1,
+        channelwise=False, rows=1,
     )  # fmt: skip
     config = MultiplyConfig(
         window=window, outputs=2, lanes=2, weights=array("h", weights.ravel().tolist()), weight_bits=8, sum_bits=26,
@@ -272,7 +272,7 @@ def test_fields_apart(signed, steps):
         pad_value=0,
         taps=1,
         output_folds=9,
-        depthwise=False,
+        channelwise=False,
         rows=1,
     )
     config = MultiplyConfig(
@@ -339,7 +339,7 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
         pad_value=0,
         taps=taps,
         output_folds=folds,
-        depthwise=False,
+        channelwise=False,
         rows=3,
     )
     weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (folds * lanes, channels, 3, 3))
@@ -456,7 +456,7 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
         pad_value=0,
         taps=3,
         output_folds=changes.pop("folds", 3 if groups == 1 else groups),
-        depthwise=False,
+        channelwise=False,
         rows=3,
     )
     weights = np.full((7, 5, 3, 3), fill)

@@ -16,12 +16,12 @@ from resource_layers import SHAPES, TILED, config_of
 from hwgen import cli
 from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
-from hwgen.plan.resources import Resources
 
 #: Nanoseconds of logic between registers at most.
 LIMIT = 3.3
@@ -129,7 +129,7 @@ def layers() -> dict[str, object]:
     for name in ("conv3x3-deep", "packed3x3-deep"):
         (layer,) = config_of(replace(shapes[name], outputs=16, tm=2)).layers
         assert isinstance(layer.compute, MultiplyConfig)
-        assert layer.compute.memory == "block"
+        assert layer.compute.weight_memory == "block"
         parts[f"{name} weights"] = layer.compute
     (layer,) = config_of(replace(shapes["conv3x3-deep"], tn=2, tk=9, tm=2)).layers
     # So deep that a bank is stacked of several memories, which takes a choice of its own behind them.

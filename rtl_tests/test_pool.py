@@ -37,7 +37,7 @@ def maxima(config: MaxPoolConfig, words: list[int]) -> list[list[int]]:
 
 def pools(**limits) -> st.SearchStrategy[LineBufferConfig]:
     """Walks that a pool can do: taps that a last step lacks must not win."""
-    return line_buffers(depthwise=True, **limits).map(
+    return line_buffers(channelwise=True, **limits).map(
         lambda window: replace(window, pad_value=value_range(window)[0]) if window.chooses else window
     )
 
@@ -67,7 +67,7 @@ def test_reset(window, seed, reset_at):
     assert maxima(config, trace.words[sent:]) == expected_maxima(config, windows[6:])
 
 
-def plain(depthwise: bool = True, signed: bool = True, taps: int = 3) -> LineBufferConfig:
+def plain(channelwise: bool = True, signed: bool = True, taps: int = 3) -> LineBufferConfig:
     """5 channels, 2 at a time, 3 x 3 taps."""
     return LineBufferConfig(
         input=BeatFormat(channels=5, height=5, width=6, lanes=2, bits=8, signed=signed),
@@ -77,7 +77,7 @@ def plain(depthwise: bool = True, signed: bool = True, taps: int = 3) -> LineBuf
         pad_value=-128 if signed else 0,
         taps=taps,
         output_folds=3,
-        depthwise=depthwise,
+        channelwise=channelwise,
         rows=3,
     )
 
@@ -99,8 +99,8 @@ def test_extremes(signed, taps):
 
 
 def test_errors():
-    with pytest.raises(ConfigError, match=f"^{re.escape('window.depthwise must be True, not False')}$"):
-        MaxPoolConfig(window=plain(depthwise=False))
+    with pytest.raises(ConfigError, match=f"^{re.escape('window.channelwise must be True, not False')}$"):
+        MaxPoolConfig(window=plain(channelwise=False))
     message = "window.pad_value must be -128 where 4 taps don't divide the kernel, not 0"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         MaxPoolConfig(window=replace(plain(taps=4), pad_value=0))

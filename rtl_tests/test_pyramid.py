@@ -112,7 +112,8 @@ def test_recomputation_counted_one_by_one(layers, tall, wide):
     assert work.input_words == layers[0].channels * sums[0][0] * sums[1][0]
     assert work.multiplications == sum(layer.macs for layer in layers)
     done = [
-        layer.weight_count * rows * columns for layer, rows, columns in zip(layers, sums[0][1:], sums[1][1:], strict=True)
+        layer.weight_count * rows * columns
+        for layer, rows, columns in zip(layers, sums[0][1:], sums[1][1:], strict=True)
     ]
     assert work.multiplications + work.extra_multiplications == sum(done)
     more = [(count - layer.macs) // layer.taps * (layer.taps - 1) for count, layer in zip(done, layers, strict=True)]

@@ -18,10 +18,10 @@ from hwgen import cli
 from hwgen.boards import load as load_board
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.plan.plan import check_budget
-from hwgen.plan.resources import Resources, component_resources, components, estimate, window_tables
 
 SMALL = 5
 
@@ -32,7 +32,7 @@ def compare(shape) -> dict[str, float]:
     for row in result.rows:
         assert (row.estimate.dsp, row.estimate.bram36) == (row.measured.dsp, row.measured.bram36), row.name
     measured, expected = result.measured.as_dict(), result.estimate.as_dict()
-    assert estimate(config_of(shape)) == result.estimate
+    assert config_of(shape).resources == result.estimate
     return {kind: expected[kind] / measured[kind] - 1 for kind in ("lut", "ff")}
 
 
@@ -68,27 +68,15 @@ def test_layers():
         assert statistics.median(of_kind.values()) <= 0.05, of_kind
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_window_tables(shape):
-    """The short tables are the long ones, summed up."""
-    window = config_of(shape).layers[0].window
-    for (inside, ends), (by_end, by_column, by_row) in zip(
-        (window.need_steps, window.release_steps), window_tables(window), strict=True
-    ):
-        assert list(ends.values()) == by_end
-        for (row, column), value in inside.items():
-            assert by_column[column] * by_row[row] == value, (row, column)
-
-
 def test_deep_parameters_lie_in_block_ram():
     """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
     shape = replace(
         next(shape for shape in SHAPES if shape.name == "conv1x1"), outputs=160, tm=2, tn=4, name="deep", next_tn=1
     )
     (layer,) = config_of(shape).layers
-    finish = components(layer)["finish"]
+    finish = layer.components["finish"]
     assert len(finish.beats) == 160
-    used = component_resources(finish)
+    used = finish.resources
     assert used.bram36 >= 1
     assert synthesis.measure([finish])[0].bram36 == used.bram36
 
@@ -127,8 +115,8 @@ def test_equal_components_once(monkeypatch):
     kinds = [type(part).__name__ for part in asked]
     assert kinds.count("MultiplyConfig") == 2
     assert kinds.count("LineBufferConfig") == kinds.count("FifoConfig") == 1
-    assert len(result.rows) == 3 * len(components(layer))
-    assert result.rows[0].measured == result.rows[2 * len(components(layer))].measured
+    assert len(result.rows) == 3 * len(layer.components)
+    assert result.rows[0].measured == result.rows[2 * len(layer.components)].measured
 
 
 def test_without_yosys(monkeypatch, capsys):
@@ -206,6 +194,6 @@ def test_weights_that_repeat_take_less():
     (layer,) = config_of(SHAPES[0]).layers
     compute = layer.compute
     assert isinstance(compute, MultiplyConfig)
-    varied = component_resources(compute)
+    varied = compute.resources
     constant = replace(compute, weights=np.full(len(compute.weights), 5, np.int16))
-    assert component_resources(constant).ff < varied.ff - 40
+    assert constant.resources.ff < varied.ff - 40

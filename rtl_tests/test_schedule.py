@@ -17,7 +17,6 @@ from hwgen.network.ops import MaxPool
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
 from hwgen.schedule import solve as schedule_module
-from hwgen.schedule.buffers import least_rows
 from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
 
 
@@ -127,7 +126,7 @@ def test_less_is_never_earlier(case, data):
     depths = [other.fifo_depth for other in config.layers]
     rows = [other.window.rows for other in config.layers]
     depths[number] = data.draw(st.integers(max(layer.fold_beats), layer.fifo_depth))
-    rows[number] = data.draw(st.integers(least_rows(layer), layer.window.rows))
+    rows[number] = data.draw(st.integers(layer.least_rows, layer.window.rows))
     smaller = schedule.copy()
     smaller.shrink(number, depth=depths[number])
     smaller.shrink(number, rows=rows[number])

@@ -129,7 +129,7 @@ def small(**changes) -> PyramidBufferConfig:
         "pad_value": 0,
         "taps": 3,
         "output_folds": 2,
-        "depthwise": False,
+        "channelwise": False,
     }
     window |= {name: changes.pop(name) for name in list(changes) if name in window or name == "pixels"}
     window["rows"] = window["kernel"][0]

@@ -196,7 +196,7 @@ def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferC
         pixels=draw(widths(columns)),
         groups=layer.groups,
     )
-    depthwise = layer.groups == 1 and draw(st.booleans())
+    channelwise = layer.groups == 1 and draw(st.booleans())
     low = -(1 << (bits - 1)) if signed else 0
     window = LineBufferConfig(
         input=source,
@@ -205,8 +205,8 @@ def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferC
         padding=layer.window.padding,
         pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
         taps=draw(st.integers(1, layer.taps)),
-        output_folds=source.folds if depthwise else layer.groups * draw(st.integers(1, 3)),
-        depthwise=depthwise,
+        output_folds=source.folds if channelwise else layer.groups * draw(st.integers(1, 3)),
+        channelwise=channelwise,
         rows=layer.window.kernel[0],
     )
     config = PyramidBufferConfig(window=window, rows=rows, columns=columns)

@@ -17,11 +17,11 @@ from hwgen.gateware.stream import BeatFormat
 
 @st.composite
 def line_buffers(
-    draw, *, most_side: int = 7, most_bits: int = 9, depthwise: bool | None = None, least: bool | None = None
+    draw, *, most_side: int = 7, most_bits: int = 9, channelwise: bool | None = None, least: bool | None = None
 ) -> LineBufferConfig:
     """Any geometry; ``least``: as few rows as hold a window."""
     bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
-    walk = draw(st.booleans()) if depthwise is None else depthwise
+    walk = draw(st.booleans()) if channelwise is None else channelwise
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     size = draw(st.integers(1, 5 if groups == 1 else 3))
     source = BeatFormat(
@@ -47,7 +47,7 @@ def line_buffers(
             pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
             taps=draw(st.integers(1, kernel[0] * kernel[1])),
             output_folds=source.folds if walk else groups * draw(st.integers(1, 3)),
-            depthwise=walk,
+            channelwise=walk,
             rows=min(kernel[0], source.height) + spare,
         )
     except ConfigError:
@@ -90,7 +90,7 @@ def steps_of(config: LineBufferConfig, windows: np.ndarray) -> list[list[int]]:
     read as padding.
     """
     lanes, source = config.input.lanes, config.input
-    folds = source.folds if config.depthwise else source.groups
+    folds = source.folds if config.channelwise else source.groups
     seen = source.folds // folds
     steps = []
     for window in windows:

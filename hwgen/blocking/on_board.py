@@ -9,8 +9,8 @@ from hwgen.blocking import cecconi, timing
 from hwgen.blocking.cecconi import Tile, Transfer
 from hwgen.blocking.problem import Problem
 from hwgen.boards import Board
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.ops import Op
-from hwgen.plan.memory import BRAM36_BITS
 
 __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
 

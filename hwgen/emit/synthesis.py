@@ -28,17 +28,8 @@ from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.fifo import Fifo, FifoConfig
-from hwgen.gateware.layer import Layer, LayerConfig
-from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
-from hwgen.gateware.multiply import Multiply, MultiplyConfig
-from hwgen.gateware.pool import MaxPool, MaxPoolConfig
-from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
-from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
-from hwgen.gateware.regroup import Regroup, RegroupConfig
-from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
-from hwgen.gateware.unload import Unload, UnloadConfig
-from hwgen.plan.resources import Resources, component_resources, components
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.layer import ComponentConfig
 
 #: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
 LUT_CELLS = {"SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4}
@@ -166,8 +157,8 @@ def synthesise(
         If Yosys is missing or fails, or can't find delays.
     """
     require(with_paths=with_paths)
-    named = [(layer.name, name, part) for layer in config.layers for name, part in components(layer).items()]
-    estimates = [component_resources(part) for _, _, part in named]
+    named = [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
+    estimates = [part.resources for _, _, part in named]
     first = [next(n for n, (_, _, other) in enumerate(named) if _equal(other, part)) for _, _, part in named]
     measured: dict[int, Resources] = {}
     worst: dict[int, LogicPath | None] = {}
@@ -244,18 +235,18 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
         raise ToolError(f"Yosys was stopped after {TIME_LIMIT:,} s: take fewer DSP slices, or fewer layers") from error
 
 
-def measure(parts: Sequence[Any]) -> list[Resources]:
-    """What Yosys makes of the components of some configurations (a `LayerConfig` stands for the layer's credits).
+def measure(parts: Sequence[ComponentConfig]) -> list[Resources]:
+    """What Yosys makes of the components of some configurations.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    return [count(number) for number in cells([component(part) for part in parts])]
+    return [count(number) for number in cells([part.component() for part in parts])]
 
 
-def measure_paths(parts: Sequence[Any]) -> tuple[list[Resources], list[LogicPath | None]]:
+def measure_paths(parts: Sequence[ComponentConfig]) -> tuple[list[Resources], list[LogicPath | None]]:
     """As `measure`, and the path through each component whose cells take longest.
 
     Raises
@@ -263,7 +254,7 @@ def measure_paths(parts: Sequence[Any]) -> tuple[list[Resources], list[LogicPath
     ToolError
         If Yosys is missing or fails.
     """
-    counted, worst = cells_and_paths([component(part) for part in parts])
+    counted, worst = cells_and_paths([part.component() for part in parts])
     return [count(number) for number in counted], worst
 
 
@@ -345,52 +336,3 @@ class SideBySide(wiring.Component):
             port = getattr(self, name)
             m.d.comb += value.eq(port) if self.signature.members[name].flow is In else port.eq(value)
         return m
-
-
-class Credits(Layer):
-    """The credits of a layer: the logic between its line buffer or tiles and its FIFO, with both taken away.
-
-    Parameters
-    ----------
-    config : LayerConfig
-    """
-
-    def __init__(self, config: LayerConfig):
-        self._config = config
-        wiring.Component.__init__(
-            self,
-            {
-                "fold": In(range(config.window.output_folds)),
-                "start": In(1),
-                "room": Out(1),
-                "o": In(wiring.Signature({"valid": Out(1), "ready": Out(1)})),
-            },
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        self._elaborate_credits(m, self, self)  # type: ignore[arg-type]
-        return m
-
-
-def component(part: Any) -> wiring.Component:
-    """The hardware of a configuration."""
-    for kind, factory in _FACTORIES.items():
-        if isinstance(part, kind):
-            return factory(part)
-    raise AssertionError(f"no component is made of a {type(part).__name__}")
-
-
-_FACTORIES: dict[type, Callable[[Any], wiring.Component]] = {
-    LineBufferConfig: LineBuffer,
-    ReuseBufferConfig: ReuseBuffer,
-    PyramidBufferConfig: PyramidBuffer,
-    MultiplyConfig: Multiply,
-    MaxPoolConfig: MaxPool,
-    UnloadConfig: Unload,
-    RequantiseConfig: Requantise,
-    AddBiasConfig: AddBias,
-    FifoConfig: Fifo,
-    RegroupConfig: Regroup,
-    LayerConfig: Credits,
-}

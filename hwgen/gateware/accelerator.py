@@ -10,9 +10,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.names import identifiers
-from hwgen.gateware.pyramid.layer import PyramidLayer, PyramidLayerConfig
 from hwgen.gateware.stream import BeatFormat, Order, join
 
 
@@ -82,6 +82,11 @@ class AcceleratorConfig:
     def multipliers(self) -> int:
         return sum(layer.multipliers for layer in self.layers)
 
+    @property
+    def resources(self) -> Resources:
+        """What all layers together take of a device, as estimated."""
+        return sum((layer.resources for layer in self.layers), Resources())
+
 
 class Accelerator(wiring.Component):
     """All layers of a fusion group, computed together; nothing in between leaves the chip.
@@ -121,10 +126,7 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         watched = bool(self._taps)
-        layers = [
-            PyramidLayer(layer, busy=watched) if isinstance(layer, PyramidLayerConfig) else Layer(layer, busy=watched)
-            for layer in self.config.layers
-        ]
+        layers = [layer.component(busy=watched) for layer in self.config.layers]
         for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
             m.submodules[name] = layer
         connect(m, accelerator=wiring.flipped(self.i), layer=layers[0].i)

@@ -4,22 +4,98 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from amaranth import Module, Mux, Shape, Signal
+from amaranth import Module, Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
-from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.multiply import Multiply, MultiplyConfig
-from hwgen.gateware.pool import MaxPool, MaxPoolConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
-from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat, Order, join
 from hwgen.gateware.unload import Unload, UnloadConfig
+
+
+class ComponentConfig(Protocol):
+    """The configuration of a component of a layer."""
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What it takes of a device, as estimated."""
+        ...
+
+    def component(self) -> Any:
+        """The hardware, an Amaranth component."""
+        ...
+
+
+class Compute(ComponentConfig, Protocol):
+    """The role of a layer's arithmetic: the steps of an output fold in, the results of the fold's channels out.
+
+    A new kind of arithmetic is a new file with such a configuration, a frozen dataclass whose ``window`` is a field,
+    and its component. That has two ports, both streams that are always ready: ``i`` takes a step of the window
+    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives ``lanes x window.pixels`` results of shape ``result``,
+    pixels innermost, ``latency`` cycles after the last step of a fold.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def window(self) -> LineBufferConfig:
+        """Where the steps come from."""
+        ...
+
+    @property
+    def lanes(self) -> int:
+        """``Tm``: output channels of a fold."""
+        ...
+
+    @property
+    def result(self) -> Shape:
+        """Shape of one result."""
+        ...
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last step of a fold to its results."""
+        ...
+
+    @property
+    def multipliers(self) -> int:
+        """DSP slices."""
+        ...
+
+    @property
+    def weight_memory(self) -> str | None:
+        """Where the weights lie, ``lut`` or ``block`` RAM; ``None`` where there are none."""
+        ...
+
+    @property
+    def window_products(self) -> int:
+        """Products of weights and activations of all output channels at one window."""
+        ...
+
+
+class Finish(ComponentConfig, Protocol):
+    """The role of what makes outputs of the results of a layer's arithmetic, a beat of the FIFO at a time.
+
+    Its component has two ports, both streams that are always ready: ``i`` takes a beat in any cycle, ``o`` gives its
+    outputs ``latency`` cycles later. Lanes without a channel leave as 0.
+    """
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its outputs."""
+        ...
+
+    @property
+    def multipliers(self) -> int:
+        """DSP slices."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +106,9 @@ class LayerConfig:
     ----------
     name : str
         From the model.
-    compute : MultiplyConfig or MaxPoolConfig
+    compute : Compute
         The arithmetic; its ``window`` is the layer's line buffer.
-    finish : RequantiseConfig, AddBiasConfig or None
+    finish : Finish or None
         What makes outputs of the sums; ``None`` where they are outputs already (pooling, sums that have their bias).
     fifo_lanes : int
         ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
@@ -48,14 +124,18 @@ class LayerConfig:
     """
 
     name: str
-    compute: MultiplyConfig | MaxPoolConfig
-    finish: RequantiseConfig | AddBiasConfig | None
+    compute: Compute
+    finish: Finish | None
     fifo_lanes: int
     fifo_depth: int
     output: BeatFormat
 
     #: Cycles from a beat leaving the FIFO to the start of the output fold that waits for its credit.
     credit_delay = 1
+    #: Whether rows inside a map wait for each other in the same way, whichever they are.
+    rows_alike = True
+    #: Cycles that the largest pyramid takes; ``None`` where there are no pyramids.
+    pyramid_cycles: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if self.output.pixels != self.pixels:
@@ -92,15 +172,11 @@ class LayerConfig:
 
     @cached_property
     def unload(self) -> UnloadConfig:
-        if isinstance(self.compute, MultiplyConfig):
-            shape = Shape(self.compute.sum_bits, True)
-        else:
-            shape = self.window.input.shape
         return UnloadConfig(
             channels=self.output.channels,
             lanes_in=self.compute.lanes,
             lanes_out=self.fifo_lanes,
-            shape=shape,
+            shape=self.compute.result,
             clears=self.finish is None,
             pixels=self.pixels,
             groups=self.window.input.groups,
@@ -117,9 +193,29 @@ class LayerConfig:
         return 0
 
     @property
+    def windows(self) -> int:
+        """Groups of ``Tp`` windows that are computed in a frame."""
+        return self.window.windows
+
+    @property
+    def beats_in(self) -> int:
+        """Beats of a frame that come in."""
+        return self.window.input.beats
+
+    @property
     def beats(self) -> int:
         """Beats of a frame in the FIFO."""
-        return self.window.windows * sum(self.fold_beats)
+        return self.windows * sum(self.fold_beats)
+
+    @property
+    def beats_out(self) -> int:
+        """Beats of a frame that leave."""
+        return self.windows * self.output.folds
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest ``window.rows`` that the layer works with: those of one window."""
+        return min(self.window.kernel[0], self.window.input.height)
 
     @cached_property
     def fifo(self) -> FifoConfig:
@@ -138,6 +234,37 @@ class LayerConfig:
         )
 
     @property
+    def credits(self) -> CreditsConfig:
+        return CreditsConfig(depth=self.fifo_depth, claims=self.fold_beats)
+
+    @property
+    def walk(self) -> dict[str, ComponentConfig]:
+        """What takes the input and walks its windows, by name."""
+        return {"window": self.window}
+
+    @property
+    def components(self) -> dict[str, ComponentConfig]:
+        """The configurations of all components, by name."""
+        return {
+            **self.walk,
+            "compute": self.compute,
+            "unload": self.unload,
+            **({} if self.finish is None else {"finish": self.finish}),
+            "fifo": self.fifo,
+            **({"regroup": self.regroup} if self.regroup.needed else {}),
+            "credits": self.credits,
+        }
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What all components together take of a device, as estimated."""
+        return sum((part.resources for part in self.components.values()), Resources())
+
+    def component(self, *, busy: bool = False) -> Layer:
+        """The hardware; with ``busy`` its steps can be watched."""
+        return Layer(self, busy=busy)
+
+    @property
     def pipeline_latency(self) -> int:
         """Cycles from the start of an output fold to its first beat entering the FIFO."""
         finish = self.finish.latency if self.finish else 0
@@ -145,15 +272,8 @@ class LayerConfig:
 
     @property
     def cycles(self) -> int:
-        """Cycles a frame takes when neither neighbour makes the layer wait (design: loop order)."""
+        """Cycles a frame takes when neither neighbour makes the layer wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
-
-    @property
-    def weights(self) -> str | None:
-        """Where the weights lie: ``lut`` or ``block`` RAM; ``None`` where there are none."""
-        if not isinstance(self.compute, MultiplyConfig):
-            return None
-        return self.compute.memory
 
     @property
     def multipliers(self) -> int:
@@ -199,8 +319,7 @@ class Layer(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.window = window = self.make_window()
-        compute = Multiply(config.compute) if isinstance(config.compute, MultiplyConfig) else MaxPool(config.compute)
-        m.submodules.compute = compute
+        m.submodules.compute = compute = config.compute.component()
         m.submodules.unload = unload = Unload(config.unload)
         m.submodules.fifo = fifo = Fifo(config.fifo)
         connect(m, layer=wiring.flipped(self.i), window=window.i)
@@ -211,10 +330,7 @@ class Layer(wiring.Component):
         if config.finish is None:
             connect(m, unload=unload.o, fifo=fifo.i)
         else:
-            finish = (
-                Requantise(config.finish) if isinstance(config.finish, RequantiseConfig) else AddBias(config.finish)
-            )
-            m.submodules.finish = finish
+            m.submodules.finish = finish = config.finish.component()
             connect(m, unload=unload.o, finish=finish.i)
             connect(m, finish=finish.o, fifo=fifo.i)
         if config.regroup.needed:
@@ -223,14 +339,8 @@ class Layer(wiring.Component):
             connect(m, regroup=regroup.o, layer=wiring.flipped(self.o))
         else:
             connect(m, fifo=fifo.o, layer=wiring.flipped(self.o))
-        self._elaborate_credits(m, window, fifo)
+        room = count_credits(
+            m, config.credits, fold=window.fold, start=window.start, returned=fifo.o.valid & fifo.o.ready
+        )
+        m.d.comb += window.room.eq(room)
         return m
-
-    def _elaborate_credits(self, m: Module, window: Any, fifo: Fifo) -> None:
-        """A credit for each beat the FIFO has room for; an output fold takes its beats' credits when it starts."""
-        config = self.config
-        credits = Signal(range(config.fifo_depth + 1), init=config.fifo_depth)
-        claim = dense_table(m, "claim", window.fold, config.fold_beats)
-        returned = fifo.o.valid & fifo.o.ready
-        m.d.sync += credits.eq(credits + returned - Mux(window.start, claim, 0))
-        m.d.comb += window.room.eq(credits >= claim)

@@ -13,15 +13,26 @@ column bank ``x mod column_banks``, and where a patch is higher than one row, ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from math import gcd
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import (
+    Cost,
+    Resources,
+    counter_bits,
+    mux_luts,
+    rotation_luts,
+    table_bits,
+    trailing_zeros,
+    uncommon,
+)
 from hwgen.gateware.lookup import (
     bits_for_range,
     delayed,
@@ -32,6 +43,33 @@ from hwgen.gateware.lookup import (
 )
 from hwgen.gateware.pieces import LUT_WAYS, WritePort, memory_in_pieces, piece_depth, stacked
 from hwgen.gateware.stream import BeatFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSteps:
+    """How a count of pixels grows from window to window, in three small tables.
+
+    The windows that end an output row each have an entry of their own. Inside a row windows advance alike in every row
+    that counts at all, so there the growth is a column's entry times 1 or 0 for the row.
+
+    Parameters
+    ----------
+    ends : tuple of int
+        By output row: at its last row step.
+    columns : tuple of int
+        By row step but the last: in rows that count.
+    counts : tuple of int
+        By output row: 1 if it counts, else 0.
+    """
+
+    ends: tuple[int, ...]
+    columns: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def uncommon(self) -> int:
+        """Entries that are not their table's commonest value; each costs a comparison."""
+        return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +90,8 @@ class LineBufferConfig:
         ``Tk``: taps read in one cycle, at most the kernel's.
     output_folds : int
         How often each window is walked: ``ceil(M / groups / Tm)`` for each of the input's groups; for a
-        ``depthwise`` walk once for each of the input's folds.
-    depthwise : bool
+        ``channelwise`` walk once for each of the input's folds.
+    channelwise : bool
         Input fold ``f`` belongs to output fold ``f`` alone (pooling).
     rows : int
         Rows the ring holds, at least the kernel's.
@@ -73,7 +111,7 @@ class LineBufferConfig:
     pad_value: int
     taps: int
     output_folds: int
-    depthwise: bool
+    channelwise: bool
     rows: int
     pixels: int = 1
 
@@ -102,8 +140,8 @@ class LineBufferConfig:
         if self.output_folds < 1 or self.output_folds % self.groups:
             number = "integer" if self.groups == 1 else f"multiple of the {self.groups} groups"
             raise ConfigError(f"output_folds must be a positive {number}, not {self.output_folds!r}")
-        if self.depthwise and self.fold_folds > 1:
-            raise ConfigError(f"output_folds must be {self.input.folds} for depthwise, not {self.output_folds!r}")
+        if self.channelwise and self.fold_folds > 1:
+            raise ConfigError(f"output_folds must be {self.input.folds} for channelwise, not {self.output_folds!r}")
         least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
         if not 0 <= self.pad_value - least < 1 << self.input.bits:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
@@ -131,7 +169,7 @@ class LineBufferConfig:
     @property
     def groups(self) -> int:
         """Groups of input folds that an output fold sees one of."""
-        return self.input.folds if self.depthwise else self.input.groups
+        return self.input.folds if self.channelwise else self.input.groups
 
     @property
     def group_folds(self) -> int:
@@ -270,44 +308,174 @@ class LineBufferConfig:
         left = min(max((step + 1) * self.pixels * self.stride[1] - self.padding[1], 0), width)
         return max(top, 0) * width + left
 
-    @property
-    def need_steps(self) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
-        """How ``needed`` grows from a window to the next: by (row, column) inside a row, by row at its end.
-
-        The last row's end counts the frame: the next window is the next frame's first.
-        """
-        last = (self.output_height - 1, self.row_steps - 1)
-
-        def step(row: int, column: int) -> int:
-            if (row, column) == last:
-                return self.input.frame_pixels + self.needed(0, 0) - self.needed(*last)
-            after = (row, column + 1) if column < last[1] else (row + 1, 0)
-            return self.needed(*after) - self.needed(row, column)
-
-        return self._steps(step)
-
-    @property
-    def release_steps(self) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
-        """How ``released`` grows with each window, in the same two tables."""
-
-        def step(row: int, column: int) -> int:
-            if (row, column) == (0, 0):
-                return self.released(0, 0)
-            before = (row, column - 1) if column else (row - 1, self.row_steps - 1)
-            return self.released(row, column) - self.released(*before)
-
-        return self._steps(step)
-
-    def _steps(self, step: Callable[[int, int], int]) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
+    @cached_property
+    def need_steps(self) -> WindowSteps:
+        """How ``needed`` grows from a window to the next; the last window of a frame is followed by the next frame's
+        first."""
         rows, last = range(self.output_height), self.row_steps - 1
-        inside = {(row, column): step(row, column) for row in rows for column in range(last)}
-        return inside, {row: step(row, last) for row in rows}
+        ends = [self.needed(row + 1, 0) - self.needed(row, last) for row in rows[:-1]]
+        ends.append(self.input.frame_pixels + self.needed(0, 0) - self.needed(rows[-1], last))
+        columns = tuple(self.needed(0, step + 1) - self.needed(0, step) for step in range(last))
+        return WindowSteps(ends=tuple(ends), columns=columns, counts=(int(any(columns)),) * len(rows))
+
+    @cached_property
+    def release_steps(self) -> WindowSteps:
+        """How ``released`` grows with each window."""
+        rows, last = range(self.output_height), self.row_steps - 1
+        befores = [0, *(self.released(row, last) for row in rows[:-1])]
+        ends = tuple(
+            self.released(row, last) - (self.released(row, last - 1) if last else before)
+            for row, before in zip(rows, befores, strict=True)
+        )
+        # Rows count that begin in the map, or above it if the next ones don't.
+        tops = [row * self.stride[0] - self.padding[0] for row in rows]
+        counts = [int(top + self.stride[0] > 0 and top < self.input.height) for top in tops]
+        columns = (0,) * last
+        if last and any(counts):
+            row = counts.index(1)
+            ahead = [befores[row], *(self.released(row, step) for step in range(last))]
+            columns = tuple(after - before for before, after in pairwise(ahead))
+        return WindowSteps(ends=ends, columns=columns, counts=tuple(count * any(columns) for count in counts))
 
     @property
     def step_layout(self) -> data.StructLayout:
         """One step: ``Tk`` taps of ``Tn`` channels for each of ``Tp`` windows, and its place in the fold."""
         pixel = data.ArrayLayout(self.input.shape, self.input.lanes)
         return data.StructLayout({"taps": data.ArrayLayout(pixel, self.pixels * self.taps), "first": 1, "last": 1})
+
+    @property
+    def turns(self) -> bool:
+        """Whether windows begin in different rows of the ring."""
+        frame = self.input.height - (self.output_height - 1) * self.stride[0]
+        return any(rows % self.rows for rows in (self.stride[0], frame, self.patch[0]))
+
+    @property
+    def choice_luts(self) -> int:
+        """LUTs a bit of a word that choose the taps of a window, where a patch has more than are used."""
+        return sum(mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
+        patch_rows, reads = self.patch[0], self.read_columns
+        for _ in range(row_banks * column_banks):
+            cost.ram(word, self.bank_depth)
+
+        # Data path behind the memories.
+        if self.registers_words:
+            cost.ff += row_banks * column_banks * self.pieces * word
+            cost.lut += row_banks * column_banks * word * mux_luts(self.pieces)
+        elif row_banks > 1:
+            cost.ff += patch_rows * column_banks * word
+        if row_banks > 1 and self.turns:
+            cost.lut += patch_rows * column_banks * word * mux_luts(row_banks)
+        cost.ff += patch_rows * reads * word
+        cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=any(self.padding))
+        if self.chooses:
+            cost.ff += self.pixels * self.taps * word
+            cost.lut += self.pixels * word * self.choice_luts
+        # Data path in front of them: a bank that gets nothing in this cycle is given zeros.
+        if column_banks > 1:
+            cost.lut += column_banks * word * (column_banks // gcd(column_banks, self.input.pixels) > 1)
+
+        # Control.
+        counters = self._counter_ff
+        cost.ff += counters + 2 * counter_bits(self.pieces) * row_banks * column_banks
+        if column_banks > 1:
+            cost.delay(counter_bits(column_banks), self.word_stage)
+        if row_banks > 1 and self.turns:
+            cost.delay(counter_bits(self.rows), 3)
+            cost.ff += counter_bits(self.rows) * self.registers_words
+        if any(self.padding):
+            cost.delay(patch_rows * reads, self.word_stage)
+        if self.chooses:
+            cost.delay(counter_bits(self.tap_folds), self.latency - 1)
+        cost.ff += self.latency
+        cost.delay(2, self.latency)
+        cost.lut += self._control_lut(counters)
+        return cost.resources
+
+    def component(self) -> LineBuffer:
+        return LineBuffer(self)
+
+    def _control_lut(self, counters: int) -> float:
+        """LUTs of counters with so many registers, tables and write enables: fitted."""
+        width, banks = max(1, counter_bits(self.bank_depth)), self.column_banks
+        entries = self.need_steps.uncommon + self.release_steps.uncommon
+        total = 1.33 * (counters - banks * width) + 0.7 * banks * width + 2.6 * entries
+        if banks > 1:
+            total += 4 * banks
+        if any(self.padding):
+            total += 2.4 * self.patch[0] * self.read_columns
+        if self.row_banks == 1:
+            total += 3.6 * self.rows
+        if self.chooses:
+            total += 3.3 * self.tap_folds
+        return total
+
+    @property
+    def _counter_ff(self) -> int:
+        """Registers of the counters."""
+        return self._writer_ff + self._flow_ff + self._walk_ff + self._address_ff
+
+    @property
+    def _writer_ff(self) -> int:
+        source, banks = self.input, self.column_banks
+        total = counter_bits(source.row_steps) + counter_bits(source.folds) + counter_bits(self.rows)
+        if source.pixels % banks:
+            total += counter_bits(banks)
+        word_step = source.folds * (1 if source.pixels % banks else source.pixels // banks)
+        if self.row_banks == 1 and self.rows > 1:
+            word_step = gcd(word_step, self.row_words)
+        if self.row_words > source.folds or (self.row_banks == 1 and self.rows > 1):
+            total += max(0, counter_bits(self.bank_depth) - trailing_zeros(word_step))
+        return total
+
+    @property
+    def _flow_ff(self) -> int:
+        source, capacity = self.input, self.rows * self.input.width
+        most = 2 * source.frame_pixels + capacity
+        total = bits_for_range(-most, most).width
+        total += bits_for_range(-source.pixels, capacity + source.frame_pixels - source.pixels).width
+        need, release = self.need_steps, self.release_steps
+        total += 2 * table_bits({0, *release.ends, *release.columns})
+        if self.window_cycles > 1:
+            total += table_bits({0, *need.ends, *need.columns})
+        return total
+
+    @property
+    def _walk_ff(self) -> int:
+        total = 0
+        for windows, stride, padding in (
+            (self.output_height, self.stride[0], self.padding[0]),
+            (self.row_steps, self.stride[1] * self.pixels, self.padding[1]),
+        ):
+            if windows > 1:
+                total += bits_for_range(-padding, (windows - 1) * stride - padding).width - trailing_zeros(stride)
+        total += counter_bits(self.output_folds) + counter_bits(self.group_folds) + counter_bits(self.kernel[1])
+        turns = self.tap_folds if self.chooses else self.kernel[0] // self.patch[0]
+        total += counter_bits(turns)
+        if not self.chooses and turns > 1 and any(self.padding):
+            total += counter_bits(self.kernel[0])
+        return total
+
+    @property
+    def _address_ff(self) -> int:
+        folds, banks, width = self.input.folds, self.column_banks, max(1, counter_bits(self.bank_depth))
+        total = counter_bits(folds)
+        if self.groups > 1:
+            total += counter_bits(folds) + counter_bits(self.fold_folds)
+        total += 2 * (width - trailing_zeros(folds))
+        if banks > 1:
+            total += 2 * counter_bits(banks)
+        if self.turns:
+            total += 2 * counter_bits(self.rows)
+        total += width + banks * width
+        if folds & (folds - 1):
+            return total + banks * (counter_bits(folds) + 1)
+        # The banks' sums have all bits but the highest in common.
+        return total + counter_bits(folds) + banks - 1
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
@@ -665,7 +833,7 @@ class LineBuffer(wiring.Component):
     def _elaborate_flow(self, m: Module, walk: _Walk, writer: _Writer) -> None:
         """``margin`` and ``space``."""
         config = self.config
-        need = self._by_window(walk, *config.need_steps)
+        need = self._by_window(walk, config.need_steps)
         most = 2 * config.input.frame_pixels + config.rows * config.input.width
         margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
         used = Signal.like(need, name="used")
@@ -677,7 +845,7 @@ class LineBuffer(wiring.Component):
         m.d.comb += walk.window_ready.eq(~margin[-1])
 
         released = Signal(range(config.input.frame_pixels + 1))
-        m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, *config.release_steps), 0))
+        m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
         # Beyond a beat's pixels: where all beats have as many, the sign bit tells whether there is room for one.
         pixels = config.input.pixels
@@ -687,16 +855,13 @@ class LineBuffer(wiring.Component):
         even = config.input.width % pixels == 0
         m.d.comb += self.i.ready.eq(~space[-1] if even else space + pixels >= writer.count)
 
-    def _by_window(self, walk: _Walk, inside: dict[tuple[int, int], int], ends: dict[int, int]) -> Value:
+    def _by_window(self, walk: _Walk, steps: WindowSteps) -> Value:
         """Look up what belongs to the window the walk is at."""
-        at_end = sparse_table(walk.top, {walk.top_of(row): value for row, value in ends.items()})
-        if not inside:
+        at_end = sparse_table(walk.top, {walk.top_of(row): value for row, value in enumerate(steps.ends)})
+        if not steps.columns:
             return at_end
-        # Rows differ only in whether they count at all.
-        columns = {walk.left_of(column): value for (_, column), value in inside.items() if value}
-        columns = {walk.left_of(column): 0 for _, column in inside} | columns
-        counts = {walk.top_of(row): 0 for row, _ in inside}
-        counts |= {walk.top_of(row): 1 for (row, _), value in inside.items() if value}
+        columns = {walk.left_of(step): value for step, value in enumerate(steps.columns)}
+        counts = {walk.top_of(row): value for row, value in enumerate(steps.counts)}
         in_row = Mux(sparse_table(walk.top, counts), sparse_table(walk.left, columns), 0)
         return Mux(walk.row_ends, at_end, in_row)
 

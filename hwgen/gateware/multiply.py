@@ -21,6 +21,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
 
@@ -30,6 +31,8 @@ FIELD = 17
 PACKED_CHAIN = 4
 #: So many values are added in a cycle at the end of the tree of a layer that computes whole windows.
 LAST_LEVEL = 5
+#: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
+_LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 #: Weights and activations of two multiply-adds a slice.
 PACKED_WEIGHT, PACKED_BITS = 127, 8
 
@@ -237,9 +240,19 @@ class MultiplyConfig:
         return (not self.whole) + self.positions + self.tree_levels
 
     @property
-    def memory(self) -> str:
+    def weight_memory(self) -> str:
         """Where the weights lie: ``lut`` or ``block`` RAM."""
         return self.weights_in or place(self.rom_depth)
+
+    @property
+    def result(self) -> Shape:
+        """Shape of a sum."""
+        return signed(self.sum_bits)
+
+    @property
+    def window_products(self) -> int:
+        """Products of all output channels at a window."""
+        return self.outputs * self._output_weights
 
     @property
     def rom_depth(self) -> int:
@@ -380,6 +393,118 @@ class MultiplyConfig:
                 steps.append(tuple(step))
         return tuple(steps)
 
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost(dsp=self.multipliers)
+        self._count_memories(cost)
+        cost.ff += self.to_sum + 1 + 2 * self.accumulates
+        cost.delay(1, self.to_sum)  # last
+        if self.accumulates:
+            cost.delay(1, self.to_sum)  # first
+        pixels = self.window.pixels
+        cost.lut += self.products * pixels * bool(self.operand_offset)  # an inverter each
+        pairs = self.lanes // 2 if self.macs_per_dsp == 2 else 0
+        widths, fields = self._chain_widths, [self.field_bits] * self.chains
+        if self.whole:
+            for lane in range(self.lanes):
+                alone = lane == 2 * pairs
+                self._count_whole_sums(cost, lane, widths if alone else fields, self.chains if lane % 2 else 0)
+        else:
+            self._count_sums(cost, (self.lanes - 2 * pairs) * pixels, widths)
+            if pairs:
+                self._count_sums(cost, pairs * pixels, fields)
+                self._count_sums(cost, pairs * pixels, fields, self.chains)
+        return cost.resources
+
+    def component(self) -> Multiply:
+        return Multiply(self)
+
+    @property
+    def _chain_widths(self) -> list[int]:
+        """Width of each chain's sum where a slice does one multiply-add."""
+        product = self.weight_bits + self.operand.width + (not self.operand.signed)
+        terms = [
+            sum(self.lane_of(chain, position) is not None for position in range(self.positions))
+            for chain in range(self.chains)
+        ]
+        return [min(product + (count - 1).bit_length(), max(self.sum_bits, product)) for count in terms]
+
+    def _count_memories(self, cost: Cost) -> None:
+        """The weight memories with their addresses, and the activations that wait for each position."""
+        for position in range(self.positions):
+            chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
+            cost.delay(chains * self.window.pixels * self.operand.width, max(position - 1 - self.whole, 0))
+            width, block = self.rom_widths[position], self.weight_memory == "block"
+            columns = () if block else varying_columns(self.contents[position], width)
+            cost.rom(columns, self.rom_depth, width, block=block)
+        address = counter_bits(self.rom_depth)
+        enabled = self.weight_memory == "block"
+        cost.ff += (address + enabled) * self.positions
+        cost.lut += 1.2 * address + enabled
+
+    def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
+        """So many equal adder trees and their accumulators, if there are any; with ``carries`` of each to be taken."""
+        if carries and not self.accumulates:
+            carries -= 1
+            widths = [*widths, 2]
+        alone = 0
+        for level in range(self.tree_levels):
+            pairs = [widths[number : number + 2] for number in range(0, len(widths), 2)]
+            alone = cost.tree_delay(sums * widths[-1], len(widths), alone)
+            taken = min(carries, len(widths) // 2)
+            cost.delay(sums * taken, level)
+            carries -= taken
+            widths = [min(max(pair) + len(pair) - 1, self.sum_bits) for pair in pairs]
+            added = sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
+            cost.ff += sums * added
+            cost.lut += sums * added
+            if self.macs_per_dsp == 2:
+                # The highest bit of a sum that grows is a carry, which takes no LUT.
+                cost.lut -= sums * sum(
+                    len(pair) == 2 and width > max(pair) for width, pair in zip(widths, pairs, strict=True)
+                )
+        cost.delay(sums * widths[0], alone)
+        cost.delay(sums * carries, self.tree_levels)
+        if self.accumulates:
+            cost.ff += sums * self.sum_bits
+            # The choice of 0 or the accumulator is part of the adder's LUTs only where the other operand is narrower.
+            cost.lut += sums * self.sum_bits * (2 if widths[0] == self.sum_bits else 1)
+
+    def _count_whole_sums(self, cost: Cost, lane: int, widths: list[int], carries: int) -> None:
+        """The adder trees of one output lane in a layer that computes whole windows."""
+        pixels = self.window.pixels
+        bits = min(self.whole_bits[lane], self.sum_bits)
+        bias = bool(self.bias and self.bias[lane])
+        joined = False
+        registers = 0  # that the last value has passed since it was added up, that of its sum included
+        for level in range(self.tree_levels - 1):
+            *pairs, last = [widths[number : number + 2] for number in range(0, len(widths), 2)]
+            alone = len(last) == 1 and joined
+            with_bias = len(last) == 1 and not joined
+            joined |= with_bias
+            taken = min(len(widths) // 2 + with_bias, carries)
+            cost.delay(pixels * taken, level)
+            carries -= taken
+            if not alone:
+                cost.shift_register(pixels * last[-1], registers)
+            registers = registers + 1 if alone else 1
+            cost.lut += pixels * sum(max(pair) for pair in pairs)
+            sums = [min(max(pair) + 1, bits) for pair in pairs]
+            if len(last) == 2:
+                cost.lut += pixels * max(last)
+                sums.append(min(max(last) + 1, bits))
+            elif with_bias and bias:
+                cost.lut += pixels * bits / 2
+                sums.append(bits)
+            else:
+                sums += last
+            cost.ff += pixels * sum(sums)
+            widths = sums
+        cost.shift_register(pixels * widths[-1], registers)
+        cost.delay(pixels * carries, self.tree_levels - 1)
+        cost.ff += pixels * bits
+        cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
+
 
 class Multiply(wiring.Component):
     """Weights, multipliers, chains, trees and accumulators of one convolution.
@@ -501,7 +626,7 @@ class Multiply(wiring.Component):
                     weight: Value = word[unit * len(chains) + number]
                     if len(lanes) > 1:
                         weight = self._spread(weight)
-                    if config.memory == "block":
+                    if config.weight_memory == "block":
                         # The output register of block RAM. It is written here, as the slice gets the weight: there
                         # Yosys, which knows no such register, takes it into the slice.
                         weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
@@ -515,7 +640,7 @@ class Multiply(wiring.Component):
         it costs no cycle.
         """
         config = self.config
-        ahead = config.memory == "block"
+        ahead = config.weight_memory == "block"
         address = Signal(range(config.rom_depth))
         enable: Value = Const(1)
         step: Value = self.i.valid
@@ -531,7 +656,7 @@ class Multiply(wiring.Component):
                 shape=config.rom_widths[position],
                 depth=config.rom_depth,
                 init=config.contents[position],
-                attrs=rom_attributes(config.rom_depth, config.memory),
+                attrs=rom_attributes(config.rom_depth, config.weight_memory),
             )
             m.submodules[f"weights_{position}"] = rom
             read = rom.read_port()

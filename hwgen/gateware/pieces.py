@@ -7,26 +7,11 @@ from dataclasses import dataclass
 from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
+from hwgen.gateware.block_ram import stacked
 from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
 
 #: Words among which one LUT chooses.
 LUT_WAYS = 4
-
-#: Width and depth of a block RAM, by the share of a RAMB36 that it is. Parity bits are used where there are any.
-RATIOS = {
-    1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
-    0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
-}
-
-
-def stacked(width: int, depth: int) -> tuple[int, int]:
-    """Of how many block RAMs, one above the other, synthesis makes a memory, and the words of each."""
-    _, number, words = min(
-        (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
-        for share, ratios in RATIOS.items()
-        for block_width, words in ratios
-    )
-    return number, words
 
 
 def piece_depth(width: int, depth: int) -> int:

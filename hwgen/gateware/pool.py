@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed
 
@@ -20,22 +22,26 @@ class MaxPoolConfig:
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from; a ``depthwise`` walk.
+        Where the steps come from; a ``channelwise`` walk.
 
     Raises
     ------
     ConfigError
-        If the walk is not depthwise, or taps that a last tap fold lacks would read as more than the least value.
+        If the walk is not channelwise, or taps that a last tap fold lacks would read as more than the least value.
     """
 
     window: LineBufferConfig
 
     multipliers = 0
     memory_bits = 0
+    #: Where the weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
 
     def __post_init__(self) -> None:
-        if not self.window.depthwise:
-            raise ConfigError(f"window.depthwise must be True, not {self.window.depthwise!r}")
+        if not self.window.channelwise:
+            raise ConfigError(f"window.channelwise must be True, not {self.window.channelwise!r}")
         source = self.window.input
         least = -(1 << (source.bits - 1)) if source.signed else 0
         if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != least:
@@ -65,6 +71,32 @@ class MaxPoolConfig:
     def latency(self) -> int:
         """Cycles from the last step of a fold to its maxima."""
         return self.levels + self.accumulates
+
+    @property
+    def result(self) -> Shape:
+        """Shape of a maximum."""
+        return self.window.input.shape
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        lanes, bits = self.lanes * self.window.pixels, self.window.input.bits
+        compare = 1.75 * bits  # a comparison, and the choice of the greater
+        left, alone = self.window.taps, 0
+        while left > 1:
+            cost.ff += lanes * (left // 2) * bits
+            alone = cost.tree_delay(lanes * bits, left, alone)
+            left = -(-left // 2)
+        cost.ff += lanes * self.accumulates * bits
+        cost.lut += lanes * (self.window.taps - 1 + self.accumulates) * compare
+        cost.ff += self.levels + self.accumulates
+        cost.delay(1, self.levels)
+        if self.accumulates:
+            cost.delay(1, self.levels)
+        return cost.resources
+
+    def component(self) -> MaxPool:
+        return MaxPool(self)
 
 
 class MaxPool(wiring.Component):

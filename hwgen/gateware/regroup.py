@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import BeatFormat
 
@@ -154,6 +155,23 @@ class RegroupConfig:
     @property
     def register_bits(self) -> int:
         return self.held * self.output.bits * self.output.pixels
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        bits = self.output.bits * self.output.pixels
+        fill = counter_bits(max(self.positions) + max(self.advances) + 1)
+        beat_in, beat_out = counter_bits(len(self.counts)), counter_bits(len(self.sizes))
+        cost.ff += self.register_bits + fill + beat_in + beat_out + 1
+        chosen = 0
+        for lane, sources in enumerate(self.lane_sources):
+            chosen += mux_luts(len(sources) + (lane + self.output.lanes < self.held))
+        cleared = self.output.lanes - min(self.sizes)
+        cost.lut += 1.6 * bits * (chosen + cleared) + 0.9 * fill + 1.4 * (beat_in + beat_out) + 5
+        return cost.resources
+
+    def component(self) -> Regroup:
+        return Regroup(self)
 
 
 class Regroup(wiring.Component):

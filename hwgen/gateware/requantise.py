@@ -33,13 +33,16 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, trailing_zeros, varying_columns
+from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, place, rom_attributes
 
 #: Bits of a significand: those of a float32.
 SIGNIFICAND_BITS = 24
 #: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
 WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
 PIECE = NARROW_PORT - 1
+#: LUTs of a lane for products next to ties: about 9 find them, 8 add what is due.
+_BESIDE_TIES = 17
 
 
 @lru_cache(maxsize=1 << 14)
@@ -201,6 +204,17 @@ class _ChannelsConfig(ABC):
             if len(set(column)) > 1
         )
 
+    def _count_table(self, cost: Cost, name: str) -> bool:
+        """A table of parameters: its memory. Returns whether it has one."""
+        varying = [column for column in self.tables[name] if len(set(column)) > 1]
+        columns: list[int] = []
+        for values in varying if len(self.beats) <= LUT_DEPTH else ():
+            width = _shape(values).width
+            columns += varying_columns([value % (1 << width) for value in values], width)
+        if varying:
+            cost.rom(columns, len(self.beats), sum(_shape(values).width for values in varying))
+        return bool(varying)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AddBiasConfig(_ChannelsConfig):
@@ -249,6 +263,23 @@ class AddBiasConfig(_ChannelsConfig):
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
         return {"bias": self.table(self.bias), "present": self.present}
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        sums = self.lanes * self.pixels
+        beat = counter_bits(len(self.beats))
+        # Bits of an output above the sum's are its sign, once.
+        total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
+        cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
+        cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
+        cost.lut += beat + sums * self.accumulator_bits
+        for name in ("bias", "present"):
+            self._count_table(cost, name)
+        return cost.resources
+
+    def component(self) -> AddBias:
+        return AddBias(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -575,7 +606,7 @@ class RequantiseConfig(_ChannelsConfig):
         early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
         return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
 
-    @cached_property
+    @property
     def multipliers(self) -> int:
         """DSP slices, as Yosys counts them: wiring and tiny products take none."""
         recipe = self.recipe
@@ -586,6 +617,101 @@ class RequantiseConfig(_ChannelsConfig):
             table = self.tables[f"factor_{piece}" if recipe.split_factor else "factor"]
             total += sum(_takes_slice(bits, column) for column in table)
         return total * self.pixels
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost(dsp=self.multipliers)
+        recipe = self.recipe
+        sums = self.lanes * self.pixels
+        beat = counter_bits(len(self.beats))
+        cost.ff += beat + self.latency
+        cost.lut += beat
+        late = self.tables_in_block_ram
+        cycle, latest = self._count_operands(cost)
+        if recipe.split_factor and recipe.pieces:
+            for piece in range(recipe.pieces):
+                if self._count_table(cost, f"factor_{piece}"):
+                    latest = max(latest, cycle + piece)
+        elif self._count_table(cost, "factor"):
+            latest = max(latest, cycle)
+            cost.lut += sums * recipe.operand_bits * (not recipe.pieces)
+        cycle += recipe.pieces + 1 if recipe.pieces else 0
+        for piece in range(recipe.pieces - 1):
+            low = min(PIECE, max(0, (piece + 1) * PIECE - self._unused_bits))
+            cost.delay(sums * low, recipe.pieces - 1 - piece)
+        if self.offset_place == "late":
+            # Bits below the half that is added pass by; without ties they are not looked at any more.
+            cost.ff += sums * (self.product_bits - self._unused_bits)
+            cost.lut += sums * (self.product_bits - trailing_zeros(self.offset))
+            cycle += 1
+        if self.beside_ties:
+            # The whole number, what is due and what saturates; the comparison, and an adder for what is due.
+            cost.ff += sums * (self.whole_bits + 1 + (self.low < self.zero_point))
+            cost.lut += sums * _BESIDE_TIES
+            cycle += 1
+        if self._count_table(cost, "present"):
+            latest = max(latest, cycle)
+        cost.ff += beat * (latest - 1 - late)
+        bits = (self.high - self.low).bit_length()
+        cost.ff += sums * bits
+        cost.lut += sums * (bits + 1)
+        return cost.resources
+
+    def component(self) -> Requantise:
+        return Requantise(self)
+
+    def _count_operands(self, cost: Cost) -> tuple[int, int]:
+        """From accumulators to what meets the multiplier, which takes the last register into its slice.
+
+        Returns the cycle in which the factor is read, and the last one in which another table is.
+        """
+        recipe = self.recipe
+        sums = self.lanes * self.pixels
+        moves, rounds, in_slice = any(recipe.left), self.rounded_bits > 0, recipe.pieces > 0
+        late = self.tables_in_block_ram
+        cycle, latest = 2 + late, 1 + late
+        # Each slice of a split factor adds the bias in its pre-adder.
+        pre_adders = in_slice and recipe.split_factor and not (moves or recipe.clamp or rounds)
+        if self._count_table(cost, "bias") and pre_adders and late:
+            cost.ff += sums * signed_bits(*self.bias) * (recipe.pieces - 1)
+        # Sums wait for their bias; a slice takes but the last register.
+        cost.ff += sums * self.accumulator_bits * late
+        if pre_adders:
+            return cycle, latest
+        cost.ff += sums * self.accumulator_bits
+        cost.lut += sums * self.sum_bits
+        last = "clamp" if recipe.clamp else "shift" if moves else "rounded" if rounds else "sum"
+        if not (in_slice and last == "sum"):
+            cost.ff += sums * self.sum_bits
+        if rounds:
+            # Which bits go, and then they do; beside them the sum waits for a cycle.
+            cost.ff += sums * (self.rounded_bits + 1 + self.sum_bits)
+            cost.lut += sums * (3 * self.rounded_bits + self.rounded_sum_bits)
+            if not (in_slice and last == "rounded"):
+                cost.ff += sums * self.rounded_sum_bits
+            cycle += 2
+        if moves:
+            bits = self.rounded_sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
+            if self._count_table(cost, "left"):
+                latest = cycle
+            if not (in_slice and last == "shift"):
+                cost.ff += sums * bits
+            cost.lut += sums * bits * mux_luts(len(set(recipe.left)))
+            cycle += 1
+        if recipe.clamp:
+            if not in_slice:
+                cost.ff += sums * recipe.operand_bits
+            cost.lut += sums * (recipe.operand_bits + 4)
+            cycle += 1
+        return cycle, latest
+
+    @property
+    def _unused_bits(self) -> int:
+        """Bits of the product, from the lowest one, at which nothing looks."""
+        if self.beside_ties:
+            ends = self.bands.above and self.bands.below
+            return 0 if ends else max(0, self.recipe.shift - SIGNIFICAND_BITS - 1)
+        return 0 if self.ties else self.recipe.shift
 
 
 def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 
 
@@ -82,6 +84,25 @@ class UnloadConfig:
     def latency(self) -> int:
         """Cycles from a fold's results to their first beat."""
         return int(self.lanes_out < self.lanes_in)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        bits = self.shape.width * self.pixels
+        if self.latency:
+            moved = max(self.lanes_in - self.lanes_out, 0)
+            left = counter_bits(max(self.fold_beats) + 1)
+            cost.ff += self.lanes_in * bits + counter_bits(len(self.fold_beats)) + left
+            cost.lut += moved * bits + left + 1
+        counts = [len(beat) for beat in self.beats]
+        if self.clears and min(counts) < self.lanes_out:
+            beat = counter_bits(len(counts))
+            cost.ff += beat
+            cost.lut += beat + (self.lanes_out - min(counts)) * bits
+        return cost.resources
+
+    def component(self) -> Unload:
+        return Unload(self)
 
 
 class Unload(wiring.Component):

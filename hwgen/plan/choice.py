@@ -15,6 +15,7 @@ import numpy as np
 
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import PACKED_CHAIN, packable
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.gateware.requantise import RequantiseConfig
@@ -23,7 +24,7 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Conv, Op
 from hwgen.plan.compose import input_format, layer_config
 from hwgen.plan.latency import estimate_latency
-from hwgen.plan.memory import BRAM36_BITS, weight_block_rams
+from hwgen.plan.memory import weight_block_rams
 from hwgen.plan.plan import (
     PYRAMID,
     STREAM,

@@ -128,18 +128,18 @@ def layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatForma
 
 
 def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
-    depthwise = isinstance(layer, MaxPool)
+    channelwise = layer.channelwise
     window = LineBufferConfig(
         input=source,
         kernel=layer.window.kernel,
         stride=layer.window.stride,
         padding=layer.window.padding,
-        pad_value=layer.input.type.minimum if depthwise else layer.input.zero_point,
+        pad_value=layer.input.type.minimum if channelwise else layer.input.zero_point,
         taps=plan.tk,
         output_folds=source.folds
-        if depthwise
+        if channelwise
         else source.groups * -(-layer.output.channels // source.groups // plan.tm),
-        depthwise=depthwise,
+        channelwise=channelwise,
         rows=plan.line_rows,
         pixels=plan.tp,
     )

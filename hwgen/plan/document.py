@@ -54,7 +54,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
                 "macs_per_dsp": plan.macs_per_dsp,
                 "chain": plan.chain,
-                "weights": "stream" if loads and layer.weights is not None else layer.weights,
+                "weights": "stream" if loads and layer.compute.weight_memory else layer.compute.weight_memory,
                 "line_rows": plan.line_rows,
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
@@ -192,8 +192,8 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     for number, (layer, place) in enumerate(zip(group.config.layers, places, strict=True)):
         if place not in (None, "lut", "block", "stream"):
             raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {place!r}")
-        if place in ("lut", "block") and layer.weights is not None:
-            layers[number] = replace(layers[number], weights_in=None if place == layer.weights else place)
+        if place in ("lut", "block") and layer.compute.weight_memory is not None:
+            layers[number] = replace(layers[number], weights_in=None if place == layer.compute.weight_memory else place)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
-from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.picture import picture
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from hwgen.blocking import on_board
 from hwgen.errors import InputError, PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.choice import Chooser, check_weights
 from hwgen.plan.fusion import Span, front, spans
 from hwgen.plan.latency import estimate_latency
-from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.plan import Group, OverBudgetError
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.

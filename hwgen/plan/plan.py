@@ -9,11 +9,10 @@ from functools import cached_property
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.plan.compose import compose
-from hwgen.plan.resources import Resources, component_resources, estimate
 from hwgen.plan.tiles import axes, in_tiles
 from hwgen.schedule.solve import Cycles, steady_cycles
 
@@ -144,7 +143,7 @@ class Group:
 
     @cached_property
     def resources(self) -> Resources:
-        return estimate(self.config)
+        return self.config.resources
 
     @cached_property
     def steady(self) -> Cycles:
@@ -164,15 +163,13 @@ class Group:
     @property
     def pyramid_cycles(self) -> int | None:
         """Cycles that a pyramid inside the map takes in the layer that is slowest at it; of pyramids only."""
-        if self.tiling is None:
-            return None
-        layers = [layer for layer in self.config.layers if isinstance(layer, PyramidLayerConfig)]
-        return max(layer.pyramid_cycles for layer in layers)
+        cycles = [layer.pyramid_cycles for layer in self.config.layers if layer.pyramid_cycles is not None]
+        return max(cycles, default=None)
 
     @property
     def weight_bram36(self) -> float:
         """The part of its block RAM that holds weights."""
-        return sum(component_resources(layer.compute).bram36 for layer in self.config.layers)
+        return sum(layer.compute.resources.bram36 for layer in self.config.layers)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network.maps import Window
 from hwgen.schedule.solve import LEAST_FRAMES, Schedule, Times, check_events, enough_frames, shorter
 
@@ -59,7 +57,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     target = schedule.frame_ends
     latest = schedule.latest(target)
     for number, layer in enumerate(config.layers):
-        for rows in range(least_rows(layer), layer.window.rows):
+        for rows in range(layer.least_rows, layer.window.rows):
             trial = schedule.copy()
             trial.shrink(number, rows=rows)
             if trial.solve(target, latest):
@@ -91,13 +89,6 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
         window = replace(layer.window, rows=count)
         layers.append(replace(layer, compute=replace(layer.compute, window=window)))
     return replace(config, layers=tuple(layers))
-
-
-def least_rows(layer: LayerConfig) -> int:
-    """Rows that hold one window; in tiles, where nothing has rows, those that there are."""
-    if isinstance(layer, PyramidLayerConfig):
-        return layer.window.rows
-    return min(layer.window.kernel[0], layer.window.input.height)
 
 
 def _least_depth(

@@ -97,18 +97,16 @@ class LayerEvents(ABC, Generic[Config]):
     ----------
     config : LayerConfig
     frames : int
-    windows, beats_in : int
-        Of a frame.
     tiles : int
         Of a frame; 0 where there are none.
     """
 
-    def __init__(self, config: Config, frames: int, *, windows: int, beats_in: int, tiles: int = 0):
+    def __init__(self, config: Config, frames: int, *, tiles: int = 0):
         self.config, self.frames = config, frames
-        self.beats_in, self.tiles = beats_in * frames, tiles * frames
+        self.beats_in, self.tiles = config.beats_in * frames, tiles * frames
         self.beats_stored = config.beats * frames
-        self.beats_out = windows * config.output.folds * frames
-        self.folds = windows * config.window.output_folds * frames
+        self.beats_out = config.beats_out * frames
+        self.folds = config.windows * config.window.output_folds * frames
         #: For each FIFO beat, its output fold, and the cycles from the fold's start until it is offered.
         offsets = [np.arange(beats) for beats in config.fold_beats]
         self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
@@ -195,7 +193,7 @@ class LineEvents(LayerEvents[LayerConfig]):
     def __init__(self, config: LayerConfig, frames: int):
         window = config.window
         source = window.input
-        super().__init__(config, frames, windows=window.windows, beats_in=source.beats)
+        super().__init__(config, frames)
         self.begins = (True,) * frames
         bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
         rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width

@@ -22,7 +22,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     def __init__(self, config: PyramidLayerConfig, frames: int):
         tiles = config.tiles
-        super().__init__(config, frames, windows=tiles.windows, beats_in=config.reuse.beats_in, tiles=len(tiles.tiles))
+        super().__init__(config, frames, tiles=len(tiles.tiles))
         self._latency = config.reuse.latency if config.reuse.needed else 0
         steps = _Steps(config)
         frame = np.arange(frames, dtype=np.int64)[:, None] * config.reuse.cycles

@@ -12,10 +12,11 @@ runs are cut at frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,11 @@ class Cycles:
     steady: bool
 
 
-def _events(layer: LayerConfig, frames: int) -> LayerEvents:
-    return PyramidEvents(layer, frames) if isinstance(layer, PyramidLayerConfig) else LineEvents(layer, frames)
+#: How each kind of layer's events are found.
+_EVENTS: dict[type[LayerConfig], Callable[[Any, int], LayerEvents]] = {
+    LayerConfig: LineEvents,
+    PyramidLayerConfig: PyramidEvents,
+}
 
 
 class Schedule:
@@ -115,10 +119,10 @@ class Schedule:
         self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         check_events(config, frames)
-        self._layers = [_events(layer, frames) for layer in config.layers]
+        self._layers = [_EVENTS[type(layer)](layer, frames) for layer in config.layers]
         count = len(self._layers)
-        most = max(frames * max(layer.cycles, *_beats(layer)) for layer in config.layers)
-        tiled = any(isinstance(layer, PyramidLayerConfig) for layer in config.layers)
+        most = max(frames * max(layer.cycles, layer.beats_in, layer.beats_out) for layer in config.layers)
+        tiled = any(layer.tiles for layer in self._layers)
         dtype = np.dtype(np.int64 if tiled or most > SHORT_RAMP else np.int32)
         self.taken = [_never(layer.beats_in, dtype) for layer in self._layers]
         self.taken.append(_never(self._layers[-1].beats_out, dtype))
@@ -379,13 +383,6 @@ def _part(layers: Sequence[LayerEvents], begin: int, end: int) -> list[Part]:
     return [*parts, Part(sent, slice(0, 0), slice(0, 0), slice(0, 0))]
 
 
-def _beats(layer: LayerConfig) -> tuple[int, int]:
-    """Beats of a frame that come in, and that leave."""
-    if isinstance(layer, PyramidLayerConfig):
-        return layer.reuse.beats_in, layer.tiles.windows * layer.output.folds
-    return layer.window.input.beats, layer.output.beats
-
-
 def check_events(config: AcceleratorConfig, frames: int) -> None:
     """Refuse what takes too much memory and time.
 
@@ -406,7 +403,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
     """Events of each layer."""
     return [
-        frames * (_beats(layer)[0] + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
+        frames * (layer.beats_in + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
     ]
 
@@ -426,7 +423,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
     A loop of credits that loses a part of a cycle each time round shows it then. More frames where they cost nothing.
     """
     in_flight = cycles.latency // (cycles.interval or cycles.latency)
-    beats = max(max(_beats(layer)) for layer in config.layers)
+    beats = max(max(layer.beats_in, layer.beats_out) for layer in config.layers)
     return max(3 + 2 * in_flight, min(LEAST_BEATS // beats, MOST_FRAMES))
 
 

@@ -12,7 +12,6 @@ from math import prod
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 
 #: Events of the tallest of the three maps in so many frames as are scheduled, about.
 SHORT_EVENTS = 1 << 23
@@ -36,7 +35,7 @@ def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorC
     -------
     ``None`` where layers work in tiles, or the map is not much taller than what must be scheduled anyhow.
     """
-    if any(isinstance(layer, PyramidLayerConfig) for layer in config.layers):
+    if not all(layer.rows_alike for layer in config.layers):
         return None
     height = config.input.height
     step = STEP_ROWS * prod(layer.window.stride[0] for layer in config.layers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.simulate.result import Run
 
 __all__ = ["multiplications", "windows"]
@@ -33,18 +32,10 @@ def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
         If the run was without taps.
     """
     counts = windows(config, run)
-    return tuple(count * _products(layer) for count, layer in zip(counts, config.layers, strict=True))
+    return tuple(count * layer.compute.window_products for count, layer in zip(counts, config.layers, strict=True))
 
 
 def _windows(layer: LayerConfig, steps: int) -> int:
     """``Tp`` windows in ``window_cycles`` steps, but for those past the end of a row."""
     window = layer.window
     return steps // window.window_cycles * window.output_width // window.row_steps
-
-
-def _products(layer: LayerConfig) -> int:
-    """Of all output channels at one window."""
-    if not isinstance(layer.compute, MultiplyConfig):
-        return 0
-    window = layer.window
-    return window.kernel[0] * window.kernel[1] * window.input.channels // window.input.groups * layer.output.channels

@@ -18,6 +18,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, rotation_luts, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
 from hwgen.gateware.pieces import LUT_WAYS, stacked
@@ -147,6 +148,114 @@ class PyramidBufferConfig:
         """Cycles that the windows of each take."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        window, word = self.window, self.window.word_bits
+        row_phase, column_phase = self.phase_bits(0), self.phase_bits(1)
+        turned = self.column_banks if column_phase else 1
+        for _ in range(self.row_banks * self.column_banks):
+            cost.ram(word, self.bank_depth)
+        # Data path behind the memories. Padding is a register's reset.
+        stage = 3
+        if self.row_banks > 1 or self.registers_words:
+            cost.ff += self.row_banks * self.column_banks * word
+            stage += 1
+        if self.row_banks > 1:
+            cost.lut += self.row_banks * self.column_banks * word * mux_luts(self.row_banks) * bool(row_phase)
+            cost.delay(row_phase, 3)
+            cost.ff += row_phase * self.registers_words
+        cost.delay(column_phase, stage)
+        pixels = window.patch[0] * window.patch[1]
+        cost.ff += pixels * word
+        cost.lut += pixels * word * (1.5 if turned == 4 else rotation_luts(turned, padded=False))
+        if window.chooses:
+            cost.ff += window.taps * word
+            cost.lut += word * window.choice_luts
+            cost.delay(counter_bits(window.tap_folds), self.latency - 1)
+        cost.ff += self.latency
+        cost.delay(2, self.latency)
+        # Control. Banks that are never turned are all read at the same address.
+        ports, address = (self.row_banks if row_phase else 1) * turned, counter_bits(self.bank_depth)
+        control = self._counter_ff
+        cost.ff += control + ports * address
+        cost.lut += 1.15 * control + 1.3 * ports * address
+        # In front of the memories: which pixel of a beat a bank gets.
+        cost.lut += self.column_banks * word * mux_luts(min(self._fill_phases, window.input.pixels))
+        return cost.resources
+
+    def component(self) -> PyramidBuffer:
+        return PyramidBuffer(self)
+
+    @property
+    def _fill_phases(self) -> int:
+        """Banks in which the first pixel of a beat may lie."""
+        banks, pixels = self.column_banks, self.window.input.pixels
+        begins = _begins(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
+        return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
+
+    @property
+    def _counter_ff(self) -> int:
+        """Registers of the counters, but for the addresses that are read at."""
+        window, folds = self.window, self.window.input.folds
+        total = 2 * HALVES + 5 + 2 * counter_bits(folds)
+        total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
+        if window.groups > 1:
+            total += counter_bits(folds) - trailing_zeros(window.group_folds) + counter_bits(window.fold_folds)
+        total += not all(self.fills)
+        total += counter_bits(folds) + 1
+        return total + self._axis_ff(0) + self._axis_ff(1)
+
+    def _axis_ff(self, place: int) -> int:
+        """Registers of the counters of rows (0) or columns (1)."""
+        axis, cuts = (self.rows, self.columns)[place], (self.row_cuts, self.column_cuts)[place]
+        banks, patch = (self.row_banks, self.column_banks)[place], self.window.patch[place]
+        pitch, base = ((self.row_words, self.half_depth), (self.window.input.folds, 0))[place]
+        # Writer.
+        words = counter_bits(base + ((axis.tile + cuts[0].pixels) // banks + 1) * pitch + 1) - trailing_zeros(pitch)
+        total = counter_bits(len(cuts)) + counter_bits(max(cut.used for cut in cuts))
+        total += words * (2 if cuts[0].pixels > 1 else 1)
+        if cuts[0].pixels % banks or any(begin % banks for begin in _begins(axis, cuts)):
+            total += counter_bits(banks)
+        # Walk.
+        words = counter_bits((axis.tile // banks + 1) * pitch + 1) - trailing_zeros(pitch)
+        phase = self.phase_bits(place)
+        total += counter_bits(len(axis.walks)) + counter_bits(max(span.windows for span in axis.walks)) + words + phase
+        if patch < axis.kernel:
+            total += words + phase + counter_bits(axis.kernel) - trailing_zeros(patch)
+        total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
+        if limits := _limits(axis):
+            total += counter_bits(axis.tile) - trailing_zeros(axis.stride) + 3 * counter_bits(axis.tile + 1) + 2
+            total += patch * (2 if self.row_banks > 1 else 1)
+            total += sum(map(table_bits, limits))
+        return total
+
+
+def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
+    """By span: the place in the tile of the first beat that its windows need, of its lowest lane.
+
+    Places count from the tile's first window, and those in the padding count too, though no pixel comes there. A lane
+    that comes with the beat although it lies before the tile gives a negative place.
+    """
+    return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
+
+
+def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
+    """By span: the places in the tile at which the map begins and ends; ``None`` if no window reaches beyond it.
+
+    A map that ends behind what the tile's windows read counts as ending with the tile, so that the entries of all spans
+    inside the map are equal.
+    """
+    begins = [max(0, -axis.origin(span)) for span in axis.walks]
+    ends = [span.end - axis.origin(span) for span in axis.walks]
+    needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
+    if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
+        return None
+    return (
+        [min(begin, axis.tile) for begin in begins],
+        [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)],
+    )
+
 
 class _Fill:
     """One axis of the writer: the place of a beat in the tile, by bank and word.
@@ -158,8 +267,7 @@ class _Fill:
         """``pitch``: words from a pixel to the next one in the same bank; ``base``: most words before the tile."""
         self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
         self._counts = [cut.used for cut in cuts]
-        # Of each span's first beat; padding before the map has places, but no pixels.
-        self._begins = [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
+        self._begins = _begins(axis, cuts)
         words = [begin // banks * pitch for begin in self._begins]
         most = base + ((axis.tile + self._pixels) // banks + 1) * pitch
         self.span = Signal(range(len(cuts)), name=f"write_{name}_span")
@@ -288,14 +396,9 @@ class _Place:
     def inside(self, count: int) -> Value | None:
         """A bit for each of ``count`` pixels of the patch: it lies in the map. ``None`` if all of them always do."""
         axis = self._axis
-        begins = [max(0, -axis.origin(span)) for span in axis.walks]
-        ends = [span.end - axis.origin(span) for span in axis.walks]
-        needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
-        if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
+        if (limits := _limits(axis)) is None:
             return None
-        # Beyond what a tile holds nothing is ever read: ends of tiles inside the map may all be alike.
-        begins = [min(begin, axis.tile) for begin in begins]
-        ends = [axis.tile if need <= end else max(end, 0) for need, end in zip(needs, ends, strict=True)]
+        begins, ends = limits
         # One sum a cycle; then the patch's pixels differ by constants only.
         place, begin, end, since, until = (
             Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.layer import ComponentConfig, Layer, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
@@ -34,6 +34,8 @@ class PyramidLayerConfig(LayerConfig):
 
     tiles: PyramidBufferConfig
 
+    rows_alike = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tiles.window != self.window:
@@ -43,6 +45,13 @@ class PyramidLayerConfig(LayerConfig):
     def reuse(self) -> ReuseBufferConfig:
         """What is kept of the input."""
         return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+
+    @property
+    def walk(self) -> dict[str, ComponentConfig]:
+        return {**({"reuse": self.reuse} if self.reuse.needed else {}), "tiles": self.tiles}
+
+    def component(self, *, busy: bool = False) -> PyramidLayer:
+        return PyramidLayer(self, busy=busy)
 
     @property
     def input_order(self) -> Order:
@@ -63,8 +72,17 @@ class PyramidLayerConfig(LayerConfig):
         return Order(rows=rows, columns=columns)
 
     @property
-    def beats(self) -> int:
-        return self.tiles.windows * sum(self.fold_beats)
+    def windows(self) -> int:
+        return self.tiles.windows
+
+    @property
+    def beats_in(self) -> int:
+        return self.reuse.beats_in
+
+    @property
+    def least_rows(self) -> int:
+        """``window.rows`` themselves: no buffer has them."""
+        return self.window.rows
 
     @property
     def pipeline_latency(self) -> int:

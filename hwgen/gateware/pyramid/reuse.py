@@ -29,6 +29,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
 from hwgen.gateware.lookup import ram_attributes, sparse_table
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
@@ -162,6 +163,53 @@ class ReuseBufferConfig:
     latency = 1
     #: Cycles from a reset to the first that a beat may be taken in.
     start = IN_FLIGHT - 1
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        width = self.input.data_bits
+        depths = [depth for depth in (self.right_depth, self.bottom_depth) if depth]
+        for depth in depths:
+            cost.ram(width, depth)
+        # The last beat, and a word of each band; where a beat may want what is still on its way, the beats that bring
+        # it. And the choice of all these.
+        near = bool(depths) and self.distance <= IN_FLIGHT
+        cost.ff += width * (1 + len(depths) + (IN_FLIGHT - 1) * near) + IN_FLIGHT * len(depths) * near
+        cost.lut += width * len(depths) * (1 + near)
+        control = self._counter_ff
+        cost.ff += control
+        cost.lut += 1.54 * control + 0.23 * self._table_entries + 2.8
+        return cost.resources
+
+    def component(self) -> ReuseBuffer:
+        return ReuseBuffer(self)
+
+    @property
+    def _table_entries(self) -> int:
+        """Entries of the tables by span that are not the commonest value."""
+        total = 0
+        for cuts in (self.row_cuts, self.column_cuts):
+            total += sum(uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
+            total += uncommon(after.kept and after.first - cut.first for cut, after in pairwise(cuts))
+        return total
+
+    @property
+    def _counter_ff(self) -> int:
+        """Registers of the counters."""
+        folds = self.input.folds
+        total = counter_bits(folds) + 6
+        for cuts in (self.row_cuts, self.column_cuts):
+            total += counter_bits(len(cuts)) + counter_bits(max(cut.size for cut in cuts))
+        if self.right_depth:
+            along = counter_bits(max(cut.size for cut in self.column_cuts) * folds)
+            total += 1 + counter_bits(self.right_depth + 1) - trailing_zeros(self.right_pitch) + 2 * along
+            total += 4 + 2 * counter_bits(self.right_depth)
+        if self.bottom_depth:
+            across = counter_bits(self.bottom_depth + 1) - trailing_zeros(self.bottom_pitch)
+            along = counter_bits(self.bottom_pitch + 1)
+            total += 1 + 2 * across + 2 * along - trailing_zeros(folds)
+            total += 4 + 2 * counter_bits(self.bottom_depth)
+        return total
 
 
 class _Position:

@@ -1,0 +1,156 @@
+"""What synthesis makes of the pieces that many components consist of; each configuration adds up its own.
+
+DSP slices, block RAM and registers follow from how a component is built. LUTs are counted where they are plain to see
+(memories, multiplexers, adders, tables); what remains is control logic, in proportion to a few sizes of it. The
+proportions were fitted to what Yosys 0.66 makes of many components (bench/resources.py shows how well they fit).
+
+What Yosys does, and what is counted on here:
+
+- A register without reset that only delays, three cycles or more, is a shift register in LUTs: one LUT a bit.
+- A DSP slice takes up to two registers in front of its activation operand, and the one behind a weight in block RAM.
+- Bits of a read-only memory in LUTs that are equal in every word are one; constant ones are none.
+- A multiplexer of up to 4 ways is one LUT a bit, one of up to 8 ways two, one of up to 16 ways four.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from hwgen.gateware.block_ram import block_rams, memory_luts
+from hwgen.gateware.lookup import LUT_DEPTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """DSP48E1 slices, 36 kbit block RAMs (in halves: a RAMB18 is 0.5), LUTs and flip-flops."""
+
+    dsp: int = 0
+    bram36: float = 0
+    lut: int = 0
+    ff: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            dsp=self.dsp + other.dsp,
+            bram36=self.bram36 + other.bram36,
+            lut=self.lut + other.lut,
+            ff=self.ff + other.ff,
+        )
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass
+class Cost:
+    """The resources of a component while they are counted. LUTs may be fractions; ``resources`` rounds their sum."""
+
+    dsp: int = 0
+    bram36: float = 0
+    lut: float = 0
+    ff: int = 0
+
+    def delay(self, bits: int, cycles: int) -> None:
+        """A delay without reset."""
+        if cycles < 3:
+            self.ff += bits * cycles
+        else:
+            self.lut += bits * -(-cycles // 32)
+
+    def shift_register(self, bits: int, registers: int) -> None:
+        """Registers in a row that were counted as such, but become a shift register."""
+        if registers >= 3:
+            self.ff -= bits * registers
+            self.delay(bits, registers)
+
+    def tree_delay(self, bits: int, values: int, levels: int) -> int:
+        """The last of an odd number of values passes a level of a tree by itself, as it did ``levels`` levels before.
+
+        Returns how many levels that has lasted; a delay is counted when it ends, at the latest in the tree's last
+        level.
+        """
+        if values % 2:
+            return levels + 1
+        self.delay(bits, levels)
+        return 0
+
+    def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
+        """A read-only memory and its output register; ``columns`` are its bits, as `varying_columns` gives them.
+
+        ``block``: whether it lies in block RAM, by its depth if not given.
+        """
+        if depth > LUT_DEPTH if block is None else block:
+            self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
+            return
+        distinct = set(columns)
+        self.ff += len(distinct)
+        # Columns that are an address bit take no logic.
+        plain = set(varying_columns(range(depth), counter_bits(depth)))
+        # Up to four words, the register's set and reset often do.
+        each = 0.57 if depth <= 4 else -(-depth // LUT_DEPTH)
+        self.lut += each * sum(column not in plain for column in distinct)
+
+    def ram(self, width: int, depth: int) -> None:
+        """A memory with a write port and a read port, and the latter's register."""
+        self.bram36 += block_rams(width, depth)
+        if depth == 1:
+            self.ff += 2 * width
+        elif depth <= LUT_DEPTH:
+            self.ff += width
+            self.lut += memory_luts(width, depth)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff)
+
+
+def counter_bits(count: int) -> int:
+    """Width of a counter of ``count`` values from 0."""
+    return (count - 1).bit_length()
+
+
+def trailing_zeros(number: int) -> int:
+    """How often ``number`` can be halved; 0 for 0."""
+    return (number & -number).bit_length() - 1 if number else 0
+
+
+def mux_luts(ways: int) -> int:
+    """LUTs a bit of a multiplexer."""
+    return 0 if ways < 2 else 1 if ways <= 4 else -(-ways // 4)
+
+
+#: LUTs a bit of the multiplexer that picks one of so many column banks, without padding and with it, as measured.
+_ROTATION = {
+    **{1: (0, 0.7), 2: (1, 1.1), 3: (1, 1), 4: (2, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
+    **dict.fromkeys((9, 10), (4, 4)),
+    **dict.fromkeys(range(11, 17), (3, 3)),
+}
+
+
+def rotation_luts(banks: int, *, padded: bool) -> float:
+    """LUTs a bit of the multiplexer that turns so many column banks, and puts in the padding if there is any."""
+    return _ROTATION[banks][padded] if banks in _ROTATION else 0.3 * banks
+
+
+def varying_columns(words: Sequence[int], width: int) -> list[int]:
+    """Bits of a table that are not the same in every word: bit ``b`` of word ``n`` is bit ``n`` of column ``b``."""
+    # Transposed through strings, which is fast enough for words of thousands of bits.
+    rows = [f"{word:0{width}b}" for word in words]
+    columns = ["".join(bits) for bits in zip(*rows, strict=True)] if width else []
+    constant = {"0" * len(words), "1" * len(words)}
+    return [int(column[::-1], 2) for column in columns if column not in constant]
+
+
+def table_bits(values: Iterable[int]) -> int:
+    """Different bits, not constant ones, of a table's values."""
+    values = list(values)
+    least, bits = min(values), counter_bits(max(values) - min(values) + 1)
+    return len(set(varying_columns([value - least for value in values], bits)))
+
+
+def uncommon(table: Iterable[int]) -> int:
+    """Entries of a table that are not its commonest value."""
+    counts = Counter(table)
+    return sum(counts.values()) - max(counts.values(), default=0)
