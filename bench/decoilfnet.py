@@ -26,10 +26,12 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.network.ops import Conv, Op
 from hwgen.network.shapes import load as load_shapes
-from hwgen.plan import LayerPlan, Plan, papers
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import finish, with_buffers
+from hwgen.plan import papers
+from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.templates.base import Group, LayerPlan, with_buffers
+from hwgen.templates.compose import compose
+from hwgen.templates.stream import Stream
 
 SIZE = 224
 SIMULATED = (64, 112)
@@ -66,12 +68,14 @@ def make(network: Network) -> Plan:
     """That with the least buffers that lose nothing, on a VC709."""
     board = boards.load("vc709")
     plans = unrolled(network)
-    return finish(network, board, with_buffers(plans, *size_buffers(compose(network, plans))), board.dsp)
+    plans = with_buffers(plans, *size_buffers(compose(network, plans)))
+    group = Group(network=network, layers=plans, template=Stream())
+    return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
 
 
 def multipliers(config: AcceleratorConfig) -> list[int]:
     """Of each convolution, without its requantiser."""
-    return [layer.compute.multipliers for layer in config.layers if layer.weights]
+    return [layer.compute.multipliers for layer in config.layers if layer.compute.weight_memory]
 
 
 def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> AcceleratorConfig:

@@ -30,7 +30,7 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo import builtin
-from hwgen.plan.planner import OBJECTIVES
+from hwgen.plan.request import OBJECTIVES
 
 COLUMNS = {
     "network": "---",

@@ -22,9 +22,11 @@ import hwgen
 from hwgen import simulate
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
-from hwgen.plan import Group, pyramid
-from hwgen.plan.tiles import RECOMPUTE
+from hwgen.plan import pyramid
 from hwgen.simulate import counts
+from hwgen.templates.base import Group
+from hwgen.templates.pyramid import Pyramid, pyramid_cycles
+from hwgen.templates.tiles import RECOMPUTE
 
 FRAMES = 4
 
@@ -67,7 +69,7 @@ def measure(name: str) -> dict[str, Any]:
     plan = model.plan("vc709", **case.steering).plan
     frames = model.prepare(photograph(case.size, FRAMES)())
     run = simulate.run_groups(plan.configs(), frames, taps=True)
-    predicted = plan.predict(FRAMES)
+    predicted = plan.placement.predict(FRAMES)
     need(np.array_equal(run.outputs, golden.run(model.network, frames)), f"{name}: an output differs")
     need((run.latency, run.interval) == (predicted.latency, predicted.interval), f"{name}: cycles differ from the plan")
     moved = (run.read_bytes + run.written_bytes) // FRAMES
@@ -76,10 +78,11 @@ def measure(name: str) -> dict[str, Any]:
     multiplications = sum(sum(counts.multiplications(*each)) for each in zip(plan.configs(), parts, strict=True))
     expected = sum(multiplied(group) for group in plan.groups)
     need(multiplications == FRAMES * expected, f"{name}: {multiplications:,} multiplications are not as modelled")
+    templates = [group.template for group in plan.groups if isinstance(group.template, Pyramid)]
     return {
         "case": name,
-        "tile": ", ".join("x".join(map(str, group.tiling.tile)) for group in plan.groups if group.tiling) or "-",
-        "pyramid": max((group.pyramid_cycles or 0 for group in plan.groups), default=0),
+        "tile": ", ".join("x".join(map(str, template.tile)) for template in templates) or "-",
+        "pyramid": max((pyramid_cycles(group.config) for group in plan.groups), default=0),
         "interval": run.interval,
         "latency": run.latency,
         "busy": busy(run),
@@ -98,9 +101,10 @@ def measure(name: str) -> dict[str, Any]:
 def multiplied(group: Group) -> int:
     """Multiplications of a frame by the model of pyramids: those of a layer's whole map, or of what is recomputed."""
     layers = group.network.layers
-    if group.tiling is None or group.tiling.overlap != RECOMPUTE:
+    template = group.template
+    if not isinstance(template, Pyramid) or template.overlap != RECOMPUTE:
         return sum(layer.macs for layer in layers)
-    work = pyramid.recomputation(layers, group.tiling.tile)
+    work = pyramid.recomputation(layers, template.tile)
     return work.multiplications + work.extra_multiplications
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "rtl_tests"))
 from resource_layers import FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of  # noqa: E402
 
 from hwgen.emit import synthesis  # noqa: E402
-from hwgen.plan.tiles import RECOMPUTE  # noqa: E402
+from hwgen.templates.tiles import RECOMPUTE  # noqa: E402
 
 PAGE = ROOT / "docs" / "resources.md"
 

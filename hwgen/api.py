@@ -226,47 +226,21 @@ class Model:
         maps = golden.run(self.network, self.prepare(x))
         return host.integers(self.network, maps) if integers else host.outputs(self.network, maps)
 
-    def plan(
-        self,
-        board: str | Board,
-        *,
-        dsp: int | None = None,
-        objective: str = "interval",
-        interval: int | None = None,
-        groups: str | None = None,
-        in_turn: bool = False,
-        macs_per_dsp: int | str = 1,
-        template: str | None = None,
-        tile: tuple[int, int] | None = None,
-        overlap: str | None = None,
-        plan: str | Path | None = None,
-    ) -> Design:
+    def plan(self, board: str | Board, *, plan: str | Path | None = None, **options: Any) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
 
         Parameters
         ----------
         board : str or Board
             Name (``zedboard``), path of a board's ``.toml`` file, or the board itself.
-        dsp : int, optional
-            DSP slices to use at most; the board's own number bounds it.
-        objective : str
-            What to make small: ``interval``, ``latency``, ``traffic`` or ``dsp``.
-        interval : int, optional
-            With the objective ``dsp``: cycles between frames at most.
-        groups : str, optional
-            Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
-        in_turn : bool
-            Let groups share the board, each with all slices while it runs.
-        macs_per_dsp : int or str
-            Multiply-adds of a DSP slice in a cycle: 1, 2 or ``auto``.
-        template : str, optional
-            How groups are built: ``stream`` (row by row) or ``pyramid`` (tile by tile); whatever fits by default.
-        tile : tuple of int, optional
-            Of pyramids: rows and columns of the tip.
-        overlap : str, optional
-            Of pyramids: ``reuse``, ``reload`` or ``recompute`` of what neighbours share.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
+        options
+            What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp`` (slices at most), ``objective``
+            (``interval``, ``latency``, ``traffic`` or ``dsp``), ``interval`` (cycles at most, with the objective
+            ``dsp``), ``groups`` (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
+            ``template`` (``stream`` or ``pyramid``), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
+            ``recompute``).
 
         Raises
         ------
@@ -280,34 +254,10 @@ class Model:
         if not isinstance(board, Board):
             board = load_board(board)
         if plan is None:
-            if dsp is not None and dsp < 1:
+            if (dsp := options.get("dsp")) is not None and dsp < 1:
                 raise InputError(f"dsp must be a positive integer, not {dsp!r}")
-            made = planner.make(
-                self.network,
-                board,
-                dsp=dsp,
-                objective=objective,
-                interval=interval,
-                groups=groups,
-                in_turn=in_turn,
-                macs_per_dsp=macs_per_dsp,
-                template=template,
-                tile=tile,
-                overlap=overlap,
-            )
-            return Design(self, made)
-        steering = {
-            "dsp": dsp is not None,
-            "objective": objective != "interval",
-            "interval": interval is not None,
-            "groups": groups is not None,
-            "in_turn": in_turn,
-            "macs_per_dsp": macs_per_dsp != 1,
-            "template": template is not None,
-            "tile": tile is not None,
-            "overlap": overlap is not None,
-        }
-        if given := [name for name, steers in steering.items() if steers]:
+            return Design(self, planner.make(self.network, board, **options))
+        if given := planner.Request(**options).given:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")
@@ -520,7 +470,7 @@ class Design:
             jobs=jobs,
             memory=memory,
         )
-        prediction = self.plan.predict(len(run.frame_ends))
+        prediction = self.plan.placement.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         same = np.array_equal(run.outputs, expected)
         return Result(

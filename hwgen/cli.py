@@ -177,8 +177,9 @@ def plan(arguments: argparse.Namespace) -> int:
     outputs.check(arguments)
     board = _board(arguments)
     from hwgen import network
-    from hwgen.plan.choice import weights_of
     from hwgen.plan.planner import sure_refusal, what_can_be_built
+    from hwgen.plan.request import Request
+    from hwgen.templates.budget import weights_of
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if refusal := sure_refusal(weights, board):
@@ -198,7 +199,7 @@ def plan(arguments: argparse.Namespace) -> int:
     if design.plan.obstacle is None:
         return 0
     steered = {name: getattr(arguments, name) for name in ("macs_per_dsp", "template", "tile", "overlap")}
-    print(f"hwgen: this plan can't be built; {what_can_be_built(design.plan, **steered)}", file=sys.stderr)
+    print(f"hwgen: this plan can't be built; {what_can_be_built(design.plan, Request(**steered))}", file=sys.stderr)
     return 1
 
 

@@ -76,24 +76,20 @@ def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
     InputError
         If the plan has no pyramids at all.
     """
-    given = [f"--{name}" for name in ("tile", "overlap") if getattr(arguments, name) is not None]
-    tiled = [group for group in design.plan.groups if group.tiling is not None]
+    given = [name for name in ("tile", "overlap") if getattr(arguments, name) is not None]
+    steered = [group for group in design.plan.groups if set(given) <= {*group.template.options}]
     if not given:
         return None
-    if not tiled:
+    if not steered:
         raise InputError(
-            f"{' and '.join(given)} would have no effect: no group of this plan is computed tile by tile; leave it out"
+            f"{' and '.join(f'--{name}' for name in given)} would have no effect: no group of this plan is computed "
+            "tile by tile; leave it out"
         )
-    if arguments.overlap is None or not all(_shares_nothing(group) for group in tiled):
-        return None
-    return f"--overlap {arguments.overlap} makes no difference: the pyramids of this plan share nothing"
-
-
-def _shares_nothing(group) -> bool:
-    """Whether a group's tiles are the same whatever becomes of what pyramids share."""
-    from hwgen.plan.tiles import KINDS, axes
-
-    return all(axes(group.network.layers, group.tiling.tile, kind) == group.tiles for kind in KINDS)
+    for name in given:
+        if all(group.template.is_moot(group.network, name) for group in steered):
+            value = getattr(arguments, name)
+            return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"
+    return None
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:

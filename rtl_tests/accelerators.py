@@ -23,10 +23,10 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
+from hwgen.templates.base import LayerPlan, with_buffers
+from hwgen.templates.compose import compose
 
 #: Deeper than any FIFO of a network this small can use.
 DEEP = 100_000

@@ -12,10 +12,11 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan, with_buffers
-from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
 from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.templates.base import LayerPlan, with_buffers
+from hwgen.templates.compose import compose
+from hwgen.templates.pyramid import in_tiles
+from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,9 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
 from hwgen.schedule.solve import Schedule
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
 
 SEEDS = st.integers(0, 2**32)
 

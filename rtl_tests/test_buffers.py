@@ -15,10 +15,10 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan, with_buffers
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
+from hwgen.templates.base import LayerPlan, with_buffers
+from hwgen.templates.compose import compose
 
 
 def unbounded(config: AcceleratorConfig, frames: int) -> Schedule:

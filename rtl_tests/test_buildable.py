@@ -95,7 +95,7 @@ def check_unstalled(made: plan.Plan, count: int, deep: dict[int, int], seed: int
     config = made.configure()
     with watched_fifos(config) as watch:
         trace = check(Case(made.network, config), frames_for(made.network, count, seed), watch=watch)
-    prediction = made.predict(count)
+    prediction = made.placement.predict(count)
     assert latency_of(trace, config) == made.latency == prediction.latency
     assert interval_of(trace, config) == made.interval == prediction.interval
     uses = check_fifos(config, trace)
@@ -123,7 +123,9 @@ def check_shallower(made: plan.Plan, number: int, count: int, seed: int) -> None
     """With that FIFO one shallower the simulated latency or interval is greater; the values are the same."""
     config = shallower(made.configure(), number)
     trace = check(Case(made.network, config), frames_for(made.network, count, seed))
-    assert latency_of(trace, config) > made.latency or interval_of(trace, config) > made.predict(count).interval
+    assert (
+        latency_of(trace, config) > made.latency or interval_of(trace, config) > made.placement.predict(count).interval
+    )
 
 
 def check_plan(made: plan.Plan, seed: int) -> dict[int, int]:

@@ -20,11 +20,13 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.plan import grouping
-from hwgen.plan.choice import Chooser, Goal, weights_of
-from hwgen.plan.plan import Group, OverBudgetError
+from hwgen.plan import grouping, planner
+from hwgen.plan.choose import best_group, plan_of, promise
 from hwgen.plan.planner import sure_refusal, what_can_be_built
-from hwgen.plan.unroll import interval
+from hwgen.templates.base import Group
+from hwgen.templates.budget import OverBudgetError, weights_of
+from hwgen.templates.search import Goal, Task
+from hwgen.templates.unroll import interval
 
 ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
 
@@ -51,8 +53,8 @@ def lenet() -> Network:
     ],
 )
 def test_published_intervals(name, board, slices, macs, cycles):
-    chooser = Chooser(network.load(name), board, Goal(objective="interval", dsp=slices, macs_per_dsp=macs))
-    assert chooser.promise() <= cycles
+    task = Task(network.load(name), board, Goal(objective="interval", dsp=slices, macs_per_dsp=macs))
+    assert promise(task) <= cycles
 
 
 def test_zynq_plan_fits_block_ram():
@@ -84,8 +86,8 @@ def test_fewest_slices_for_an_interval(network, share):
     made = plan.make(network, VC709, objective="dsp", interval=limit)
     assert made.interval <= limit
     assert made.resources.dsp <= fastest.resources.dsp
-    chooser = Chooser(network, VC709, Goal(objective="interval", dsp=max(made.resources.dsp - 1, 1)))
-    assert made.resources.dsp <= 1 or chooser.promise() > limit
+    task = Task(network, VC709, Goal(objective="interval", dsp=max(made.resources.dsp - 1, 1)))
+    assert made.resources.dsp <= 1 or promise(task) > limit
 
 
 def interval_plan(network: Network) -> plan.Plan:
@@ -291,20 +293,23 @@ def test_what_can_be_built_instead(lenet):
     """With 8 slices: by hand 2 + 3 + 3 slices are the least for conv1, conv2 and fc1; fc2 has no more left."""
     made = plan.make(lenet, ZEDBOARD, dsp=8)
     assert made.obstacle is not None
-    said = what_can_be_built(made)
+    said = what_can_be_built(made, plan.Request())
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 can be built on zedboard; ")
     assert plan.make(lenet.part(0, 5), ZEDBOARD, dsp=8).obstacle is None
     turns = plan.make(lenet.part(0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
     assert turns.obstacle is not None
-    assert what_can_be_built(turns) == "one group of all layers can be built: leave out --groups and --in-turn"
+    assert (
+        what_can_be_built(turns, plan.Request())
+        == "one group of all layers can be built: leave out --groups and --in-turn"
+    )
 
 
 def test_what_may_be_built_instead(lenet, monkeypatch):
     """Of networks that take long to plan nothing is planned for it, and so nothing is promised."""
     made = plan.make(lenet, ZEDBOARD, dsp=8)
     monkeypatch.setattr(grouping, "QUICK_MACS", 0)
-    monkeypatch.setattr(grouping, "can_be_built", None)
-    said = what_can_be_built(made)
+    monkeypatch.setattr(planner, "can_be_built", None)
+    said = what_can_be_built(made, plan.Request())
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 may fit zedboard; "), said
 
 
@@ -388,8 +393,8 @@ def test_groups_in_turn(lenet):
     assert made.traffic_bytes == {"feature_maps": sum(maps), "weights": 0}
     assert [group.network.map_bytes for group in made.groups] == maps
     runs = [group.frame_cycles for group in made.groups]
-    assert made.interval == made.predict(3).interval == sum(runs)
-    assert made.latency == made.predict(1).latency == sum(runs) - 1
+    assert made.interval == made.placement.predict(3).interval == sum(runs)
+    assert made.latency == made.placement.predict(1).latency == sum(runs) - 1
     assert [config.name for config in made.configs()] == [group.network.name for group in made.groups]
     with pytest.raises(PlanError, match="has 3 groups, not one"):
         made.configure()
@@ -432,8 +437,8 @@ def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     text = "conv1-pool2,fc1,fc2-fc3"
     ample = plan.make(lenet, ZEDBOARD, groups=text)
     scarce = plan.make(lenet, replace(ZEDBOARD, bram36=15), groups=text)
-    assert not ample.loads_weights
-    assert scarce.loads_weights
+    assert not ample.placement.loads_weights
+    assert scarce.placement.loads_weights
     assert scarce.traffic_bytes["weights"] == 61_470 == lenet.weight_bytes
     transfer = [scarce.board.transfer_cycles(group.network.weight_bytes) for group in scarce.groups]
     assert transfer == [60, 1126, 257]  # 2,550, 48,000 and 10,920 bytes at 42.64 bytes a cycle
@@ -478,12 +483,12 @@ def frames_before(network: Network, group: Group) -> np.ndarray:
 def test_cut_against_every_grouping(lenet, objective):
     """Five slices are too few for one group: of the 63 other groupings none is better, but for what estimates miss."""
     made = plan.make(lenet, ZEDBOARD, dsp=5, objective=objective)
-    chooser = Chooser(lenet, ZEDBOARD, Goal(objective=objective, dsp=5))
+    task = Task(lenet, ZEDBOARD, Goal(objective=objective, dsp=5))
     groups: dict[tuple[int, int], Group | None] = {}
     for begin in range(7):
         for end in range(begin + 1, 8):
             try:
-                groups[begin, end] = chooser.group(begin, end, in_turn=True)
+                groups[begin, end] = best_group(task, begin, end, in_turn=True)
             except OverBudgetError:
                 groups[begin, end] = None
     figures = {
@@ -496,7 +501,7 @@ def test_cut_against_every_grouping(lenet, objective):
         edges = [0, *(cut for cut in range(1, 7) if cuts >> (cut - 1) & 1), 7]
         chosen = [groups[span] for span in pairwise(edges)]
         if None not in chosen:
-            values.append(figure(chooser.plan(tuple(chosen))))
+            values.append(figure(plan_of(task, tuple(chosen))))
     assert figure(made) <= min(values) * (1.02 if objective == "interval" else 1)
 
 
@@ -624,10 +629,10 @@ def test_auto_packs_where_it_helps(lenet):
 
 
 def map_works(network: Network):
-    return Chooser(network, ZEDBOARD, Goal(objective="interval", dsp=1)).works
+    return Task(network, ZEDBOARD, Goal(objective="interval", dsp=1)).works
 
 
 def unroll_of(layer: plan.LayerPlan):
-    from hwgen.plan.unroll import Unroll
+    from hwgen.templates.unroll import Unroll
 
     return Unroll(layer.tn, layer.tm, layer.tk, layer.tp)

@@ -27,8 +27,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
 
 HERE = Path(__file__).resolve().parent
 needs_compiler = pytest.mark.skipif(

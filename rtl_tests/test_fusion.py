@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hwgen.errors import InputError
 from hwgen.network import shapes
 from hwgen.plan import fusion, papers, published, pyramid
-from hwgen.plan.unroll import Choice, Unroll
+from hwgen.templates.unroll import Choice, Unroll
 
 
 def groupings(count):

@@ -14,9 +14,8 @@ from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
-from hwgen.plan.choice import work_of
-from hwgen.plan.unroll import Unroll, cycles, interval
 from hwgen.schedule.solve import steady_cycles
+from hwgen.templates.unroll import LayerWork, Unroll, cycles, interval
 
 BOARD = boards.load("zedboard")
 
@@ -35,11 +34,11 @@ def test_figures_agree(network, budget):
         assume(False)
         raise
     assume(made.obstacle is None)  # too few slices for one group
-    works, unrolls, config = [work_of(layer) for layer in network.layers], unrolls_of(made), made.configure()
+    works, unrolls, config = [LayerWork.of(layer) for layer in network.layers], unrolls_of(made), made.configure()
     assert config.multipliers <= budget
     for work, unroll, layer in zip(works, unrolls, config.layers, strict=True):
         assert layer.cycles == cycles(work, unroll, layer.window.input.pixels)
-        assert layer.multipliers >= (0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp)
+        assert layer.multipliers >= (0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp)
     assert steady_cycles(config).interval == interval(works, unrolls)
 
 

@@ -18,9 +18,10 @@ from hwgen.network import golden, shapes
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
-from hwgen.plan.plan import OverBudgetError, Tiling
-from hwgen.plan.tiles import KINDS, axes
-from hwgen.plan.tips import tips
+from hwgen.templates.budget import OverBudgetError
+from hwgen.templates.pyramid import Pyramid, pyramid_cycles
+from hwgen.templates.tiles import KINDS, axes
+from hwgen.templates.tips import tips
 
 ZEDBOARD = boards.load("zedboard")
 
@@ -39,16 +40,16 @@ def test_as_planned(network, data):
         raise
     assume(len(made.groups) == 1)  # or too few slices for all layers at once
     (group,) = made.groups
-    assert group.template == "pyramid"
-    assert tile is None or group.tiling.tile == tile
-    assert overlap is None or group.tiling.overlap == overlap
+    assert group.template.name == "pyramid"
+    assert tile is None or group.template.tile == tile
+    assert overlap is None or group.template.overlap == overlap
     again = plan.read(made.to_json(), network, ZEDBOARD)
-    assert again.groups[0].tiling == group.tiling
+    assert again.groups[0].template == group.template
     assert again.layers == made.layers
     frames = frames_for(network, 3, 0)
     run = simulate.run(again.configure(), frames, simulator="amaranth")
     np.testing.assert_array_equal(run.outputs, golden.run(network, frames))
-    predicted = made.predict(3)
+    predicted = made.placement.predict(3)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
     assert run.latency == made.latency
     assert run.read_bytes + run.written_bytes == 3 * made.traffic_bytes["feature_maps"]
@@ -66,7 +67,7 @@ def test_groups_in_turn():
     frames = frames_for(net, 4, 0)
     run = simulate.run_groups(configs, frames, simulator="amaranth")
     np.testing.assert_array_equal(run.outputs, golden.run(net, frames))
-    predicted = made.predict(4)
+    predicted = made.placement.predict(4)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
 
 
@@ -162,8 +163,8 @@ def test_beats_no_wider_than_the_input():
     )
     net = Network(name="narrow", layers=(layer,))
     made = plan.make(net, ZEDBOARD, template="pyramid", overlap="reload")
-    assert made.groups[0].tiling.pixels == 2
-    assert plan.read(made.to_json(), net, ZEDBOARD).groups[0].tiling == made.groups[0].tiling
+    assert made.groups[0].template.pixels == 2
+    assert plan.read(made.to_json(), net, ZEDBOARD).groups[0].template == made.groups[0].template
 
 
 def test_small_maps_are_balanced_over_the_frame():
@@ -178,8 +179,8 @@ def test_alexnet(macs, most, pixels, cycles):
     net = network.load("alexnet:4@227x227")
     made = plan.make(net, boards.load("vc709"), template="pyramid", tile=(1, 1), macs_per_dsp=macs)
     (group,) = made.groups
-    assert group.tiling == Tiling(tile=(1, 1), overlap="reuse", pixels=pixels)
-    assert group.pyramid_cycles <= most
+    assert group.template == Pyramid(tile=(1, 1), overlap="reuse", pixels=pixels)
+    assert pyramid_cycles(group.config) <= most
     assert sum(layer.reuse.words for layer in group.config.layers) == 29_327
     assert made.interval < cycles
     assert made.traffic_bytes == {"feature_maps": 3 * 227 * 227 + 256 * 13 * 13, "weights": 0}

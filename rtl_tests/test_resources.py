@@ -21,7 +21,7 @@ from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.plan.plan import check_budget
+from hwgen.templates.budget import check_budget
 
 SMALL = 5
 

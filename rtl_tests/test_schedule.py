@@ -14,10 +14,10 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
 from hwgen.schedule import solve as schedule_module
 from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
 
 
 def pool(channels: int, height: int, width: int, *, tn: int = 1, tk: int = 4, rows: int = 3, depth: int = 9) -> Case:

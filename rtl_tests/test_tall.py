@@ -14,12 +14,12 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
 from hwgen.schedule import solve as schedule
 from hwgen.schedule import tall
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
 
 
 def conv(name: str, before: FeatureMap, outputs: int, window: Window) -> Conv:

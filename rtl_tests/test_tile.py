@@ -22,7 +22,7 @@ from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferCo
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.plan.tiles import axes
+from hwgen.templates.tiles import axes
 
 SEEDS = st.integers(0, 2**32)
 

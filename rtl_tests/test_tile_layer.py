@@ -20,9 +20,10 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
-from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes, in_tiles
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
+from hwgen.templates.pyramid import in_tiles
+from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 SEEDS = st.integers(0, 2**32)
 

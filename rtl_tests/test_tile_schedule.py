@@ -15,12 +15,13 @@ from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
-from hwgen.plan.tiles import axes, in_tiles
 from hwgen.schedule import solve as module
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
+from hwgen.templates.pyramid import in_tiles
+from hwgen.templates.tiles import axes
 
 
 def check(case: Case, frames: np.ndarray) -> None:

@@ -26,12 +26,13 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.compose import compose
-from hwgen.plan.plan import LayerPlan
 from hwgen.plan.pyramid import recomputation
-from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
 from hwgen.simulate import Memory, check, stimuli
 from hwgen.simulate.counts import multiplications, windows
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.compose import compose
+from hwgen.templates.pyramid import in_tiles
+from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
 
 needs_icarus = pytest.mark.skipif(
     not (shutil.which("iverilog") and shutil.which("make")), reason="iverilog is missing: apt install iverilog make"

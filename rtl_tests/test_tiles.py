@@ -14,7 +14,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network import shapes
 from hwgen.plan import pyramid
-from hwgen.plan.tiles import RECOMPUTE, RELOAD, REUSE, axes
+from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 ALEXNET = shapes.load("alexnet-set").layers[:4]
 

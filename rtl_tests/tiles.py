@@ -18,7 +18,7 @@ from hwgen.gateware.pyramid.reuse import ReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.ops import Op
-from hwgen.plan.tiles import KINDS, REUSE, axes
+from hwgen.templates.tiles import KINDS, REUSE, axes
 
 
 @st.composite

@@ -10,6 +10,11 @@ import numpy as np
 from hwgen.errors import ConfigError
 
 
+def signed_bits(low: int, high: int) -> int:
+    """Bits of a two's complement number that holds ``low`` to ``high``."""
+    return 1 + max(high, -low - 1, 0).bit_length()
+
+
 @dataclass(frozen=True, kw_only=True)
 class IntegerType:
     """A two's complement or unsigned integer of ``bits`` bits."""

@@ -1,7 +1,8 @@
-"""HOW to compute it on a device: unrolling, buffers, the exact schedule, and the plan that holds them."""
+"""HOW to compute it on a device: which templates, groups and unroll factors, and the plan that holds them."""
 
 from hwgen.plan.document import read
-from hwgen.plan.plan import Group, LayerPlan, Plan
+from hwgen.plan.plan import Plan
 from hwgen.plan.planner import make
+from hwgen.plan.request import Request
 
-__all__ = ["Group", "LayerPlan", "Plan", "make", "read"]
+__all__ = ["Plan", "Request", "make", "read"]

@@ -15,7 +15,7 @@ from hwgen.network.ops import Op
 from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.plan.fusion import Span
 from hwgen.plan.picture import picture
-from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
+from hwgen.templates.unroll import Choice, LayerWork, Unroll, choices
 
 WORD_BITS = 8 * papers.WORD_BYTES
 LISTED_LAYERS = 12
@@ -306,19 +306,10 @@ def _multipliers(network: Network, board: Board | None) -> list[int]:
 
 
 def _choices(layer: Op) -> list[Choice]:
-    work = LayerWork(
-        name=layer.name,
-        channels=layer.channels,
-        outputs=layer.outputs,
-        groups=layer.groups,
-        height=layer.output_height,
-        width=layer.output_width,
-        input_height=layer.height,
-        input_width=layer.width,
-        taps=layer.taps,
-        depthwise=layer.kind != "conv",
+    return choices(
+        LayerWork.of(layer),
+        lambda work, unroll: 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp,
     )
-    return choices(work, lambda work, unroll: 0 if work.depthwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp)
 
 
 def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from hwgen.errors import InputError
 from hwgen.network.ops import Op
 from hwgen.plan import pyramid
-from hwgen.plan.unroll import Choice, Unroll
+from hwgen.templates.unroll import Choice, Unroll
 
 Span = tuple[int, int]
 """A group: index of its first layer, and one past its last."""

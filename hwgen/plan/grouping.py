@@ -14,10 +14,12 @@ from hwgen.errors import InputError, PlanError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
-from hwgen.plan.choice import Chooser, check_weights
+from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, quick
 from hwgen.plan.fusion import Span, front, spans
-from hwgen.plan.latency import estimate_latency
-from hwgen.plan.plan import Group, OverBudgetError
+from hwgen.templates.base import Group
+from hwgen.templates.budget import OverBudgetError, check_weights
+from hwgen.templates.latency import estimate_latency
+from hwgen.templates.search import Task
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
 GRID = 1.02
@@ -84,7 +86,7 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def cut(chooser: Chooser) -> tuple[Group, ...]:
+def cut(task: Task) -> tuple[Group, ...]:
     """The best way to cut the network into two groups or more.
 
     Dynamic programming over the prefixes, as in `hwgen.plan.fusion`, with each group's time estimated; the groups of
@@ -96,24 +98,24 @@ def cut(chooser: Chooser) -> tuple[Group, ...]:
     PlanError
         If a layer does not even fit alone; names it, what runs out, and what fits.
     """
-    cutting = _Cutting(chooser)
+    cutting = _Cutting(task)
     groups = cutting.run()
-    if not cutting.loads and chooser.plan(groups).loads_weights:
+    if not cutting.loads and plan_of(task, groups).placement.loads_weights:
         # More block RAM than the weights' bits: their shapes don't fill it.
         cutting.loads = True
         groups = cutting.run()
     return groups
 
 
-def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
+def faster(task: Task, most: int) -> tuple[Span, ...] | None:
     """Two groups or more in turn that take less than ``most`` cycles a frame by estimate; ``None``: there are none.
 
     Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
     groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
-    count, layers, board = len(chooser.works), chooser.network.layers, chooser.board
-    moved = [fm.values * fm.type.dtype.itemsize for fm in (chooser.network.input, *(layer.output for layer in layers))]
-    least = _least_cycles(chooser)
+    count, layers, board = len(task.works), task.network.layers, task.board
+    moved = [fm.values * fm.type.dtype.itemsize for fm in (task.network.input, *(layer.output for layer in layers))]
+    least = _least_cycles(task)
     known: set[Span] = set()
     costs: dict[Span, float] = {}
     for end in range(1, count + 1):
@@ -133,7 +135,7 @@ def faster(chooser: Chooser, most: int) -> tuple[Span, ...] | None:
             continue
         for span in unknown:
             known.add(span)
-            costs[span] = max(costs[span], _from(chooser, span, least[span]))
+            costs[span] = max(costs[span], _from(task, span, least[span]))
 
 
 def _shortest(count: int, costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
@@ -145,12 +147,12 @@ def _shortest(count: int, costs: Mapping[Span, float]) -> tuple[float, tuple[Spa
     return best[count]
 
 
-def _least_cycles(chooser: Chooser) -> dict[Span, float]:
+def _least_cycles(task: Task) -> dict[Span, float]:
     """Cycles a frame that no unrolling of a group is below within the DSP slices; infinite where they don't suffice.
 
     Each layer by itself takes the least slices for so many cycles, whatever its neighbours' beats are.
     """
-    search, goal, count = chooser.search, chooser.goal, len(chooser.works)
+    search, goal, count = task.search, task.goal, len(task.works)
     fronts = []
     for number in range(count):
         options = search.part(number, number + 1).options(0)
@@ -173,32 +175,23 @@ def _least_cycles(chooser: Chooser) -> dict[Span, float]:
     return found
 
 
-def _from(chooser: Chooser, span: Span, cycles: float) -> float:
+def _from(task: Task, span: Span, cycles: float) -> float:
     """Estimated cycles of one frame of a group, whose interval is sought from a lower bound upward."""
-    search = chooser.search.part(*span)
+    search = task.search.part(*span)
     for _ in range(MOST_STEPS):
         cycles *= GRID
         way = search.cheapest(int(cycles))
-        if way is not None and way.cost <= chooser.goal.dsp:
-            windows = [layer.window for layer in chooser.network.layers[slice(*span)]]
+        if way is not None and way.cost <= task.goal.dsp:
+            windows = [layer.window for layer in task.network.layers[slice(*span)]]
             return estimate_latency(search.works, windows, way.unrolls)
     return inf
 
 
-def _estimate(chooser: Chooser, span: Span) -> tuple[int, int]:
+def _estimate(task: Task, span: Span) -> tuple[int, int]:
     """DSP slices of a group, and cycles of one frame."""
-    way = chooser.quick(*span)
-    windows = [layer.window for layer in chooser.network.layers[slice(*span)]]
-    return int(way.cost), int(estimate_latency(chooser.works[slice(*span)], windows, way.unrolls))
-
-
-def can_be_built(chooser: Chooser, count: int) -> bool:
-    """Whether the first ``count`` layers fit as one group."""
-    try:
-        chooser.group(0, count)
-    except PlanError:
-        return False
-    return True
+    way = quick(task, *span)
+    windows = [layer.window for layer in task.network.layers[slice(*span)]]
+    return int(way.cost), int(estimate_latency(task.works[slice(*span)], windows, way.unrolls))
 
 
 def is_quick(layers: Sequence[Op]) -> bool:
@@ -206,16 +199,16 @@ def is_quick(layers: Sequence[Op]) -> bool:
     return sum(layer.macs for layer in layers) <= QUICK_MACS
 
 
-def first_text(chooser: Chooser, count: int, fit: Callable[[Chooser, int], bool] = can_be_built) -> str:
+def first_text(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
     """How many of the first ``count`` layers ``fit`` (all, or found by bisection); empty if not even one."""
     low, high, trial = 0, count, count
     while low < high:
-        if fit(chooser, trial):
+        if fit(task, trial):
             low = trial
         else:
             high = trial - 1
         trial = (low + high + 1) // 2
-    names = [layer.name for layer in chooser.network.layers[:low]]
+    names = [layer.name for layer in task.network.layers[:low]]
     if low < 2:
         return f"{names[0]} alone" if names else ""
     return f"the first {low} layers ({names[0]} to {names[-1]})"
@@ -225,7 +218,7 @@ def _fit(layers: str) -> str:
     return f"{layers} {'fits' if layers.endswith(' alone') else 'fit'}"
 
 
-def check_layers(chooser: Chooser) -> None:
+def check_layers(task: Task) -> None:
     """Refuse at once a network with a layer whose weights all memory of the device can't hold.
 
     Names how many of the layers before it can be built; if planning these would take long, how many may be.
@@ -234,33 +227,33 @@ def check_layers(chooser: Chooser) -> None:
     ------
     PlanError
     """
-    for number, layer in enumerate(chooser.network.layers):
+    for number, layer in enumerate(task.network.layers):
         try:
-            check_weights([layer], chooser.board)
+            check_weights([layer], task.board)
         except OverBudgetError as error:
-            planned = is_quick(chooser.network.layers[:number])
-            first = first_text(chooser, number, can_be_built if planned else Chooser.may_fit)
+            planned = is_quick(task.network.layers[:number])
+            first = first_text(task, number, can_be_built if planned else may_fit)
             may = f"; {_fit(first) if planned else f'{first} may fit'}" if first else ""
-            message = f"{layer.name} does not fit {chooser.board.name} even alone: {error}"
-            raise PlanError(message + may + _in_tiles(chooser, layer)) from None
+            message = f"{layer.name} does not fit {task.board.name} even alone: {error}"
+            raise PlanError(message + may + _in_tiles(task, layer)) from None
 
 
-def _in_tiles(chooser: Chooser, layer: Op) -> str:
+def _in_tiles(task: Task, layer: Op) -> str:
     """What becomes of a layer whose weights or maps are too large, in the best tiles."""
     try:
-        moved, cycles = on_board.bytes_and_cycles(layer, chooser.board, chooser.goal.products)
+        moved, cycles = on_board.bytes_and_cycles(layer, task.board, task.goal.products)
     except PlanError:  # nor does a window of it fit
         return ""
     return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
 
 
 class _Cutting:
-    def __init__(self, chooser: Chooser):
-        self.chooser = chooser
-        bits = 8 * chooser.network.weight_bytes
+    def __init__(self, task: Task):
+        self.task = task
+        bits = 8 * task.network.weight_bytes
         #: Whether weights have to be loaded every frame: not all fit on the chip at once.
-        self.loads = bits > chooser.board.bram36 * BRAM36_BITS
-        self.layers = chooser.network.layers
+        self.loads = bits > task.board.bram36 * BRAM36_BITS
+        self.layers = task.network.layers
         self.exact: dict[Span, Group] = {}
         self.refused: dict[Span, OverBudgetError] = {}
         self.estimates: dict[Span, tuple[int, int]] = {}
@@ -278,7 +271,7 @@ class _Cutting:
 
     def _best(self) -> tuple[Span, ...] | None:
         """The best grouping by what is known."""
-        objective = self.chooser.goal.objective
+        objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         found = front(len(self.layers), lambda *span: [(cost, None) for cost in self._costs(span)], joins)
         if not found:
@@ -293,7 +286,7 @@ class _Cutting:
             return []  # one group was tried before
         if span not in self.exact and span not in self.estimates:
             try:
-                self.estimates[span] = _estimate(self.chooser, span)
+                self.estimates[span] = _estimate(self.task, span)
             except OverBudgetError as error:
                 self.refused[span] = error
                 return []
@@ -301,11 +294,11 @@ class _Cutting:
             slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
         else:
             slices, cycles = self.estimates[span]
-        board, network = self.chooser.board, self.chooser.network.part(*span)
+        board, network = self.task.board, self.task.network.part(*span)
         maps = self.exact[span].map_bytes if span in self.exact else network.map_bytes
         weights = network.weight_bytes if self.loads else 0
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
-        return [(slices if self.chooser.goal.objective == "dsp" else maps + weights, cycles)]
+        return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refuse(self) -> NoReturn:
         """Name a layer that does not fit even alone; if there were none, a layer a group would do.
@@ -320,17 +313,17 @@ class _Cutting:
         if self.refused[number, number + 1].resource == "DSP slices":
             # Of all layers the neediest, so that what it needs is enough.
             least, name = self._neediest()
-            error = f"no unrolling fits {self.chooser.goal.dsp} DSP slices: the least is {least} ({name} {least})"
-        message = f"{name} does not fit {self.chooser.board.name} even alone: {error}"
-        if fit := first_text(self.chooser, number):
+            error = f"no unrolling fits {self.task.goal.dsp} DSP slices: the least is {least} ({name} {least})"
+        message = f"{name} does not fit {self.task.board.name} even alone: {error}"
+        if fit := first_text(self.task, number):
             message += f"; {_fit(fit)}"
         if self.refused[number, number + 1].resource == "BRAM36":
-            message += _in_tiles(self.chooser, layers[number])
+            message += _in_tiles(self.task, layers[number])
         raise PlanError(message)
 
     def _neediest(self) -> tuple[int, str]:
         """The most slices that a layer needs at the least, and the first layer that does."""
-        search = self.chooser.search
+        search = self.task.search
         needs = [int(search.part(number, number + 1).least.cost) for number in range(len(self.layers))]
         return max(needs), self.layers[needs.index(max(needs))].name
 
@@ -338,7 +331,7 @@ class _Cutting:
         """Plan a group exactly, if that wasn't done yet."""
         if span not in self.exact and span not in self.refused:
             try:
-                self.exact[span] = self.chooser.group(*span, in_turn=True)
+                self.exact[span] = best_group(self.task, *span, in_turn=True)
             except OverBudgetError as error:
                 self.refused[span] = error
         return span in self.exact

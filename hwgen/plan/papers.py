@@ -12,7 +12,7 @@ from math import ceil, log2
 
 from hwgen.network.ops import Op
 from hwgen.plan.pyramid import Pair, back_map
-from hwgen.plan.unroll import Choice, Unroll, ceil_div
+from hwgen.templates.unroll import Choice, Unroll, ceil_div
 
 WORD_BYTES = 4
 """Both papers count in 32-bit words."""

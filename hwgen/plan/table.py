@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hwgen import legend
 from hwgen.network import host
-from hwgen.plan.plan import Group, Plan
+from hwgen.plan.plan import Plan
+from hwgen.templates.base import Group
 
 _HEAD = ("layer", "kind", "output", *legend.COLUMNS)
 
@@ -58,13 +59,7 @@ def _summary(plan: Plan) -> list[str]:
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
         lines.append("*: two multiply-adds a slice")
     for group in plan.groups:
-        if (tiling := group.tiling) is not None:
-            layers, (rows, columns) = group.layers, tiling.tile
-            wide = f", {tiling.pixels} pixels a beat of the input" if tiling.pixels > 1 else ""
-            lines.append(
-                f"pyramids ({layers[0].name} to {layers[-1].name}): tip {rows}x{columns}, {tiling.overlap}{wide}; "
-                f"{group.pyramid_cycles:,} cycles each"
-            )
+        lines += group.template.summary(group)
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"
     lines.append(f"one frame: latency {plan.latency:,} cycles{interval}")
     used, board = plan.resources, plan.board

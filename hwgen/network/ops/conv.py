@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import Window
+from hwgen.network.maps import Window, signed_bits
 from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Requantisation, requantise
 
@@ -61,8 +61,7 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        least, most = self.weight_range
-        return max(1 + max(most, -least - 1, 0).bit_length(), 2)
+        return max(signed_bits(*self.weight_range), 2)
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:

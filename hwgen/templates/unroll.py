@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.errors import PlanError
+from hwgen.network.ops import Op
 
 #: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
 MOST_PIXELS = 16
@@ -41,7 +41,7 @@ class LayerWork:
         Of the input map.
     taps : int
         Of the kernel, ``Kh * Kw``.
-    depthwise : bool
+    channelwise : bool
         Each output channel depends on one input channel alone (pools): ``Tm`` is ``Tn``.
     chain : int
         Multipliers in a chain at most.
@@ -58,36 +58,53 @@ class LayerWork:
     input_height: int
     input_width: int
     taps: int
-    depthwise: bool
+    channelwise: bool
     chain: int = 16
     least_steps: int = 1
+
+    @classmethod
+    def of(cls, op: Op, chain: int = 16) -> LayerWork:
+        """That of a layer in a frame; ``chain``: multipliers in a chain at most."""
+        return cls(
+            name=op.name,
+            channels=op.channels,
+            outputs=op.outputs,
+            groups=op.groups,
+            height=op.output_height,
+            width=op.output_width,
+            input_height=op.height,
+            input_width=op.width,
+            taps=op.taps,
+            channelwise=op.channelwise,
+            chain=chain,
+        )
 
     @property
     def group_channels(self) -> int:
         """Input channels of a group; a pool's lanes may hold any."""
-        return self.channels if self.depthwise else self.channels // self.groups
+        return self.channels if self.channelwise else self.channels // self.groups
 
     @property
     def group_outputs(self) -> int:
-        return self.outputs if self.depthwise else self.outputs // self.groups
+        return self.outputs if self.channelwise else self.outputs // self.groups
 
     def walk(self, unroll: Unroll) -> Any:
         """Cycles for each step of output pixels."""
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
-        return folds if self.depthwise else folds * self.beats(unroll)
+        return folds if self.channelwise else folds * self.beats(unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
         """Of a pixel, over all groups."""
-        return (1 if self.depthwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
+        return (1 if self.channelwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
 
     def steps(self, unroll: Unroll) -> Any:
         """Cycles of an output fold."""
-        folds = 1 if self.depthwise else ceil_div(self.group_channels, unroll.tn)
+        folds = 1 if self.channelwise else ceil_div(self.group_channels, unroll.tn)
         return folds * ceil_div(self.taps, unroll.tk)
 
     def beats(self, unroll: Unroll) -> Any:
         """Input beats for each step of input pixels."""
-        return (1 if self.depthwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
+        return (1 if self.channelwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
 
     def output_steps(self, pixels: int) -> int:
         """Steps of ``pixels`` output pixels; rows don't share one."""
@@ -122,8 +139,6 @@ Rank = tuple[float, int, int, int, int]
 #: Multipliers that a layer takes with the given factors. ``tn``, ``tm`` and ``tk`` may be arrays, all choices at once.
 #: Must not fall when a factor grows and the folds stay.
 Cost = Callable[[LayerWork, Unroll], Any]
-#: Whether a layer's hardware can be built with so many taps a cycle.
-Buildable = Callable[[LayerWork, int], bool]
 
 
 def fabric(work: LayerWork, unroll: Unroll) -> Any:
@@ -133,7 +148,7 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
     and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
     The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
     """
-    if work.depthwise:
+    if work.channelwise:
         return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
     lanes = unroll.tn * unroll.tk
     return unroll.tp * (30 * (lanes + unroll.tm) + 18 * (ceil_div(lanes, work.chain) - 1) * unroll.tm)
@@ -183,16 +198,13 @@ class _Options:
         return self.cost[index].item(), fabric(self.work, unroll), unroll.tn, unroll.tm, unroll.tp
 
 
-def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: Sequence[int]) -> list[_Options]:
+def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
     """For each number of output pixels a cycle: the choices that none beats in rank, cycles and input beats at once."""
     by_folds: dict[int, int] = {}
     for tk in range(1, work.taps + 1):
-        if buildable is None or buildable(work, tk):
-            by_folds.setdefault(ceil_div(work.taps, tk), tk)
-    if not by_folds:
-        raise PlanError(f"{work.name}: none of 1 to {work.taps} taps a cycle can be built")
+        by_folds.setdefault(ceil_div(work.taps, tk), tk)
     tn, tk = np.array(_least_factors(work.group_channels)), np.array(list(by_folds.values()))
-    if work.depthwise:
+    if work.channelwise:
         tn, tk = (grid.ravel() for grid in np.meshgrid(tn, tk))
         tm = tn
     else:
@@ -232,14 +244,14 @@ def _options(work: LayerWork, cost: Cost, buildable: Buildable | None, pixels: S
     return found
 
 
-def choices(work: LayerWork, cost: Cost, buildable: Buildable | None = None) -> list[Choice]:
+def choices(work: LayerWork, cost: Cost) -> list[Choice]:
     """Every choice of one output pixel a cycle that no other one beats, by rising cycles.
 
     One choice beats another if it takes no more cycles and fewer multipliers; with equally many, if it takes fewer
     LUTs as `fabric` says; then, if it has fewer lanes. ``Tn``, ``Tm`` and ``Tk`` take the least value for each number
     of folds.
     """
-    (options,) = _options(work, cost, buildable, [1])
+    (options,) = _options(work, cost, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
     order = np.argsort(count, kind="stable")  # options come by rank
     front: list[Choice] = []
@@ -275,18 +287,11 @@ class Search:
     ----------
     works : sequence of LayerWork
     cost : Cost
-    buildable : Buildable, optional
-        By default every number of taps can be built.
-
-    Raises
-    ------
-    PlanError
-        If a layer can't be built with any number of taps.
     """
 
-    def __init__(self, works: Sequence[LayerWork], cost: Cost, buildable: Buildable | None = None):
+    def __init__(self, works: Sequence[LayerWork], cost: Cost):
         self._all, self._begin, self._end = tuple(works), 0, len(works)
-        self._cost, self._buildable = cost, buildable
+        self._cost = cost
         self._tables: dict[tuple[int, bool], list[_Options]] = {}
 
     def part(self, begin: int, end: int) -> Search:
@@ -306,7 +311,7 @@ class Search:
         key = (self._begin + number, number == 0)
         if key not in self._tables:
             work = self._all[key[0]]
-            self._tables[key] = _options(work, self._cost, self._buildable, _pixel_factors(work, key[1]))
+            self._tables[key] = _options(work, self._cost, _pixel_factors(work, key[1]))
         return self._tables[key]
 
     @cached_property
@@ -379,35 +384,6 @@ class Search:
         way = self.cheapest(self.intervals[-1])
         assert way is not None
         return way
-
-
-def solve(works: Sequence[LayerWork], budget: int, cost: Cost, buildable: Buildable | None = None) -> list[Unroll]:
-    """Unroll factors of the least interval within ``budget`` multipliers, then of the least total.
-
-    Among equals the one with the fewest LUTs, as `fabric` says, is taken; what is still equal is settled layer by
-    layer, as in `choices`. ``Tp`` goes up to ``MOST_PIXELS``.
-
-    Parameters
-    ----------
-    works : sequence of LayerWork
-    budget : int
-        Multipliers for all layers together.
-    cost : Cost
-    buildable : Buildable, optional
-        By default every number of taps can be built.
-
-    Raises
-    ------
-    PlanError
-        If not even the cheapest choices fit.
-    """
-    if not works:
-        return []
-    search = Search(works, cost, buildable)
-    found = search.fastest(lambda way: way.cost <= budget)
-    if found is None:
-        raise PlanError(f"no unrolling fits {budget} multipliers: {least_text(search)}")
-    return list(found[1].unrolls)
 
 
 def least_text(search: Search) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwgen.network.maps import Window
-from hwgen.plan.unroll import LayerWork, Unroll
+from hwgen.templates.unroll import LayerWork, Unroll
 
 #: Cycles from a window's last step to its first beat at the next layer, but for the chains.
 _PIPELINE = 16

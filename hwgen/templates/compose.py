@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.pool import MaxPoolConfig
-from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Conv, MaxPool, Op
-
-if TYPE_CHECKING:
-    from hwgen.plan.plan import LayerPlan
+from hwgen.network.ops import Op
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.stages import stage_of
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
@@ -38,25 +29,6 @@ def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: in
         pixels=pixels,
         groups=groups,
     )
-
-
-def signed_bits(low: int, high: int) -> int:
-    """Bits of a two's complement number that holds ``low`` to ``high``."""
-    return 1 + max(high, -low - 1, 0).bit_length()
-
-
-def sum_bits(layer: Conv, macs_per_dsp: int = 1) -> int:
-    """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
-
-    Slices that do two multiply-adds take unsigned activations less half of their range.
-    """
-    low, high = layer.input.type.minimum, layer.input.type.maximum
-    if macs_per_dsp == 2:
-        half = (high - low + 1) // 2
-        low, high = -half, half - 1
-    positive, negative = layer.signed_sums
-    most, least = (positive * high + negative * low).max(), (positive * low + negative * high).min()
-    return max(signed_bits(int(least), int(most)), 2)
 
 
 def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
@@ -105,10 +77,7 @@ def input_format(layer: Op, plan: LayerPlan, pixels: int) -> BeatFormat:
             raise PlanError(f"{layer.name}: unroll {name} must be 1 to {most} {unit}, not {factor!r}")
     if plan.chain < 1:
         raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
-    if isinstance(layer, MaxPool) and plan.tm != plan.tn:
-        raise PlanError(f"{layer.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
-    if isinstance(layer, MaxPool) and plan.macs_per_dsp != 1:
-        raise PlanError(f"{layer.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+    stage_of(layer).check(plan)
     return beat_format(layer.input, plan.tn, pixels, groups)
 
 
@@ -128,18 +97,16 @@ def layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatForma
 
 
 def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
-    channelwise = layer.channelwise
+    stage = stage_of(layer)
     window = LineBufferConfig(
         input=source,
         kernel=layer.window.kernel,
         stride=layer.window.stride,
         padding=layer.window.padding,
-        pad_value=layer.input.type.minimum if channelwise else layer.input.zero_point,
+        pad_value=layer.pad_value,
         taps=plan.tk,
-        output_folds=source.folds
-        if channelwise
-        else source.groups * -(-layer.output.channels // source.groups // plan.tm),
-        channelwise=channelwise,
+        output_folds=stage.output_folds(source, plan),
+        channelwise=layer.channelwise,
         rows=plan.line_rows,
         pixels=plan.tp,
     )
@@ -151,10 +118,7 @@ def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatForm
         shape=source.shape,
         groups=source.groups,
     ).beats
-    if isinstance(layer, Conv):
-        compute, finish = _conv_parts(layer, plan, window, fifo_lanes, beats)
-    else:
-        compute, finish = MaxPoolConfig(window=window), None
+    compute, finish = stage.parts(plan, window, fifo_lanes, beats)
     return LayerConfig(
         name=layer.name,
         compute=compute,
@@ -162,48 +126,4 @@ def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatForm
         fifo_lanes=fifo_lanes,
         fifo_depth=plan.fifo_depth,
         output=sink or beat_format(layer.output, fifo_lanes, plan.tp),
-    )
-
-
-def _conv_parts(
-    layer: Conv, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: tuple[tuple[int, ...], ...]
-) -> tuple[MultiplyConfig, RequantiseConfig | AddBiasConfig | None]:
-    compute = MultiplyConfig(
-        window=window,
-        outputs=layer.output.channels,
-        lanes=plan.tm,
-        weights=array("i", layer.weights.astype(np.intc).tobytes()),
-        weight_bits=layer.weight_bits,
-        sum_bits=sum_bits(layer, plan.macs_per_dsp),
-        chain=plan.chain,
-        macs_per_dsp=plan.macs_per_dsp,
-        weights_in=plan.weights_in,
-    )
-    bias = tuple(value + offset for value, offset in zip(layer.folded_bias.tolist(), compute.offsets, strict=True))
-    requantisation = layer.requantisation
-    if requantisation is None and compute.whole:
-        return replace(compute, bias=bias, sum_bits=layer.output.type.bits), None
-    if requantisation is None:
-        return compute, AddBiasConfig(
-            lanes=lanes,
-            accumulator_bits=compute.sum_bits,
-            bias=bias,
-            bits=layer.output.type.bits,
-            beats=beats,
-            pixels=window.pixels,
-        )
-    return compute, RequantiseConfig(
-        lanes=lanes,
-        accumulator_bits=compute.sum_bits,
-        bias=bias,
-        significand=tuple(requantisation.significand.tolist()),
-        shift=tuple(requantisation.shift.tolist()),
-        zero_point=requantisation.zero_point,
-        low=requantisation.low,
-        high=requantisation.high,
-        bits=layer.output.type.bits,
-        signed=layer.output.type.signed,
-        float32=requantisation.float32,
-        beats=beats,
-        pixels=window.pixels,
     )

@@ -14,13 +14,9 @@ pyramids inside the map. Pyramids before the corner have no tip; they only fill 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from itertools import pairwise
 
 from hwgen.errors import PlanError
-from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network.ops import Op
 
@@ -49,25 +45,6 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
         for place in (0, 1)
     )
     return list(zip(rows, columns, strict=True))
-
-
-def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
-    """The accelerator of a group that is computed pyramid by pyramid, from the one that computes it row by row.
-
-    Arithmetic, FIFOs and beats stay; tiles and reuse buffers take the place of the line buffers.
-
-    Raises
-    ------
-    ConfigError
-        If the tiles are not those of the layers, a layer computes several pixels at once, or tiles that keep something
-        don't come in whole beats.
-    """
-    layers = []
-    for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
-        parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
-        tile = PyramidBufferConfig(window=layer.window, rows=rows, columns=columns)
-        layers.append(PyramidLayerConfig(**parts, tiles=tile))
-    return replace(config, layers=tuple(layers))
 
 
 def _kept(layers: Sequence[Op], place: int, tip: int, overlap: str) -> list[Axis]:

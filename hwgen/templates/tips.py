@@ -17,8 +17,8 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.ops import Op
-from hwgen.plan.tiles import axes
-from hwgen.plan.unroll import LayerWork, Unroll, ceil_div
+from hwgen.templates.tiles import axes
+from hwgen.templates.unroll import LayerWork, Unroll, ceil_div
 
 #: Pixels of a beat of the input of a group of pyramids, tried in turn.
 INPUT_PIXELS = (1, 2, 4, 8)

@@ -1,0 +1,109 @@
+"""What is asked of the planner, checked once, wherever it was asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.templates import TEMPLATES
+from hwgen.templates.search import Goal
+from hwgen.templates.tiles import KINDS
+
+OBJECTIVES = ("interval", "latency", "traffic", "dsp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked of a plan; the command line and Python make one each.
+
+    Parameters
+    ----------
+    dsp : int, optional
+        DSP slices that may be used; all of the board's if not given.
+    objective : str
+        What to make small: ``interval`` (then DSP slices), ``latency`` of one frame, off-chip ``traffic`` (then
+        interval) or ``dsp`` slices (then LUTs; of groups in turn, then interval).
+    interval : int, optional
+        With the objective ``dsp``: cycles between frames at most.
+    groups : str, optional
+        Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
+    in_turn : bool
+        Groups share the board, and each has all slices while it runs, whether or not one group, or all of those given,
+        would fit together.
+    macs_per_dsp : int or str
+        Multiply-adds of a DSP slice in a cycle: 1, 2 (where weights and activations allow it), or ``auto``: 2 if that
+        makes more of the slices.
+    template : str, optional
+        ``stream`` (row by row) or ``pyramid`` (tile by tile) for all groups. By default a group is computed row by row,
+        or pyramid by pyramid if it does not fit so.
+    tile : tuple of int, optional
+        Rows and columns of the tip of pyramids; chosen by default.
+    overlap : str, optional
+        What becomes of what neighbouring pyramids share: ``reuse``, ``reload`` or ``recompute``, see
+        `hwgen.templates.tiles`. By default ``reuse``, and ``recompute`` if that does not fit.
+
+    Raises
+    ------
+    PlanError
+        If an option makes no sense, or contradicts another.
+    """
+
+    dsp: int | None = None
+    objective: str = "interval"
+    interval: int | None = None
+    groups: str | None = None
+    in_turn: bool = False
+    macs_per_dsp: int | str = 1
+    template: str | None = None
+    tile: tuple[int, int] | None = None
+    overlap: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
+        if self.interval is not None and self.objective != "dsp":
+            raise PlanError(f"interval, a bound in cycles, goes with the objective dsp only, not with {self.objective}")
+        if self.interval is not None and self.interval < 1:
+            raise PlanError(f"interval must be a positive number of cycles, not {self.interval!r}")
+        if self.macs_per_dsp not in (1, 2, "auto"):
+            raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {self.macs_per_dsp!r}")
+        self._check_template()
+
+    def _check_template(self) -> None:
+        if self.template not in (None, *TEMPLATES):
+            raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
+        tile, tiled = self.tile, TEMPLATES["pyramid"]
+        if self.template not in (None, tiled.name) and not (tile is self.overlap is None):
+            raise PlanError(f"tile and overlap go with pyramids, not with the template {self.template}")
+        if tile is not None and (len(tile) != 2 or not all(isinstance(size, int) and size >= 1 for size in tile)):
+            raise PlanError(f"tile must be two positive integers, rows and columns, not {tile!r}")
+        if self.overlap is not None and self.overlap not in KINDS:
+            raise PlanError(f"overlap must be one of {', '.join(KINDS)}, not {self.overlap!r}")
+
+    @property
+    def given(self) -> list[str]:
+        """The options that are not at their defaults."""
+        return [option.name for option in fields(self) if getattr(self, option.name) != option.default]
+
+    def goal(self, board: Board) -> Goal:
+        """What is asked of each group on a board, with one multiply-add a slice.
+
+        Raises
+        ------
+        PlanError
+            If the board hasn't got so many slices.
+        """
+        budget = board.dsp if self.dsp is None else self.dsp
+        if not 1 <= budget <= board.dsp:
+            raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
+        options = {name for name in ("tile", "overlap") if getattr(self, name) is not None}
+        steered = next((name for name, template in TEMPLATES.items() if options & {*template.options}), self.template)
+        return Goal(
+            objective=self.objective,
+            dsp=budget,
+            interval=self.interval,
+            template=steered,
+            tile=self.tile,
+            overlap=self.overlap,
+        )

@@ -1,0 +1,195 @@
+"""What a template is: a way to make hardware of the layers of a fusion group.
+
+A template is a frozen dataclass that holds its own choices for one group, such as the tile of its pyramids. It finds
+these choices, makes the hardware's configuration of them, and writes and reads its part of ``plan.json``. Everything
+above asks a `Group` or its template, and never which template it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.cost import Resources
+from hwgen.network.graph import Network
+from hwgen.schedule.solve import Cycles, steady_cycles
+
+if TYPE_CHECKING:
+    from hwgen.templates.search import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPlan:
+    """The choices for one layer.
+
+    Parameters
+    ----------
+    name, kind : str
+        As in the network.
+    tn, tm, tk, tp : int
+        Unroll factors: input channels, output channels, kernel taps and output pixels a cycle.
+    chain : int
+        DSP slices in a chain at most.
+    line_rows : int
+        Rows the line buffer holds.
+    fifo_depth : int
+        Credits of the FIFO behind the layer.
+    macs_per_dsp : int
+        Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
+    weights_in : str, optional
+        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    fifo_lanes : int, optional
+        Channels of a beat in that FIFO; as few as the layer finishes in a cycle if not given.
+    """
+
+    name: str
+    kind: str
+    tn: int
+    tm: int
+    tk: int
+    chain: int
+    line_rows: int
+    fifo_depth: int
+    tp: int = 1
+    macs_per_dsp: int = 1
+    weights_in: str | None = None
+    fifo_lanes: int | None = None
+
+
+def with_buffers(layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[int]) -> tuple[LayerPlan, ...]:
+    """The same choices with other line buffers and FIFOs."""
+    return tuple(
+        replace(layer, line_rows=row, fifo_depth=depth) for layer, row, depth in zip(layers, rows, depths, strict=True)
+    )
+
+
+class Template(ABC):
+    """A way to make hardware of a group, with its own choices for one group."""
+
+    name: ClassVar[str]
+    """In plans, options and messages."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """The planner's options that steer this template alone."""
+
+    @classmethod
+    @abstractmethod
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+        """The best group of the layers ``begin`` to ``end`` of the task's network.
+
+        Parameters
+        ----------
+        in_turn : bool
+            Other groups run before and after it: its time is one frame's.
+
+        Raises
+        ------
+        PlanError
+            If nothing fits; an OverBudgetError names what runs out.
+        """
+
+    @classmethod
+    @abstractmethod
+    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Template:
+        """The choices that a group of ``plan.json`` holds.
+
+        Raises
+        ------
+        PlanError
+            If they make no sense.
+        """
+
+    @abstractmethod
+    def write(self, config: AcceleratorConfig) -> dict[str, Any]:
+        """What `read` reads."""
+
+    @abstractmethod
+    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
+        """The hardware of a group's layers.
+
+        Raises
+        ------
+        PlanError
+            If a layer can't be built.
+        ConfigError
+            If the choices contradict each other.
+        """
+
+    def input_pixels(self, network: Network) -> int:
+        """Pixels of the group's input that are fetched in a frame, those fetched again counted again."""
+        return network.input.height * network.input.width
+
+    def summary(self, group: Group) -> list[str]:
+        """Lines under a plan's table, for people."""
+        return []
+
+    def is_moot(self, network: Network, option: str) -> bool:
+        """Whether one of this template's options makes no difference to a group of these layers."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """Layers that are fused, with streams in between.
+
+    Parameters
+    ----------
+    network : Network
+        The group's layers.
+    layers : tuple of LayerPlan
+        One for each of them, in order.
+    template : Template
+
+    Raises
+    ------
+    PlanError
+        If a layer can't be built.
+    ConfigError
+        If the choices contradict each other.
+    """
+
+    network: Network
+    layers: tuple[LayerPlan, ...]
+    template: Template
+
+    def __post_init__(self) -> None:
+        self.config  # noqa: B018 (choices that can't work are refused here)
+
+    @cached_property
+    def config(self) -> AcceleratorConfig:
+        """The hardware."""
+        return self.template.configure(self.network, self.layers)
+
+    @cached_property
+    def map_bytes(self) -> int:
+        """Feature maps over the boundary in a frame: input read, halos as often as they are, and output written."""
+        source, result = self.network.input, self.network.output
+        read = source.channels * self.template.input_pixels(self.network) * source.type.dtype.itemsize
+        return read + result.values * result.type.dtype.itemsize
+
+    @cached_property
+    def resources(self) -> Resources:
+        return self.config.resources
+
+    @cached_property
+    def steady(self) -> Cycles:
+        """Cycles when frames follow each other."""
+        return steady_cycles(self.config)
+
+    @cached_property
+    def frame_cycles(self) -> int:
+        """Cycles of one frame alone, from its first input transfer to its last output transfer, both counted."""
+        return steady_cycles(self.config, 1).latency + 1
+
+    @property
+    def slowest(self) -> int:
+        """Cycles a frame of the slowest layer."""
+        return max(layer.cycles for layer in self.config.layers)
+
+    @property
+    def weight_bram36(self) -> float:
+        """The part of its block RAM that holds weights."""
+        return sum(layer.compute.resources.bram36 for layer in self.config.layers)

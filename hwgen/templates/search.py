@@ -1,0 +1,437 @@
+"""The search for the best group: unroll factors by objective, within the budgets, and the buffers that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.gateware.multiply import PACKED_CHAIN
+from hwgen.network.graph import Network
+from hwgen.network.maps import Window
+from hwgen.network.ops import Op
+from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.solve import Schedule
+from hwgen.templates.base import Group, LayerPlan, Template, with_buffers
+from hwgen.templates.budget import OverBudgetError, check_budget
+from hwgen.templates.latency import estimate_latency
+from hwgen.templates.stages import stage_of
+from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
+
+#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
+CHAIN = 16
+
+#: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
+BRAM_PRICES = (0.25, 1, 4, 16)
+
+#: Ways whose buffers are sized in vain before another price is tried.
+MOST_SIZED = 3
+
+#: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
+LATENCY_WAYS, EXACT_WAYS = 8, 3
+
+#: Share of the latency that a faster layer must gain, for the whole budget of slices.
+LEAST_GAIN = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is asked of a plan.
+
+    Parameters
+    ----------
+    objective : str
+        ``interval``, ``latency``, ``traffic`` or ``dsp``: what to make small.
+    dsp : int
+        DSP slices that may be used.
+    interval : int, optional
+        With ``dsp``: cycles between frames at most.
+    macs_per_dsp : int
+        Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
+    template : str, optional
+        ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
+    tile : tuple of int, optional
+        Rows and columns of a pyramid's tip.
+    overlap : str, optional
+        Of neighbouring pyramids, as in `hwgen.templates.tiles`.
+    """
+
+    objective: str
+    dsp: int
+    interval: int | None = None
+    macs_per_dsp: int = 1
+    template: str | None = None
+    tile: tuple[int, int] | None = None
+    overlap: str | None = None
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds a cycle at most."""
+        return self.dsp * self.macs_per_dsp
+
+
+class Task:
+    """What all groups of a network have in common while they are planned: the layers' work, and searches over it.
+
+    Parameters
+    ----------
+    network : Network
+    board : Board
+    goal : Goal
+    """
+
+    def __init__(self, network: Network, board: Board, goal: Goal):
+        self.network, self.board, self.goal = network, board, goal
+        self._stages = {layer.name: stage_of(layer) for layer in network.layers}
+        self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
+        self.works = [
+            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN)
+            for layer, macs in zip(network.layers, self.macs, strict=True)
+        ]
+        self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
+
+    def aiming(self, **changes: Any) -> Task:
+        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
+        other = copy(self)
+        other.goal = replace(self.goal, **changes)
+        return other
+
+    @cached_property
+    def search(self) -> Search:
+        """By DSP slices."""
+        return Search(self.works, self.slices)
+
+    def slices(self, work: LayerWork, unroll: Unroll) -> Any:
+        """DSP slices of a layer, with those of its requantiser; factors may be arrays.
+
+        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
+        """
+        multipliers = 0 if work.channelwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
+        return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
+
+    def finish_slices(self, work: LayerWork) -> int:
+        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle."""
+        return self._stages[work.name].finish_slices
+
+    def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Block RAM of a layer's weights; factors may be arrays."""
+        return self._stages[work.name].weight_bram36(work, unroll)
+
+    @cached_property
+    def priced(self) -> list[Search]:
+        """By DSP slices and block RAM together."""
+        return self.price(self.works)
+
+    def price(self, works: Sequence[LayerWork]) -> list[Search]:
+        """Searches by DSP slices and block RAM together, at several prices."""
+
+        def search(price: float) -> Search:
+            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
+
+        return [search(price) for price in BRAM_PRICES]
+
+
+@dataclass(frozen=True)
+class GroupSearch:
+    """The search for one group's unroll factors and buffers, under one template.
+
+    What is said here holds for groups that are computed row by row; other templates refine it.
+    """
+
+    task: Task
+    begin: int
+    end: int
+    in_turn: bool
+    template: Template
+
+    @property
+    def network(self) -> Network:
+        return self.task.network.part(self.begin, self.end)
+
+    @property
+    def goal(self) -> Goal:
+        return self.task.goal
+
+    @property
+    def search(self) -> Search:
+        """By DSP slices."""
+        return self.task.search.part(self.begin, self.end)
+
+    @property
+    def priced(self) -> list[Search]:
+        """By DSP slices and block RAM together."""
+        return [search.part(self.begin, self.end) for search in self.task.priced]
+
+    def make(self, layers: tuple[LayerPlan, ...]) -> Group:
+        """The group with these choices."""
+        return Group(network=self.network, layers=layers, template=self.template)
+
+    def best(self) -> Group:
+        """The best group that fits.
+
+        Raises
+        ------
+        OverBudgetError
+            If none does.
+        """
+        group, refusal = self.first()
+        if group is not None:
+            return group
+        assert refusal is not None
+        # The price of block RAM changes nothing where it is logic that runs out.
+        prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
+        tried = (self.within(search) for search in prices)
+        found = [group for group in tried if group is not None]
+        if not found:
+            raise self.least_refusal(refusal)
+        return min(found, key=lambda group: (group.slowest, group.resources.dsp))
+
+    def first(self) -> tuple[Group | None, OverBudgetError | None]:
+        """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
+        way = self.quick()
+        soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
+        if soon and self._lack(way) is None:
+            way = self._soonest(way)
+        if (refusal := self._lack(way)) is not None:
+            return None, refusal
+        group = self._sized(way)
+        try:
+            check_budget(group.resources, self.task.board, self.goal.dsp)
+        except OverBudgetError as error:
+            return None, error
+        return group, None
+
+    def quick(self) -> Way:
+        """The best way by DSP slices alone: of the least interval, or of the fewest slices."""
+        return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
+
+    def within(self, search: Search) -> Group | None:
+        """The first group that fits all of the board, with each interval's cheapest way in ``search``.
+
+        Block RAM need not fall as the interval grows, so intervals are tried one after the other, some per cent apart:
+        from the least upward, or for the fewest slices from the longest downward.
+        """
+        sized, before = 0, None
+        for cycles in self._steps(search):
+            way = search.cheapest(cycles)
+            if way is None or way.unrolls == before or not self._fits(way):
+                continue
+            before = way.unrolls
+            group, sized = self._sized(way), sized + 1
+            try:
+                check_budget(group.resources, self.task.board, self.goal.dsp)
+                return group
+            except OverBudgetError:  # by rows or FIFOs beyond the least
+                if sized == MOST_SIZED:
+                    break
+        return None
+
+    def _steps(self, search: Search) -> list[int]:
+        """Intervals to be tried, in order."""
+        goal = self.goal
+        fewest = goal.objective == "dsp"
+        found = search.fastest(lambda way: self._slices(way) <= goal.dsp, self._floor)
+        if found is None:
+            return []
+        last = goal.interval if fewest and goal.interval is not None and not self.in_turn else search.intervals[-1]
+        steps, cycles = [], found[0]
+        while cycles < last:
+            steps.append(cycles)
+            cycles = ceil(cycles * (1.02 if cycles < 4 * found[0] else 1.25))
+        steps.append(last)
+        return steps[::-1] if fewest else steps
+
+    def _slices(self, way: Way) -> int:
+        return sum(int(self.task.slices(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
+
+    @property
+    def _floor(self) -> int:
+        """Cycles a frame that the maps take over the boundary: being faster gains nothing."""
+        return self.task.board.transfer_cycles(self.network.map_bytes)
+
+    def _fewest(self, search: Search) -> Way:
+        limit = None if self.in_turn else self.goal.interval
+        way = search.least if limit is None else search.cheapest(limit)
+        if way is not None and self._slices(way) <= self.goal.dsp:
+            return way
+        nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
+        if nearest is None:
+            self._refuse_slices(search)
+        raise PlanError(
+            f"no plan has an interval of at most {limit:,} cycles within {self.goal.dsp} DSP slices: the nearest has "
+            f"{nearest[0]:,}"
+        )
+
+    def _fastest(self, search: Search) -> Way:
+        found = search.fastest(lambda way: self._slices(way) <= self.goal.dsp, self._floor)
+        if found is None:
+            self._refuse_slices(search)
+        return found[1]
+
+    def _refuse_slices(self, search: Search) -> NoReturn:
+        raise OverBudgetError(
+            f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices", search.least.cost
+        )
+
+    def least_refusal(self, refusal: OverBudgetError) -> OverBudgetError:
+        """``refusal``, or that of the fewest slices if it needs less of the same."""
+        least = self.least_lack()
+        if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
+            return least
+        return refusal
+
+    def may_fit(self) -> bool:
+        """Whether the fewest slices, or the fastest way within the slices, fit with the least buffers."""
+        return self.least_lack() is None or self._lack(self.quick()) is None
+
+    def least_lack(self) -> OverBudgetError | None:
+        """What of the board the fewest slices with the least buffers exceed."""
+        return self._lack(self.search.least)
+
+    def _soonest(self, fastest: Way) -> Way:
+        """The least latency found: slices that the interval leaves over make fills and drains shorter.
+
+        From several intervals on, one layer after the other is made faster where the estimate says that it helps
+        most; the best few are scheduled exactly, and so is the plain choice of the least interval. (A group in turn is
+        one of many, and its frames come alone: the estimate decides.)
+        """
+        search = self.search
+        windows = [layer.window for layer in self.network.layers]
+        if self.in_turn:
+            return climb(search, windows, fastest, self.goal.dsp, self._floor)[1]
+        ways = self._slower_ways(search, fastest)
+        found = [climb(search, windows, way, self.goal.dsp, 0) for way in ways]
+        found.sort(key=lambda entry: (entry[0], entry[1].order))
+        ways = [fastest, *(way for _, way in found[:EXACT_WAYS])]
+        return min(ways, key=lambda way: (self._exact_latency(way), way.order))
+
+    def _slower_ways(self, search: Search, fastest: Way) -> Iterator[Way]:
+        """The fastest way, and some with somewhat longer intervals, whose slices may do more elsewhere."""
+        yield fastest
+        cycles = interval(search.works, fastest.unrolls)
+        slower = [count for count in search.intervals if cycles < count <= 1.2 * cycles]
+        seen = {fastest.unrolls}
+        for count in slower[:: max(len(slower) // LATENCY_WAYS, 1)]:
+            way = search.cheapest(count)
+            if way is not None and way.unrolls not in seen:
+                seen.add(way.unrolls)
+                yield way
+
+    def _exact_latency(self, way: Way) -> int:
+        config = self.make(self._layers(way)).config
+        return Schedule(config, 1, depths=[None] * len(config.layers)).cycles.latency
+
+    def _lack(self, way: Way) -> OverBudgetError | None:
+        """What of the board the way exceeds with the least buffers."""
+        layers = self._layers(way)
+        rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
+        group = self.make(with_buffers(layers, rows, [layer.tm for layer in layers]))
+        try:
+            check_budget(group.resources, self.task.board, self.goal.dsp)
+        except OverBudgetError as error:
+            return error
+        return None
+
+    def _fits(self, way: Way) -> bool:
+        """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
+        weights = sum(float(self.task.bram36(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
+        if self._slices(way) > self.goal.dsp or weights > self.task.board.bram36:
+            return False
+        return self._lack(way) is None
+
+    @property
+    def works(self) -> list[LayerWork]:
+        return self.task.works[self.begin : self.end]
+
+    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+        """With ample buffers."""
+        sources = [unroll.tp for unroll in (*way.unrolls[:1], *way.unrolls)]
+        macs = self.task.macs[self.begin : self.end]
+        return tuple(
+            layer_plan(*choice) for choice in zip(self.network.layers, way.unrolls, sources, macs, strict=False)
+        )
+
+    def _sized(self, way: Way) -> Group:
+        """With the buffers that the exact schedule asks for."""
+        layers = self._layers(way)
+        rows, depths = size_buffers(self.make(layers).config, 1 if self.in_turn else None)
+        return self.make(with_buffers(layers, rows, depths))
+
+
+def climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
+    """Make layers faster, the most gain first, while slices are left and it is worth them; with the latency estimated.
+
+    ``floor``: cycles that the transfers take anyhow.
+    """
+    works = search.works
+    best = max(estimate_latency(works, windows, way.unrolls), floor)
+    while True:
+        gains = []
+        for number, unroll, rank in _faster(search, way, budget - way.cost):
+            unrolls = (*way.unrolls[:number], unroll, *way.unrolls[number + 1 :])
+            latency = max(estimate_latency(works, windows, unrolls), floor)
+            work, before = works[number], way.unrolls[number]
+            extra = rank[0] - way.ranks[number][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
+            if budget * (best - latency) > LEAST_GAIN * best * max(extra, 1):
+                ranks = (*way.ranks[:number], rank, *way.ranks[number + 1 :])
+                gains.append(((best - latency) / max(extra, 1), latency, replace(way, unrolls=unrolls, ranks=ranks)))
+        if not gains:
+            return best, way
+        _, best, way = max(gains, key=lambda gain: gain[0])
+        way = replace(way, cost=sum(rank[0] for rank in way.ranks))
+
+
+def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
+    """What a pool's comparators are worth in DSP slices, at 100 LUTs each."""
+    return 0.14 * unroll.tn * unroll.tk * unroll.tp if work.channelwise else 0
+
+
+def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
+    """For each layer the next few choices with as many pixels that are faster, and the fastest, within the slices."""
+    for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
+        options = next(options for options in search.options(number) if options.tp == unroll.tp)
+        now = work.output_steps(unroll.tp) * work.walk(unroll)
+        usable = (options.cost <= rank[0] + left) & (options.cycles < now) & (options.beats <= work.beats(unroll))
+        places = np.flatnonzero(usable)
+        if len(places):
+            places = places[np.argsort(-options.cycles[places], kind="stable")]
+            for index in {*places[:4].tolist(), int(places[-1])}:
+                yield number, options.unroll(index), options.rank(index)
+
+
+def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
+    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
+    return ceil_div(unroll.tm, work.steps(unroll))
+
+
+def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:
+    """A layer's choices with ample buffers.
+
+    Parameters
+    ----------
+    source : int
+        Pixels of an input beat.
+    macs_per_dsp : int
+        Multiply-adds that a slice may do in a cycle; a single output channel has no partner.
+    """
+    groups = layer.groups
+    folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
+    return LayerPlan(
+        name=layer.name,
+        kind=layer.kind,
+        tn=unroll.tn,
+        tm=unroll.tm,
+        tk=unroll.tk,
+        tp=unroll.tp,
+        chain=CHAIN,
+        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
+        fifo_depth=unroll.tm,  # at least one fold's beats; sized later
+        macs_per_dsp=min(macs_per_dsp, unroll.tm),
+    )

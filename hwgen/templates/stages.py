@@ -1,0 +1,183 @@
+"""What becomes of each kind of layer in templates that have hardware for every layer: its arithmetic and its costs.
+
+A kind is registered by its class in `STAGES`. Everything else about a stage, its window, FIFO and stream, is the same
+for all kinds (`hwgen.templates.compose`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from hwgen.errors import PlanError
+from hwgen.gateware.layer import Compute, Finish
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multiply import MultiplyConfig, packable
+from hwgen.gateware.pool import MaxPoolConfig
+from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.network.maps import signed_bits
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.templates.base import LayerPlan
+from hwgen.templates.memory import weight_block_rams
+from hwgen.templates.unroll import LayerWork, Unroll
+
+Kind = TypeVar("Kind", bound=Op)
+Beats = tuple[tuple[int, ...], ...]
+"""Of a pixel that leaves a layer: the channels in each beat."""
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Kind]):
+    """A layer's place in a pipeline. The base is that of a layer without weights."""
+
+    op: Kind
+
+    @property
+    def packs(self) -> bool:
+        """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
+        return False
+
+    @property
+    def finish_slices(self) -> int:
+        """DSP slices for each channel that the layer finishes in a cycle."""
+        return 0
+
+    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Block RAM of the weights; factors may be arrays."""
+        return 0
+
+    def check(self, plan: LayerPlan) -> None:
+        """Refuse choices that this kind can't have.
+
+        Raises
+        ------
+        PlanError
+        """
+        if self.op.channelwise and plan.tm != plan.tn:
+            raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
+        if self.op.channelwise and plan.macs_per_dsp != 1:
+            raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+
+    def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
+        """How often the windows are walked."""
+        if self.op.channelwise:
+            return source.folds
+        return source.groups * -(-self.op.outputs // source.groups // plan.tm)
+
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        """The arithmetic, and what makes outputs of its sums.
+
+        Parameters
+        ----------
+        lanes : int
+            Channels that are finished in a cycle.
+        beats : tuple of tuple of int
+            Channels in each beat of a pixel that leaves.
+        """
+        raise NotImplementedError
+
+
+class MaxPoolStage(Stage[MaxPool]):
+    """Comparators."""
+
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        return MaxPoolConfig(window=window), None
+
+
+@dataclass(frozen=True)
+class ConvStage(Stage[Conv]):
+    """Multiply-add chains, and a requantiser."""
+
+    @property
+    def packs(self) -> bool:
+        return packable(*self.op.weight_range, self.op.input.type.bits)
+
+    @cached_property
+    def finish_slices(self) -> int:
+        """Those of the dearest channel."""
+        channels = tuple((channel,) for channel in range(self.op.outputs))
+        return self._finish(self.sum_bits(), self.op.folded_bias.tolist(), 1, channels, 1).multipliers
+
+    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        bits = unroll.tm * self.op.weight_bits
+        return weight_block_rams(unroll.tn * unroll.tk, bits, work.chain, np.asarray(work.walk(unroll)))
+
+    def sum_bits(self, macs_per_dsp: int = 1) -> int:
+        """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
+
+        Slices that do two multiply-adds take unsigned activations less half of their range.
+        """
+        low, high = self.op.input.type.minimum, self.op.input.type.maximum
+        if macs_per_dsp == 2:
+            half = (high - low + 1) // 2
+            low, high = -half, half - 1
+        positive, negative = self.op.signed_sums
+        most, least = (positive * high + negative * low).max(), (positive * low + negative * high).min()
+        return max(signed_bits(int(least), int(most)), 2)
+
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        op = self.op
+        compute = MultiplyConfig(
+            window=window,
+            outputs=op.outputs,
+            lanes=plan.tm,
+            weights=array("i", op.weights.astype(np.intc).tobytes()),
+            weight_bits=op.weight_bits,
+            sum_bits=self.sum_bits(plan.macs_per_dsp),
+            chain=plan.chain,
+            macs_per_dsp=plan.macs_per_dsp,
+            weights_in=plan.weights_in,
+        )
+        bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), compute.offsets, strict=True)]
+        if op.requantisation is None and compute.whole:
+            return replace(compute, bias=tuple(bias), sum_bits=op.output.type.bits), None
+        return compute, self._finish(compute.sum_bits, bias, lanes, beats, window.pixels)
+
+    def _finish(
+        self, accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
+    ) -> AddBiasConfig | RequantiseConfig:
+        kind, rule = self.op.output.type, self.op.requantisation
+        if rule is None:
+            return AddBiasConfig(
+                lanes=lanes,
+                accumulator_bits=accumulator_bits,
+                bias=tuple(bias),
+                bits=kind.bits,
+                beats=beats,
+                pixels=pixels,
+            )
+        return RequantiseConfig(
+            lanes=lanes,
+            accumulator_bits=accumulator_bits,
+            bias=tuple(bias),
+            significand=tuple(rule.significand.tolist()),
+            shift=tuple(rule.shift.tolist()),
+            zero_point=rule.zero_point,
+            low=rule.low,
+            high=rule.high,
+            bits=kind.bits,
+            signed=kind.signed,
+            float32=rule.float32,
+            beats=beats,
+            pixels=pixels,
+        )
+
+
+STAGES: dict[type[Op], type[Stage[Any]]] = {Conv: ConvStage, MaxPool: MaxPoolStage}
+
+
+def stage_of(op: Op) -> Stage[Any]:
+    """The stage of a layer, by its class."""
+    return STAGES[type(op)](op)

@@ -1,0 +1,42 @@
+"""Streams: a group is computed row by row, through a line buffer in front of each layer (DeCoILFNet)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hwgen.errors import PlanError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.network.graph import Network
+from hwgen.templates.base import Group, LayerPlan, Template
+from hwgen.templates.compose import compose
+from hwgen.templates.fields import input_pixels, shown
+from hwgen.templates.search import GroupSearch, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream(Template):
+    """A group that is computed row by row. There is nothing to choose but for each layer."""
+
+    name = "stream"
+
+    @classmethod
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+        return GroupSearch(task, begin, end, in_turn, cls()).best()
+
+    @classmethod
+    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Stream:
+        input_pixels(document, network, layers)
+        for key in ("tile", "overlap"):
+            if document.get(key) is not None:
+                raise PlanError(
+                    f"plan group: {key} must be null unless its template is 'pyramid', not {shown(document[key])}"
+                )
+        return cls()
+
+    def write(self, config: AcceleratorConfig) -> dict[str, Any]:
+        return {"tile": None, "overlap": None, "input_pixels": config.input.pixels}
+
+    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
+        return compose(network, layers)
