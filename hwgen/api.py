@@ -257,7 +257,7 @@ class Model:
             if (dsp := options.get("dsp")) is not None and dsp < 1:
                 raise InputError(f"dsp must be a positive integer, not {dsp!r}")
             return Design(self, planner.make(self.network, board, **options))
-        if given := planner.Request(**options).given:
+        if given := planner.Request.given(options):
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")

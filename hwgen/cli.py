@@ -198,8 +198,13 @@ def plan(arguments: argparse.Namespace) -> int:
     print(design.table(), flush=True)
     if design.plan.obstacle is None:
         return 0
-    steered = {name: getattr(arguments, name) for name in ("macs_per_dsp", "template", "tile", "overlap")}
-    print(f"hwgen: this plan can't be built; {what_can_be_built(design.plan, Request(**steered))}", file=sys.stderr)
+    asked = Request(
+        macs_per_dsp=arguments.macs_per_dsp or 1,
+        template=arguments.template,
+        tile=arguments.tile,
+        overlap=arguments.overlap,
+    )
+    print(f"hwgen: this plan can't be built; {what_can_be_built(design.plan, asked)}", file=sys.stderr)
     return 1
 
 

@@ -143,7 +143,7 @@ class Problem:
     def of(cls, layer: Op) -> Problem:
         """The loops of a convolution or a pool."""
         top, left, _, _ = layer.window.padding
-        pool = layer.kind == "maxpool"
+        pool = layer.channelwise
         groups = layer.channels if pool else layer.groups
         return cls(
             name=layer.name,

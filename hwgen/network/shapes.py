@@ -16,7 +16,7 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.onnx import shapes as onnx_shapes
-from hwgen.network.ops import KINDS, Op
+from hwgen.network.ops import Op
 from hwgen.network.zoo import tables
 
 __all__ = ["chain", "least_size", "load", "names"]
@@ -51,7 +51,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
     if base in tables.TABLES:
         specs, shape = tables.find(name, classifier=dense)
         layers = chain(name, specs, shape)
-        count = next((index for index, spec in enumerate(specs) if spec.kind == "dense" and not dense), len(specs))
+        count = next((index for index, spec in enumerate(specs) if spec.dense and not dense), len(specs))
         left_out = tuple(f"{layer.name} and what follows: fully connected" for layer in layers[count : count + 1])
         return Network(name=name, layers=layers[:count], left_out=left_out)
     if base in onnx_shapes.light_names():
@@ -71,20 +71,19 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
     layers: list[Op] = []
     try:
         for spec in specs:
-            window = Window(kernel=(size[0], size[1])) if spec.kind == "dense" else _window(spec)
-            layer = KINDS["conv" if spec.kind == "dense" else spec.kind].shaped(
+            layer = spec.op.shaped(
                 name=spec.name,
                 channels=channels,
                 outputs=spec.outputs or channels,
                 height=size[0],
                 width=size[1],
-                window=window,
+                window=spec.window(size[0], size[1]),
                 groups=spec.groups,
             )
             channels, size = layer.outputs, [layer.output_height, layer.output_width]
             layers.append(layer)
     except ConfigError as error:
-        least = least_size([_window(spec) for spec in specs if spec.kind != "dense"])
+        least = least_size([spec.window(*size) for spec in specs if not spec.dense])
         small = shape[1] < least[0] or shape[2] < least[1]
         hint = f"; the least input is {least[0]}x{least[1]}" if small else ""
         raise ModelError(f"{name}: {error}{hint}") from None
@@ -99,8 +98,3 @@ def least_size(windows: Sequence[Window]) -> tuple[int, int]:
         rows = max(1, (rows - 1) * window.stride[0] + window.kernel[0] - top - bottom)
         columns = max(1, (columns - 1) * window.stride[1] + window.kernel[1] - left - right)
     return rows, columns
-
-
-def _window(spec: tables.Spec) -> Window:
-    k, s, p = spec.kernel, spec.stride, spec.padding
-    return Window(kernel=(k, k), stride=(s, s), padding=(p, p, p, p))

@@ -189,11 +189,9 @@ def _extents(layers: Sequence[Op], axis: int, size: int, tip: int) -> list[int]:
     end = np.minimum(begin + tip, size)  # one past the last
     sums = [int((end - begin).sum())]
     for layer in reversed(layers):
-        kernel, stride, padding = layer.window.kernel[axis], layer.window.stride[axis], layer.window.padding[axis]
-        limit = (layer.height, layer.width)[axis]
+        limit = layer.input.shape[1 + axis]
         empty = end <= begin  # a window wholly in the padding needs nothing
-        begin = np.minimum(np.maximum(begin * stride - padding, 0), limit)
-        end = np.minimum(np.maximum((end - 1) * stride - padding + kernel, 0), limit)
+        begin, end = (np.minimum(np.maximum(place, 0), limit) for place in layer.window.reach(axis, begin, end))
         end[empty] = begin[empty]
         sums.append(int(np.maximum(end - begin, 0).sum()))
     return sums[::-1]

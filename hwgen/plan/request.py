@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
@@ -81,10 +83,10 @@ class Request:
         if self.overlap is not None and self.overlap not in KINDS:
             raise PlanError(f"overlap must be one of {', '.join(KINDS)}, not {self.overlap!r}")
 
-    @property
-    def given(self) -> list[str]:
-        """The options that are not at their defaults."""
-        return [option.name for option in fields(self) if getattr(self, option.name) != option.default]
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> list[str]:
+        """Which of these options are not at their defaults."""
+        return [option.name for option in fields(cls) if options.get(option.name, option.default) != option.default]
 
     def goal(self, board: Board) -> Goal:
         """What is asked of each group on a board, with one multiply-add a slice.

@@ -96,12 +96,9 @@ def _again(layers: Sequence[Op], place: int, tip: int) -> list[Axis]:
 
 def _whole(layer: Op, place: int, intervals: Sequence[tuple[int, int]]) -> Axis:
     """Tiles that come in whole, each for an interval of windows."""
-    kernel, stride, padding = _window(layer, place)
-    limit = (layer.height, layer.width)[place]
     spans = []
     for begin, end in intervals:
-        first = min(max(begin * stride - padding, 0), limit) if end > begin else 0
-        last = min(max((end - 1) * stride - padding + kernel, 0), limit) if end > begin else 0
+        first, last = layer.needed(place, begin, end) if end > begin else (0, 0)
         spans.append(Span(begin=first, fresh=first, end=last, window=begin, windows=end - begin))
     return _axis(layer, place, spans)
 
@@ -116,9 +113,7 @@ def _ends(layers: Sequence[Op], place: int) -> list[int]:
     """
     ends = [(layers[-1].output_height, layers[-1].output_width)[place]]
     for layer in reversed(layers):
-        kernel, stride, padding = _window(layer, place)
-        limit = (layer.height, layer.width)[place]
-        end = min(max((ends[0] - 1) * stride - padding + kernel, 0), limit)
+        _, end = layer.needed(place, 0, ends[0])
         if end == 0:
             raise _nothing(layer)
         ends.insert(0, end)

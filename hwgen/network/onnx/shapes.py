@@ -20,7 +20,7 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.onnx.windows import window_of
-from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.ops import POOLS, Conv, Op
 from hwgen.network.zoo import tables
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Graph:
         return parts
 
     def _planned(self, node: onnx.NodeProto) -> bool:
-        known = node.op_type in _CONVOLUTIONS or node.op_type == "MaxPool"
+        known = node.op_type in _CONVOLUTIONS or node.op_type in POOLS
         return known and bool(node.input) and node.input[0] in self._variable
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
@@ -232,7 +232,7 @@ class _Graph:
         attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
         if any(value != 1 for value in attributes.get("dilations", ())):
             return "dilation is not supported"
-        if node.op_type == "MaxPool":
+        if node.op_type in POOLS:
             self._pools += 1
             name, outputs, groups = f"pool{self._pools}", channels, 1
             kernel = tuple(attributes.get("kernel_shape", ()))
@@ -251,7 +251,7 @@ class _Graph:
             return "kernel, strides and groups must be positive, and padding 0 or more"
         try:
             window = window_of(node, kernel, height, width)
-            return (MaxPool if node.op_type == "MaxPool" else Conv).shaped(
+            return POOLS.get(node.op_type, Conv).shaped(
                 name=name,
                 channels=channels,
                 outputs=outputs,

@@ -10,4 +10,7 @@ from hwgen.network.ops.pool import MaxPool
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool)}
 
-__all__ = ["KINDS", "Conv", "MaxPool", "Op"]
+POOLS: dict[str, type[Op]] = {op.operator: op for op in KINDS.values() if op.channelwise}
+"""Kinds without weights that keep each channel to itself, by their ONNX operator."""
+
+__all__ = ["KINDS", "POOLS", "Conv", "MaxPool", "Op"]

@@ -41,6 +41,8 @@ class Op(ABC):
 
     kind: ClassVar[str]
     """Its name in plans, tables and messages."""
+    operator: ClassVar[str]
+    """The ONNX operator that computes it in float."""
     channelwise: ClassVar[bool] = False
     """Whether each output channel depends on the input channel of the same number alone."""
     groups = 1

@@ -14,6 +14,7 @@ class MaxPool(Op):
     """Max pooling; padding counts as the input type's minimum. Type and zero point pass through."""
 
     kind = "maxpool"
+    operator = "MaxPool"
     channelwise = True
 
     @property

@@ -106,7 +106,7 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
     if base in tables.TABLES:
         specs, shape = tables.find(name)
         chain = shapes.chain(name, specs, shape)
-        layers = [_Layer(layer, spec.kind == "dense", spec.relu) for layer, spec in zip(chain, specs, strict=True)]
+        layers = [_Layer(layer, spec.dense, spec.relu) for layer, spec in zip(chain, specs, strict=True)]
         whole = shapes.load(base).layers
     elif base in onnx_shapes.light_names():
         whole = onnx_shapes.light(name).layers
@@ -135,8 +135,8 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
     for index, layer in enumerate(layers):
         shape, window = layer.shape, layer.shape.window
         place = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
-        if shape.kind == "maxpool":
-            add("MaxPool", shape.name, **place)
+        if not shape.weight_count:
+            add(shape.operator, shape.name, **place)
             continue
         if layer.dense and not flat:
             add("Flatten", "flatten")
@@ -153,7 +153,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
         if layer.dense:
             add("Gemm", shape.name, *operands, transB=1)
         else:
-            add("Conv", shape.name, *operands, group=shape.groups, **place)
+            add(shape.operator, shape.name, *operands, group=shape.groups, **place)
         if layer.relu:
             add("Relu", f"{shape.name}_relu")
     first, last = layers[0].shape, layers[-1].shape

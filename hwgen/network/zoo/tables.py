@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwgen.errors import ModelError
+from hwgen.network.maps import Window
+from hwgen.network.ops import Conv, MaxPool, Op
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Spec:
     ----------
     name : str
         Unique in the network.
-    kind : str
-        ``conv``, ``maxpool`` or ``dense`` (fully connected: its kernel is the whole map).
+    op : type of Op
+        Kind of the layer.
     outputs : int
         Output channels; 0 for a pool, which keeps its channels.
     kernel, stride, padding : int
@@ -31,17 +33,27 @@ class Spec:
     groups : int
         Groups of channels (convolutions).
     relu : bool
-        Whether Relu follows (convolutions and dense layers).
+        Whether Relu follows (layers with weights).
+    dense : bool
+        Whether it is fully connected: its kernel is the whole map.
     """
 
     name: str
-    kind: str
+    op: type[Op]
     outputs: int = 0
     kernel: int = 1
     stride: int = 1
     padding: int = 0
     groups: int = 1
     relu: bool = True
+    dense: bool = False
+
+    def window(self, height: int, width: int) -> Window:
+        """The window over a map of this height and width."""
+        if self.dense:
+            return Window(kernel=(height, width))
+        kernel, stride, pad = self.kernel, self.stride, self.padding
+        return Window(kernel=(kernel, kernel), stride=(stride, stride), padding=(pad, pad, pad, pad))
 
 
 @dataclass(frozen=True)
@@ -59,14 +71,18 @@ class Table:
 
 
 def _conv(name: str, outputs: int, kernel: int, stride: int = 1, padding: int = 0, groups: int = 1) -> Spec:
-    return Spec(name, "conv", outputs, kernel, stride, padding, groups)
+    return Spec(name, Conv, outputs, kernel, stride, padding, groups)
 
 
 def _pool(name: str, kernel: int = 2, stride: int = 2, padding: int = 0) -> Spec:
-    return Spec(name, "maxpool", 0, kernel, stride, padding)
+    return Spec(name, MaxPool, 0, kernel, stride, padding)
 
 
-CLASSIFIER = (Spec("fc6", "dense", 4096), Spec("fc7", "dense", 4096), Spec("fc8", "dense", 1000, relu=False))
+def _dense(name: str, outputs: int, *, relu: bool = True) -> Spec:
+    return Spec(name, Conv, outputs, relu=relu, dense=True)
+
+
+CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu=False))
 """The end of AlexNet, ZFNet and VGG."""
 
 
@@ -109,9 +125,9 @@ TABLES = {
             _pool("pool1"),
             _conv("conv2", 16, 5),
             _pool("pool2"),
-            Spec("fc1", "dense", 120),
-            Spec("fc2", "dense", 84),
-            Spec("fc3", "dense", 10, relu=False),
+            _dense("fc1", 120),
+            _dense("fc2", 84),
+            _dense("fc3", 10, relu=False),
         ),
     ),
     "alexnet": Table(
