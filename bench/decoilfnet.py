@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from papers import engines
 
 import hwgen
 from hwgen import boards
 from hwgen.api import Design
+from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Conv, Network
 from hwgen.network.shapes import LayerShape
 from hwgen.network.shapes import load as load_shapes
-from hwgen.plan import LayerPlan, Plan, papers
+from hwgen.plan import LayerPlan, Plan
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import finish, with_buffers
 from hwgen.schedule.buffers import ample_rows, size_buffers
@@ -35,8 +37,6 @@ SIZE = 224
 SIMULATED = (64, 112)
 PUBLISHED = 5_034_000
 LIMIT = 3_400_000
-#: conv2_2 takes its input channels in two groups.
-DEPTH_GROUPS = papers.D_DEPTH_GROUPS
 
 
 def unrolled(network: Network) -> tuple[LayerPlan, ...]:
@@ -144,7 +144,7 @@ def story() -> dict[str, Any]:
     pooled = layers[2].output_width
     rows = [
         ("published (Tab. IV)", PUBLISHED),
-        ("published, computed: one frame, with 1,605,632 cycles of stall", papers.prefix_cycles(layers)[-1]),
+        ("published, computed: one frame, with 1,605,632 cycles of stall", engines.prefix_cycles(layers)[-1]),
         ("pixel model: windows in registers, no FIFO", without_rings(layers, {})),
         (f"the same, {pooled // 4} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 4})),
         (f"the same, {pooled // 2} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 2})),

@@ -20,10 +20,11 @@ from simulation import photograph
 
 import hwgen
 from hwgen import simulate
+from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.network.shapes import of_layer
-from hwgen.plan import Group, pyramid
+from hwgen.plan import Group
 from hwgen.plan.tiles import RECOMPUTE
 from hwgen.simulate import counts
 

@@ -18,8 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Explore, print, write; returns the exit status."""
     from hwgen.boards import load as load_board
     from hwgen.cli import Outputs
+    from hwgen.explore import published
+    from hwgen.explore.fronts import explore
     from hwgen.network import shapes
-    from hwgen.plan.explore import explore
     from hwgen.plan.picture import kind_of
 
     outputs = Outputs()
@@ -31,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     network = shapes.load(arguments.model)
     if arguments.first is not None:
         network = network.first(arguments.first)
-    result = explore(network, board)
+    groups, points = published.depth_groups(network), published.points(network)
+    result = explore(network, board, depth_groups=groups, published=points)
     if arguments.json is not None:
         outputs.add(arguments.json, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     if kind is not None:

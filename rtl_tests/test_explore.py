@@ -10,8 +10,9 @@ from test_fusion import ALEXNET, VGG_11
 
 from hwgen import boards, cli
 from hwgen.errors import InputError, PlanError, ToolError
+from hwgen.explore import published
+from hwgen.explore.fronts import explore, listing
 from hwgen.network import shapes
-from hwgen.plan.explore import explore, listing
 
 
 @pytest.fixture
@@ -110,10 +111,11 @@ def test_a_board_marks_what_fits(run, tmp_path):
 
 def test_a_layer_too_large_for_the_board_takes_depth_groups():
     layers = shapes.load("vgg16:7")
-    result = explore(layers, boards.load("zedboard"))
+    groups = published.depth_groups(layers)
+    result = explore(layers, boards.load("zedboard"), depth_groups=groups)
     # 220 slices hold 24 input channels of nine taps; 64 are three groups, 22 and 22 and 20
     assert result.multipliers == (27, 9 * 22, 0, 9 * 22, 9 * 22, 0, 9 * 22)
-    assert explore(layers).multipliers == (27, 576, 0, 576, 576, 0, 1152)
+    assert explore(layers, depth_groups=groups).multipliers == (27, 576, 0, 576, 576, 0, 1152)
 
 
 def test_a_board_too_small_for_one_channel(tmp_path):
@@ -155,8 +157,10 @@ def test_plots(run, tmp_path):
 
 def test_published_points_only_where_they_belong():
     pytest.importorskip("matplotlib")
-    assert b"thesis" in explore(shapes.load("vgg19:11")).plot()
-    assert b"thesis" not in explore(shapes.load("vgg19:4"), boards.load("vc709")).plot()
+    for name, board in (("vgg19:11", None), ("vgg19:4", boards.load("vc709"))):
+        network = shapes.load(name)
+        plot = explore(network, board, published=published.points(network)).plot()
+        assert (b"thesis" in plot) == (board is None)
 
 
 def test_without_matplotlib(run, tmp_path, monkeypatch):

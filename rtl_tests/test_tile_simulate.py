@@ -20,12 +20,12 @@ from test_tile_layer import Case, cases, pools
 from hwgen import emit, simulate
 from hwgen.emit.verilog import Config
 from hwgen.errors import InputError
+from hwgen.explore.pyramid import recomputation
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.network import golden, shapes
 from hwgen.network.graph import Conv, Network, Requantisation, Window
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import LayerPlan
-from hwgen.plan.pyramid import recomputation
 from hwgen.plan.tiles import RECOMPUTE, REUSE, axes, in_tiles
 from hwgen.simulate import Memory, check, stimuli
 from hwgen.simulate.counts import multiplications, windows

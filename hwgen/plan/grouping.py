@@ -13,7 +13,7 @@ from hwgen.blocking import on_board
 from hwgen.errors import InputError, PlanError
 from hwgen.network.graph import Conv, Layer, Network
 from hwgen.plan.choice import Chooser, check_weights
-from hwgen.plan.fusion import Span, front, spans
+from hwgen.plan.cuts import Span, front, spans
 from hwgen.plan.latency import estimate_latency
 from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.plan import Group, OverBudgetError, map_bytes, part, weight_bytes
@@ -59,12 +59,6 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def text(network: Network, cuts: Sequence[Span]) -> str:
-    """Groups as `parse` takes them."""
-    names = [layer.name for layer in network.layers]
-    return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)
-
-
 def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
     """First and last layer of a group; names may hold dashes themselves."""
     if entry in names:
@@ -86,7 +80,7 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
 def cut(chooser: Chooser) -> tuple[Group, ...]:
     """The best way to cut the network into two groups or more.
 
-    Dynamic programming over the prefixes, as in `hwgen.plan.fusion`, with each group's time estimated; the groups of
+    Dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with each group's time estimated; the groups of
     the best grouping are then planned and scheduled exactly, and the search repeated with what was learnt, until
     nothing of it is estimated any more.
 

@@ -15,7 +15,7 @@ from hwgen.errors import PlanError
 from hwgen.network.graph import Conv, Network
 from hwgen.plan import grouping
 from hwgen.plan.choice import Chooser, Goal, check_weight_bits
-from hwgen.plan.fusion import Span
+from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import PYRAMID, STREAM, TEMPLATES, OverBudgetError, Plan
 from hwgen.plan.tiles import KINDS
 
@@ -162,7 +162,7 @@ def _compared(chooser: Chooser, plan: Plan) -> Plan:
     spans = grouping.faster(chooser, _frame(plan, latency))
     if spans is None:
         return plan
-    option = f"--groups {shlex.quote(grouping.text(chooser.network, spans))}"
+    option = f"--groups {shlex.quote(text([layer.name for layer in chooser.network.layers], spans))}"
     for shared in (False, True):
         try:
             other = _in_turn(chooser, spans, (), shared)

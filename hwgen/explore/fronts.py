@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
+from hwgen.explore import fusion, pyramid
 from hwgen.network.shapes import LayerShape, NetworkShape
-from hwgen.plan import fusion, papers, published, pyramid
-from hwgen.plan.fusion import Span
+from hwgen.plan.cuts import Span, text
 from hwgen.plan.memory import BRAM36_BITS
 from hwgen.plan.picture import picture
 from hwgen.plan.unroll import Choice, LayerWork, Unroll, choices
 
-WORD_BITS = 8 * papers.WORD_BYTES
+WORD_BYTES = 4
+"""The papers count in 32-bit words."""
+
 LISTED_LAYERS = 12
 """Plots show every grouping of networks up to so many layers, as the thesis does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A published point of a front, for plots. Coordinates are in the front's own units."""
+
+    label: str
+    front: str
+    x: float
+    y: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +44,9 @@ class Exploration:
     multipliers : tuple of int
         Of each layer in ``dsp_traffic``: DeCoILFNet's, all taps and input channels at once.
     storage_traffic, storage_multiplications, dsp_traffic, dsp_cycles : tuple
-        Sorted by their first figure; see `hwgen.plan.fusion`.
+        Sorted by their first figure; see `hwgen.explore.fusion`.
+    published : tuple of Point
+        What others have found, to be shown beside the fronts.
     """
 
     network: NetworkShape
@@ -42,6 +56,7 @@ class Exploration:
     storage_multiplications: tuple[fusion.OverlapPoint, ...]
     dsp_traffic: tuple[fusion.DspPoint, ...]
     dsp_cycles: tuple[fusion.CyclesPoint, ...]
+    published: tuple[Point, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The fronts as plain values (docs/exploration.md)."""
@@ -56,7 +71,7 @@ class Exploration:
         return {
             "model": self.network.name,
             "board": None if self.board is None else self.board.name,
-            "word_bits": WORD_BITS,
+            "word_bits": 8 * WORD_BYTES,
             "layers": [
                 {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "weights": layer.weights}
                 for layer in self.network.layers
@@ -107,6 +122,7 @@ class Exploration:
     def table(self, *, rows: int = 16) -> str:
         """The fronts as text; of DSPs against cycles at most ``rows`` points, evenly spread."""
         layers = self.network.layers
+        names = [layer.name for layer in layers]
         lines = [
             f"{self.network.name}: {len(layers)} layers, {2 ** (len(layers) - 1):,} groupings, "
             f"{self.network.macs:,} MACs, {self.network.weights:,} weights"
@@ -119,10 +135,10 @@ class Exploration:
                 ("KB", "MB", *self._fit_title, "groups"),
                 [
                     (
-                        f"{point.storage_words * papers.WORD_BYTES / 1024:,.2f}",
-                        f"{point.traffic_words * papers.WORD_BYTES / 1_024_000:,.3f}",
+                        f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
+                        f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
                         *self._fit(storage_words=point.storage_words),
-                        published.group_names(layers, point.groups),
+                        text(names, point.groups),
                     )
                     for point in self.storage_traffic
                 ],
@@ -134,9 +150,9 @@ class Exploration:
                 [
                     (
                         point.overlap[0],
-                        f"{point.storage_words * papers.WORD_BYTES / 1024:,.2f}",
+                        f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
                         f"{point.multiplications:,}",
-                        f"{point.traffic_words * papers.WORD_BYTES / 1_024_000:,.3f}",
+                        f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
                     )
                     for point in fusion.storage_multiplications(layers, [(0, len(layers))])
                 ],
@@ -148,9 +164,9 @@ class Exploration:
                 [
                     (
                         f"{point.dsp:,}",
-                        f"{point.traffic_words * papers.WORD_BYTES / 1_024_000:,.3f}",
+                        f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
                         *self._fit(dsp=point.dsp),
-                        published.group_names(layers, point.groups),
+                        text(names, point.groups),
                     )
                     for point in self.dsp_traffic
                 ],
@@ -166,7 +182,7 @@ class Exploration:
                 [(f"{point.dsp:,}", f"{point.cycles:,}", *self._fit(dsp=point.dsp)) for point in shown],
             ),
         ]
-        for point in published.points(self.network):
+        for point in self.published:
             lines.append(f"published: {point.label}: {_published_text(point)}")
         return "\n".join(lines)
 
@@ -189,7 +205,7 @@ class Exploration:
         return picture(title, lambda figure: self._draw(figure.subplots(2, 2)), kind)
 
     def _draw(self, axes: Any) -> None:
-        kb, mb = papers.WORD_BYTES / 1024, papers.WORD_BYTES / 1_024_000
+        kb, mb = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
         panels = {
             "storage_traffic": (
                 *("reuse storage [KB]", "traffic of feature maps [MB]"),
@@ -228,7 +244,7 @@ class Exploration:
                 ax.plot(xs, ys, "k.-", drawstyle="steps-post", markersize=4, linewidth=0.8, label="front")
             if name == "dsp_cycles":
                 ax.set(xscale="log", yscale="log")
-            for point in published.points(self.network):
+            for point in self.published:
                 if point.front == name:
                     x, y = point.x * x_unit, point.y * y_unit
                     ax.plot(x, y, "rx", markersize=8)
@@ -249,7 +265,13 @@ class Exploration:
         return () if self.board is None else ("yes" if _fits(self.board, **needs) else "no",)
 
 
-def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
+def explore(
+    network: NetworkShape,
+    board: Board | None = None,
+    *,
+    depth_groups: Mapping[str, int] | None = None,
+    published: Sequence[Point] = (),
+) -> Exploration:
     """All fronts of ``network``.
 
     Parameters
@@ -257,6 +279,10 @@ def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
     board : Board, optional
         A layer that alone would take more multipliers than the board has is computed in serial depth groups, as few
         as let it fit. Points that don't fit the board are kept, and marked.
+    depth_groups : mapping of str to int, optional
+        Serial depth groups of layers by their names, 1 for all others.
+    published : sequence of Point
+        Points to show beside the fronts.
 
     Raises
     ------
@@ -264,7 +290,7 @@ def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
         If a layer doesn't fit the board even with one input channel at a time.
     """
     layers = network.layers
-    multipliers = _multipliers(network, board)
+    multipliers = [_multipliers(layer, board, (depth_groups or {}).get(layer.name, 1)) for layer in layers]
     return Exploration(
         network=network,
         board=board,
@@ -273,6 +299,7 @@ def explore(network: NetworkShape, board: Board | None = None) -> Exploration:
         storage_multiplications=tuple(fusion.storage_multiplications(layers)),
         dsp_traffic=tuple(fusion.dsp_traffic(layers, multipliers)),
         dsp_cycles=tuple(fusion.dsp_cycles([_choices(layer) for layer in layers])),
+        published=tuple(published),
     )
 
 
@@ -286,22 +313,15 @@ def listing(layers: Sequence[LayerShape]) -> list[tuple[int, int]]:
     return points
 
 
-def _multipliers(network: NetworkShape, board: Board | None) -> list[int]:
-    built = published.depth_groups(network)
-    result = []
-    for index, layer in enumerate(network.layers):
-        groups = 1 if built is None else built[index]
-        need = papers.depth_multipliers(layer, groups)
-        if board is not None and need > board.dsp:
-            channels = layer.channels // layer.groups
-            at_once = board.dsp // layer.taps
-            if not at_once:
-                raise PlanError(
-                    f"{layer.name}: its {layer.taps} taps alone take more than the {board.dsp} DSP of {board.name}"
-                )
-            need = papers.depth_multipliers(layer, -(-channels // at_once))
-        result.append(need)
-    return result
+def _multipliers(layer: LayerShape, board: Board | None, groups: int) -> int:
+    """Of a layer in so many serial depth groups, or more if the board lacks multipliers for that."""
+    need = fusion.depth_multipliers(layer, groups)
+    if board is None or need <= board.dsp:
+        return need
+    at_once = board.dsp // layer.taps
+    if not at_once:
+        raise PlanError(f"{layer.name}: its {layer.taps} taps alone take more than the {board.dsp} DSP of {board.name}")
+    return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // at_once))
 
 
 def _choices(layer: LayerShape) -> list[Choice]:
@@ -325,7 +345,7 @@ def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:
 
 
 def _storage_words(board: Board) -> int:
-    return board.bram36 * BRAM36_BITS // WORD_BITS
+    return board.bram36 * BRAM36_BITS // 8 * WORD_BYTES
 
 
 def _fits(board: Board, *, storage_words: int = 0, dsp: int = 0) -> bool:
@@ -355,7 +375,7 @@ def _columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _published_text(point: published.Point) -> str:
+def _published_text(point: Point) -> str:
     storage = f"{point.x / 256:,.0f} KB" if point.front.startswith("storage") else f"{point.x:,.0f} DSP"
     other = f"{point.y:,.0f} cycles" if point.front.endswith("cycles") else f"{point.y / 256_000:,.3f} MB"
     return f"{storage}, {other}"

@@ -1,6 +1,6 @@
 """The papers' own models of engines, ratios and times: what their printed figures follow from.
 
-Nothing here is how hwgen builds hardware; `hwgen.plan.published` compares these models' figures with the printed
+Nothing here is how hwgen builds hardware; `papers.fused` compares these models' figures with the printed
 ones. T is Alwani's thesis (2015), Z the baseline it compares with (Zhang et al., FPGA 2015), D is DeCoILFNet (2018).
 """
 
@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil, log2
 
+from hwgen.explore.fronts import WORD_BYTES
+from hwgen.explore.published import DEPTH_GROUPS
+from hwgen.explore.pyramid import Pair, back_map
 from hwgen.network.shapes import LayerShape
-from hwgen.plan.pyramid import Pair, back_map
 from hwgen.plan.unroll import Choice, Unroll, ceil_div
-
-WORD_BYTES = 4
-"""Both papers count in 32-bit words."""
-
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
 
@@ -110,20 +108,11 @@ def fused_ctc(layers: Sequence[LayerShape]) -> Fraction:
 # D: every tap and input channel of a convolution at once, one output channel a cycle.
 
 D_CLOCK_MHZ = 120
-D_DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Serial depth groups in D's build of VGG-16's first seven layers; 1 elsewhere. Only this fits both DSPs and times."""
 
 
 def convolution_latency(width: int, depth: int = 1) -> int:
     """Cycles through D's multiplier and adder tree: 9 for each level (D, III-C)."""
     return 9 * (1 + ceil(2 * log2(width)) + ceil(log2(depth)))
-
-
-def depth_multipliers(layer: LayerShape, depth_groups: int = 1) -> int:
-    """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
-    if layer.kind != "conv":
-        return 0
-    return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
 def depth_cycles(layer: LayerShape, depth_groups: int = 1) -> int:
@@ -153,7 +142,7 @@ def prefix_cycles(layers: Sequence[LayerShape]) -> list[int]:
     for layer in layers:
         rows = 4 if layer.kind == "conv" else 1  # halves
         total += rows * layer.width * D_PERIODS[layer.name] // 2
-        if D_DEPTH_GROUPS.get(layer.name, 1) > 1:
+        if DEPTH_GROUPS.get(layer.name, 1) > 1:
             total += depth_cycles(layer)
         cycles.append(total)
     return cycles
