@@ -31,6 +31,7 @@ from hwgen.network.shapes import load as load_shapes
 from hwgen.plan import LayerPlan, Plan
 from hwgen.plan.compose import compose
 from hwgen.plan.plan import finish, with_buffers
+from hwgen.report.plan import table
 from hwgen.schedule.buffers import ample_rows, size_buffers
 
 SIZE = 224
@@ -139,7 +140,7 @@ def story() -> dict[str, Any]:
     begin = time.perf_counter()
     made = make(hwgen.load(f"vgg16:7@{SIZE}x{SIZE}").network)
     config, layers = made.configure(), load_shapes("vgg16:7").layers
-    print(made.table())
+    print(table(made))
     print(f"(planned in {time.perf_counter() - begin:.0f} s)\n")
     pooled = layers[2].output_width
     rows = [

@@ -14,8 +14,8 @@ from hwgen.errors import InputError, PlanError
 if TYPE_CHECKING:
     from hwgen.blocking.nest import Nest
     from hwgen.blocking.problem import Problem
-    from hwgen.blocking.report import Report
     from hwgen.blocking.search import Found, Shared
+    from hwgen.report.blocking import Report
 
 LARGEST = 1 << 40
 """Bytes of a memory that can be given."""
@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, write; returns the exit status."""
     from hwgen.cli import Outputs
-    from hwgen.plan.picture import kind_of
+    from hwgen.report.picture import kind_of
 
     outputs = Outputs()
     outputs.check(arguments)
@@ -163,7 +163,7 @@ def _core(text: str) -> dict[str, int]:
 
 def _paper(arguments: argparse.Namespace) -> Report:
     from hwgen.blocking import cecconi, peemen, search, yang
-    from hwgen.blocking.report import BufferReport, EnergyReport, TiledLayer, TileReport
+    from hwgen.report.blocking import BufferReport, EnergyReport, TiledLayer, TileReport
 
     given = problems(arguments.layer) if arguments.layer else []
     if arguments.paper == "peemen":
@@ -192,8 +192,8 @@ def _paper(arguments: argparse.Namespace) -> Report:
 
 def _tiles(arguments: argparse.Namespace) -> Report:
     from hwgen.blocking import on_board
-    from hwgen.blocking.report import TiledLayer, TileReport
     from hwgen.boards import load as load_board
+    from hwgen.report.blocking import TiledLayer, TileReport
 
     board, bits = load_board(arguments.board), arguments.bits or 8
     layers = []
@@ -208,7 +208,7 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     from hwgen.blocking import energy, place, search, yang
     from hwgen.blocking.nest import Nest
-    from hwgen.blocking.report import EnergyReport
+    from hwgen.report.blocking import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
@@ -244,7 +244,7 @@ def _codesigned(
     plot: bool,
 ) -> Report:
     from hwgen.blocking import yang
-    from hwgen.blocking.report import EnergyReport
+    from hwgen.report.blocking import EnergyReport
 
     if arguments.common:
         core = next((base for _, base in layers if base), {})

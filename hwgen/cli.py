@@ -345,7 +345,8 @@ def _examples(verb: str) -> list[str]:
 
 
 def parser() -> Parser:
-    from hwgen import __version__, block_cli, explore_cli, legend, synth_cli
+    from hwgen import __version__, block_cli, explore_cli, synth_cli
+    from hwgen.report import legend
 
     top = Parser(
         prog="hwgen",

@@ -21,7 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.explore import published
     from hwgen.explore.fronts import explore
     from hwgen.network import shapes
-    from hwgen.plan.picture import kind_of
+    from hwgen.report import fronts
+    from hwgen.report.picture import kind_of
 
     outputs = Outputs()
     outputs.check(arguments)
@@ -37,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         outputs.add(arguments.json, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     if kind is not None:
-        outputs.add(arguments.plot, result.plot(kind))
+        outputs.add(arguments.plot, fronts.plot(result, kind))
     outputs.write()
-    print(result.table())
+    print(fronts.table(result))
     return 0
 
 

@@ -12,7 +12,7 @@ from test_blocking import PEEMEN
 from hwgen import block_cli, cli
 from hwgen.blocking import yang
 from hwgen.blocking.problem import Problem
-from hwgen.blocking.report import EnergyReport
+from hwgen.report.blocking import EnergyReport
 
 
 def block(*arguments: str) -> int:

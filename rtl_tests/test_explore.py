@@ -13,6 +13,7 @@ from hwgen.errors import InputError, PlanError, ToolError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore, listing
 from hwgen.network import shapes
+from hwgen.report import fronts
 
 
 @pytest.fixture
@@ -159,8 +160,8 @@ def test_published_points_only_where_they_belong():
     pytest.importorskip("matplotlib")
     for name, board in (("vgg19:11", None), ("vgg19:4", boards.load("vc709"))):
         network = shapes.load(name)
-        plot = explore(network, board, published=published.points(network)).plot()
-        assert (b"thesis" in plot) == (board is None)
+        found = explore(network, board, published=published.points(network))
+        assert (b"thesis" in fronts.plot(found)) == (board is None)
 
 
 def test_without_matplotlib(run, tmp_path, monkeypatch):
@@ -171,12 +172,12 @@ def test_without_matplotlib(run, tmp_path, monkeypatch):
     assert err.endswith(" -m pip install 'matplotlib>=3.8'\n")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ToolError):
-        explore(shapes.load("vgg16:3")).plot("png")
+        fronts.plot(explore(shapes.load("vgg16:3")), "png")
 
 
 def test_other_kinds_of_plots():
     with pytest.raises(InputError, match="a plot must be one of svg, png, not 'pdf'"):
-        explore(shapes.load("vgg16:3")).plot("pdf")
+        fronts.plot(explore(shapes.load("vgg16:3")), "pdf")
 
 
 @pytest.mark.parametrize(

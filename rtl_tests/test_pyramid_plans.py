@@ -40,7 +40,7 @@ def test_as_planned(network, data):
     assert group.template == "pyramid"
     assert tile is None or group.tiling.tile == tile
     assert overlap is None or group.tiling.overlap == overlap
-    again = plan.read(made.to_json(), network, ZEDBOARD)
+    again = plan.read(plan.write(made), network, ZEDBOARD)
     assert again.groups[0].tiling == group.tiling
     assert again.layers == made.layers
     frames = frames_for(network, 3, 0)
@@ -131,7 +131,7 @@ def test_steering_that_can_not_work(steering, why):
 )
 def test_plans_that_can_not_work(change, why):
     net = network.load("vgg16:3@16x16")
-    document = json.loads(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2)).to_json())
+    document = json.loads(plan.write(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2))))
     document["groups"][0].update(change)
     with pytest.raises(PlanError, match=why):
         plan.read(json.dumps(document), net, ZEDBOARD)
@@ -161,7 +161,7 @@ def test_beats_no_wider_than_the_input():
     net = Network(name="narrow", layers=(layer,))
     made = plan.make(net, ZEDBOARD, template="pyramid", overlap="reload")
     assert made.groups[0].tiling.pixels == 2
-    assert plan.read(made.to_json(), net, ZEDBOARD).groups[0].tiling == made.groups[0].tiling
+    assert plan.read(plan.write(made), net, ZEDBOARD).groups[0].tiling == made.groups[0].tiling
 
 
 def test_small_maps_are_balanced_over_the_frame():

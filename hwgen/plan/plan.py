@@ -325,18 +325,6 @@ class Plan:
             "weights": sum(weight_bytes(group.network) for group in self.groups) if self.loads_weights else 0,
         }
 
-    def to_json(self) -> str:
-        """The plan as ``plan.json`` holds it."""
-        from hwgen.plan.document import write
-
-        return write(self)
-
-    def table(self) -> str:
-        """The plan for people."""
-        from hwgen.plan.table import table
-
-        return table(self)
-
 
 def finish(network: Network, board: Board, layers: tuple[LayerPlan, ...], dsp: int) -> Plan:
     """A plan of one group with these choices; refused if the board lacks what it needs.
