@@ -9,9 +9,10 @@ import pytest
 from papers import schedules
 from test_blocking import PEEMEN
 
-from hwgen import block_cli, cli
 from hwgen.blocking import yang
 from hwgen.blocking.problem import Problem
+from hwgen.cli import block as block_cli
+from hwgen.cli import main as cli
 from hwgen.report.blocking import EnergyReport
 
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 from test_fusion import ALEXNET, VGG_11
 
-from hwgen import boards, cli
+from hwgen import boards
+from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError, ToolError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore, listing

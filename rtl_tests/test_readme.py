@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hwgen import cli
+from hwgen.cli import main as cli
 from hwgen.report import legend
 
 ROOT = Path(__file__).resolve().parent.parent

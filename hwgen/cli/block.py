@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -61,11 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, write; returns the exit status."""
-    from hwgen.cli import Outputs
     from hwgen.report.picture import kind_of
 
-    outputs = Outputs()
-    outputs.check(arguments)
+    outputs = Outputs(arguments)
     kind = kind_of(arguments.plot)
     _check(arguments)
     if arguments.paper is not None:
@@ -75,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         report = _hierarchy(arguments, plot=kind is not None)
     if arguments.json is not None:
-        outputs.add(arguments.json, (json.dumps(report.to_json(), indent=1) + "\n").encode())
+        outputs.add(arguments.json, json_bytes(report.to_json(), indent=1))
     if kind is not None:
         outputs.add(arguments.plot, report.plot(kind))
     outputs.write()
