@@ -68,7 +68,7 @@ def measure(name: str) -> dict[str, Any]:
     model = hwgen.load(case.source)
     plan = model.plan("vc709", **case.steering).plan
     frames = model.prepare(photograph(case.size, FRAMES)())
-    run = simulate.run_groups(plan.configs(), frames, taps=True)
+    run = simulate.run_groups(plan.configs(), frames, simulate.Options(taps=True))
     predicted = plan.predict(FRAMES)
     need(np.array_equal(run.outputs, golden.run(model.network, frames)), f"{name}: an output differs")
     need((run.latency, run.interval) == (predicted.latency, predicted.interval), f"{name}: cycles differ from the plan")

@@ -474,22 +474,20 @@ class Design:
         from hwgen.simulate import check
 
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
-        memory = simulate.Memory(latency=memory_latency, bytes_per_cycle=rate)
-        frames = self.model.prepare(x)
-        expected = golden.run(self.network, frames)
-        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
-        configs = self.plan.configs()
-        run = simulate.run_groups(
-            configs,
-            frames,
+        options = simulate.Options(
             simulator=simulator,
             waves=waves,
             progress=progress,
             stalls=stalls,
             seed=seed,
             jobs=jobs,
-            memory=memory,
+            memory=simulate.Memory(latency=memory_latency, bytes_per_cycle=rate),
         )
+        frames = self.model.prepare(x)
+        expected = golden.run(self.network, frames)
+        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
+        configs = self.plan.configs()
+        run = simulate.run_groups(configs, frames, options)
         prediction = self.plan.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         same = np.array_equal(run.outputs, expected)
@@ -503,7 +501,7 @@ class Design:
             interval=run.interval,
             predicted_latency=prediction.latency,
             predicted_interval=self.interval if prediction.interval is None else prediction.interval,
-            stalled=stalls is not None or memory.limits,
+            stalled=stalls is not None or options.memory.limits,
             read_bytes=run.read_bytes,
             written_bytes=run.written_bytes,
             wall_s=run.wall_s,

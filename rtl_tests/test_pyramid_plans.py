@@ -44,7 +44,7 @@ def test_as_planned(network, data):
     assert again.groups[0].tiling == group.tiling
     assert again.layers == made.layers
     frames = frames_for(network, 3, 0)
-    run = simulate.run(again.configure(), frames, simulator="amaranth")
+    run = simulate.run(again.configure(), frames, simulate.Options(simulator="amaranth"))
     np.testing.assert_array_equal(run.outputs, golden.run(network, frames))
     predicted = made.predict(3)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
@@ -62,7 +62,7 @@ def test_groups_in_turn():
     assert len(configs) == 2
     assert all(config.start_up for config in configs)
     frames = frames_for(net, 4, 0)
-    run = simulate.run_groups(configs, frames, simulator="amaranth")
+    run = simulate.run_groups(configs, frames, simulate.Options(simulator="amaranth"))
     np.testing.assert_array_equal(run.outputs, golden.run(net, frames))
     predicted = made.predict(4)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
