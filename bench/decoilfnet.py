@@ -18,27 +18,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from papers import engines
 
 import hwgen
 from hwgen import boards
 from hwgen.api import Design
+from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.network.ops import Conv, Op
 from hwgen.network.shapes import load as load_shapes
-from hwgen.plan import papers
 from hwgen.plan.plan import Plan
+from hwgen.report.plan import table
 from hwgen.schedule.buffers import ample_rows, size_buffers
-from hwgen.templates.base import Group, LayerPlan, with_buffers
+from hwgen.templates.base import Group
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.stream import Stream
 
 SIZE = 224
 SIMULATED = (64, 112)
 PUBLISHED = 5_034_000
 LIMIT = 3_400_000
-#: conv2_2 takes its input channels in two groups.
-DEPTH_GROUPS = papers.D_DEPTH_GROUPS
 
 
 def unrolled(network: Network) -> tuple[LayerPlan, ...]:
@@ -143,12 +144,12 @@ def story() -> dict[str, Any]:
     begin = time.perf_counter()
     made = make(hwgen.load(f"vgg16:7@{SIZE}x{SIZE}").network)
     config, layers = made.configure(), load_shapes("vgg16:7").layers
-    print(made.table())
+    print(table(made))
     print(f"(planned in {time.perf_counter() - begin:.0f} s)\n")
     pooled = layers[2].output_width
     rows = [
         ("published (Tab. IV)", PUBLISHED),
-        ("published, computed: one frame, with 1,605,632 cycles of stall", papers.prefix_cycles(layers)[-1]),
+        ("published, computed: one frame, with 1,605,632 cycles of stall", engines.prefix_cycles(layers)[-1]),
         ("pixel model: windows in registers, no FIFO", without_rings(layers, {})),
         (f"the same, {pooled // 4} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 4})),
         (f"the same, {pooled // 2} pixels behind pool1", without_rings(layers, {"conv2_1": pooled // 2})),

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hwgen.plan import published
+from papers.page import page
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "published.md"
 
@@ -24,7 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.quick and not arguments.check:
         parser.error("--quick is for --check")
-    text = published.page(designed=not arguments.quick)
+    text = page(designed=not arguments.quick)
     if not arguments.check:
         PAGE.write_text(text, encoding="utf-8")
         return

@@ -20,9 +20,9 @@ from simulation import photograph
 
 import hwgen
 from hwgen import simulate
+from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
-from hwgen.plan import pyramid
 from hwgen.simulate import counts
 from hwgen.templates.base import Group
 from hwgen.templates.pyramid import Pyramid, pyramid_cycles
@@ -68,7 +68,7 @@ def measure(name: str) -> dict[str, Any]:
     model = hwgen.load(case.source)
     plan = model.plan("vc709", **case.steering).plan
     frames = model.prepare(photograph(case.size, FRAMES)())
-    run = simulate.run_groups(plan.configs(), frames, taps=True)
+    run = simulate.run_groups(plan.configs(), frames, simulate.Options(taps=True))
     predicted = plan.placement.predict(FRAMES)
     need(np.array_equal(run.outputs, golden.run(model.network, frames)), f"{name}: an output differs")
     need((run.latency, run.interval) == (predicted.latency, predicted.interval), f"{name}: cycles differ from the plan")

@@ -34,8 +34,8 @@ from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
-from hwgen.templates.base import LayerPlan, with_buffers
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 
 #: Of each row, and of each path.
 MOST_BRAM, MOST_LUTS, MOST_CHAINS, MOST_CARRIES = 32, 4, 1, 32

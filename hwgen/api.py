@@ -312,11 +312,15 @@ class Design:
 
     def table(self) -> str:
         """The plan as text, one line a layer."""
-        return self.plan.table()
+        from hwgen.report import plan as report
+
+        return report.table(self.plan)
 
     def to_json(self) -> str:
         """The plan as the text of a ``plan.json``."""
-        return self.plan.to_json()
+        from hwgen.plan import document
+
+        return document.write(self.plan)
 
     def golden(self, x: np.ndarray, *, integers: bool = False) -> np.ndarray:
         """Outputs of the golden model; see ``Model.golden``."""
@@ -367,42 +371,9 @@ class Design:
 
     def report(self) -> str:
         """The plan for people, in Markdown."""
-        board = self.board
-        return "\n".join(
-            [
-                f"# {self.network.name} on {board.name}",
-                "",
-                f"{board.description} ({board.part}), {board.clock_mhz:g} MHz board clock.",
-                "",
-                "```",
-                self.table().rstrip("\n"),
-                "```",
-                "",
-                "Cycles are exact when neither end stalls.",
-                "",
-                *self._ends(),
-            ]
-        )
+        from hwgen.report import plan as report
 
-    def _ends(self) -> list[str]:
-        """The report's lines on what goes into the hardware, what leaves it, and what the host does with that."""
-        from hwgen.network import host
-
-        lines = [
-            "## Input and output",
-            "",
-            "| | tensor | frame | type | scale | zero point |",
-            "| --- | --- | --- | --- | --- | --- |",
-        ]
-        described = self.model.host
-        for end in ("input", "output"):
-            tensor = described[end]
-            name = " ".join(tensor["name"].replace("|", "\\|").split())
-            scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"
-            shape = " x ".join(map(str, tensor["shape"]))
-            lines.append(f"| {end} | {name} | {shape} | {tensor['type']} | {scale} | {tensor['zero_point']} |")
-        said = host.line(self.network) or "on the host: nothing"
-        return [*lines, "", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
+        return report.markdown(self.plan, self.model.host)
 
     def simulate(
         self,
@@ -454,22 +425,20 @@ class Design:
         from hwgen.simulate import check
 
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
-        memory = simulate.Memory(latency=memory_latency, bytes_per_cycle=rate)
-        frames = self.model.prepare(x)
-        expected = golden.run(self.network, frames)
-        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
-        configs = self.plan.configs()
-        run = simulate.run_groups(
-            configs,
-            frames,
+        options = simulate.Options(
             simulator=simulator,
             waves=waves,
             progress=progress,
             stalls=stalls,
             seed=seed,
             jobs=jobs,
-            memory=memory,
+            memory=simulate.Memory(latency=memory_latency, bytes_per_cycle=rate),
         )
+        frames = self.model.prepare(x)
+        expected = golden.run(self.network, frames)
+        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
+        configs = self.plan.configs()
+        run = simulate.run_groups(configs, frames, options)
         prediction = self.plan.placement.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
         same = np.array_equal(run.outputs, expected)
@@ -483,7 +452,7 @@ class Design:
             interval=run.interval,
             predicted_latency=prediction.latency,
             predicted_interval=self.interval if prediction.interval is None else prediction.interval,
-            stalled=stalls is not None or memory.limits,
+            stalled=stalls is not None or options.memory.limits,
             read_bytes=run.read_bytes,
             written_bytes=run.written_bytes,
             wall_s=run.wall_s,

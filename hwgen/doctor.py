@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from hwgen import installing
+from hwgen.report.table import columns
 
 __all__ = ["Tool", "examine", "table"]
 
@@ -120,14 +121,11 @@ def _fst(compiler: str) -> Tool:
 
 def table(tools: Sequence[Tool]) -> str:
     """One line a tool, then one that says whether the main job can run."""
-    names = max(len(tool.name) for tool in tools)
-    versions = max(len(tool.version) for tool in tools)
-    uses = max(len(tool.needed_for) for tool in tools)
-    lines = []
+    rows = []
     for tool in tools:
         mark = "ok     " if tool.found else ("MISSING" if tool.required else "-      ")
-        line = f"{mark}  {tool.name:<{names}}  {tool.version:<{versions}}  {tool.needed_for:<{uses}}"
-        lines.append((line if tool.found else f"{line}  {tool.install}").rstrip())
+        rows.append((mark, tool.name, tool.version, tool.needed_for, "" if tool.found else tool.install))
+    lines = columns(rows, left=range(5))
     missing = [tool for tool in tools if tool.required and not tool.found]
     if missing:
         lines.append("missing: " + ", ".join(f"{tool.name} ({tool.install})" for tool in missing))

@@ -13,8 +13,8 @@ from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, size_buffers
-from hwgen.templates.base import LayerPlan, with_buffers
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.pyramid import in_tiles
 from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
 

@@ -29,8 +29,8 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import Schedule
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 
 SEEDS = st.integers(0, 2**32)
 

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from papers import schedules
 from test_blocking import PEEMEN
 
-from hwgen import block_cli, cli
-from hwgen.blocking import peemen, yang
+from hwgen.blocking import yang
 from hwgen.blocking.problem import Problem
-from hwgen.blocking.report import EnergyReport
+from hwgen.cli import block as block_cli
+from hwgen.cli import main as cli
+from hwgen.report.blocking import EnergyReport
 
 
 def block(*arguments: str) -> int:
@@ -32,7 +34,7 @@ def test_peemen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [column["memory"] for column in columns] == list(PEEMEN)
     for column in columns:
         words = PEEMEN[column["memory"]]
-        tile, direction, printed, room = peemen.TABLE[column["memory"]]
+        tile, direction, printed, room = schedules.TABLE[column["memory"]]
         assert tuple(column["tile"].items()) == tuple(zip("rqmnkl", tile, strict=True))
         assert (column["set"], column["direction"]) == (room, direction)
         assert column["accesses_per_iteration"] == sum(words[1:]) / 866_384_000
@@ -179,7 +181,7 @@ def test_pools_are_left_out_of_diannao_aloud(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_pool_alone_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(block_cli, "problems", lambda _: [yang.OTHERS["Pool"]])
+    monkeypatch.setattr(block_cli, "problems", lambda _: [schedules.OTHERS["Pool"]])
     assert block("pool.onnx", "--paper", "diannao") == 2
     assert "needs a layer with weights: pool.onnx has none" in capsys.readouterr().err
 

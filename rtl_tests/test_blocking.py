@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from itertools import permutations
 
+import nest_referee
 import numpy as np
 import pytest
+from papers import schedules
 
-from hwgen.blocking import cecconi, count, peemen, reference, timing
+from hwgen.blocking import cecconi, count, peemen, timing
 from hwgen.blocking.nest import Loop, Nest
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.blocking.tiling import Tiling, candidates
 from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network import shapes
@@ -65,7 +67,7 @@ def test_the_model_equals_the_simulation_on_random_nests(seed: int) -> None:
             }
             place = rng.randint(0, len(nest.loops))
             moved = count.traffic(nest, {operand: [place]}, **options)[operand][0]
-            reads, writes, most = reference.simulate(nest, operand, place, **options)
+            reads, writes, most = nest_referee.simulate(nest, operand, place, **options)
             told = f"seed {seed}: {nest.problem}, {nest}, {operand} at {place}, {options}"
             assert (moved.reads, moved.writes) == (reads, writes), told
             assert moved.capacity >= most, told
@@ -76,16 +78,16 @@ def test_the_simulation_by_hand() -> None:
     problem = Problem.valid("by hand", X=3, Y=1, C=1, K=1, Fw=2)
     nest = Nest.parse(problem, "Fw X")
     # at the statement: inputs 0 1 1 2 2 3, of which 1 and 2 are fetched twice; weights a b a b a b; outputs stay for Fw
-    assert reference.simulate(nest, "input", 0) == (6, 0, 1)
-    assert reference.simulate(nest, "input", 0, overlap=True) == (4, 0, 1)
-    assert reference.simulate(nest, "input", 1) == (6, 0, 2)
-    assert reference.simulate(nest, "input", 1, overlap=True) == (4, 0, 2)
-    assert reference.simulate(nest, "weights", 0) == (6, 0, 1)
-    assert reference.simulate(nest, "weights", 1) == (2, 0, 2)
-    assert reference.simulate(nest, "output", 0) == (0, 3, 1)
+    assert nest_referee.simulate(nest, "input", 0) == (6, 0, 1)
+    assert nest_referee.simulate(nest, "input", 0, overlap=True) == (4, 0, 1)
+    assert nest_referee.simulate(nest, "input", 1) == (6, 0, 2)
+    assert nest_referee.simulate(nest, "input", 1, overlap=True) == (4, 0, 2)
+    assert nest_referee.simulate(nest, "weights", 0) == (6, 0, 1)
+    assert nest_referee.simulate(nest, "weights", 1) == (2, 0, 2)
+    assert nest_referee.simulate(nest, "output", 0) == (0, 3, 1)
     # with the window outside, partial sums of the first tap come back for the second
-    assert reference.simulate(Nest.parse(problem, "X Fw"), "output", 0) == (3, 6, 1)
-    assert reference.simulate(Nest.parse(problem, "X Fw"), "output", 0, first_read=True) == (6, 6, 1)
+    assert nest_referee.simulate(Nest.parse(problem, "X Fw"), "output", 0) == (3, 6, 1)
+    assert nest_referee.simulate(Nest.parse(problem, "X Fw"), "output", 0, first_read=True) == (6, 6, 1)
 
 
 def test_strings() -> None:
@@ -225,7 +227,7 @@ def test_peemen_table_1() -> None:
     layer = peemen.layer()
     assert layer.macs == ITERATIONS
     for memory, found in zip(PEEMEN, peemen.optimise(layer, tuple(PEEMEN)), strict=True):
-        tile, direction, printed, words = peemen.TABLE[memory]
+        tile, direction, printed, words = schedules.TABLE[memory]
         assert tuple(found.tile[letter] for letter in "rqmnkl") == tile
         assert found.direction == direction
         assert (found.set_words, found.input, found.weights, found.output) == PEEMEN[memory]
@@ -240,7 +242,7 @@ def test_what_peemen_misses() -> None:
 
 
 def test_peemen_table_2() -> None:
-    times = [peemen.transfer_ms(float(peemen.TABLE[memory][2]), ITERATIONS) for memory in (32, 64, 4096)]
+    times = [schedules.transfer_ms(float(schedules.TABLE[memory][2]), ITERATIONS) for memory in (32, 64, 4096)]
     assert [round(time) for time in times] == [8225, 4066, 323]
 
 
@@ -256,7 +258,7 @@ def test_peemen_equals_a_simulation_with_sets(seed: int) -> None:
         order = (inner, *rng.sample([dim for dim in DIMS if dim != inner], 5))
         nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in peemen.LETTERS.items()}, order)
         for operand in OPERANDS:
-            moved = reference.simulate(nest, operand, 6, overlap=True, scope=1, first_read=True)
+            moved = nest_referee.simulate(nest, operand, 6, overlap=True, scope=1, first_read=True)
             assert getattr(found, operand) == sum(moved[:2]), (problem, tile, direction, operand)
 
 
@@ -343,9 +345,9 @@ def literal_words(problem: Problem, sizes: dict[str, int], order: str) -> tuple[
     tile = {"X": sizes["columns"], "Y": sizes["rows"], "C": sizes["inputs"], "K": sizes["outputs"]}
     tile |= {"Fw": problem.Fw, "Fh": problem.Fh}
     nest = Nest.tiled(problem, tile, [dim for letter in order for dim in cecconi.LOOPS[letter]])
-    words = sum(sum(reference.simulate(nest, operand, 6)[:2]) for operand in OPERANDS)
+    words = sum(sum(nest_referee.simulate(nest, operand, 6)[:2]) for operand in OPERANDS)
     bias, held = 0, None
-    for ranges, _ in reference.walk(nest, 6) if problem.weighted else ():
+    for ranges, _ in nest_referee.walk(nest, 6) if problem.weighted else ():
         if ranges["C"][0]:
             continue  # its sums have begun, with their bias
         bias += 0 if ranges["K"] == held else ranges["K"][1] - ranges["K"][0]
@@ -415,10 +417,10 @@ def test_runs_of_addresses() -> None:
             [dim for letter in order for dim in cecconi.LOOPS[letter]],
         )
         jumps, seen, held = 0, set(), {}
-        for ranges, _ in reference.walk(nest, 6):
+        for ranges, _ in nest_referee.walk(nest, 6):
             for operand, array in arrays.items():
-                block = frozenset(reference.elements(problem, operand, ranges))
-                key = tuple(ranges[dim] for dim in DIMS if reference.indexes(operand, dim))
+                block = frozenset(nest_referee.elements(problem, operand, ranges))
+                key = tuple(ranges[dim] for dim in DIMS if indexes(operand, dim))
                 if held.get(operand) != key:
                     again = 2 if operand == "output" and key in seen else 1
                     jumps += again * runs(problem, set(block), array)

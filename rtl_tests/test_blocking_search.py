@@ -8,6 +8,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from papers import schedules
 
 from hwgen.blocking import count, energy, place, yang
 from hwgen.blocking.nest import Loop, Nest
@@ -360,7 +361,7 @@ def test_buffers_by_the_rules() -> None:
     nest = Nest.parse(problem, "Fw Fh X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128 K1=256")
     # inputs: with the window (2), inside K0 and K1; weights: inside X0 Y0 and X1 Y1; outputs: inside the window, C0, C1
     assert place.rules(nest) == {"input": [2, 5, 9], "weights": [2, 6], "output": [0, 4, 8]}
-    table = place.literal(nest)
+    table = schedules.literal(nest)
     assert ("weights", 9, 8.0) in table
     assert ("output", 64, 32.0) in table
     assert ("input", 10 * 10 * 16, 16 * 100 / 64) in table
@@ -466,12 +467,12 @@ def test_levels() -> None:
 
 def test_other_layers() -> None:
     """Fully connected: every weight from DRAM once, 320 pJ each; pools and normalisation: every value once."""
-    dense = yang.codesign(yang.OTHERS["FC2"], 8 << 20)
+    dense = yang.codesign(schedules.OTHERS["FC2"], 8 << 20)
     assert dense.top == {"input": 4096, "weights": 4096 * 4096, "output": 4096}
     assert dense.per_mac > 320
-    pool = yang.codesign(yang.OTHERS["Pool"], 8 << 20, base={})
+    pool = yang.codesign(schedules.OTHERS["Pool"], 8 << 20, base={})
     assert pool.top == {"input": 128 * 56 * 56, "weights": 0, "output": 128 * 28 * 28}
-    lrn = yang.codesign(yang.OTHERS["LRN"], 8 << 20, base={})
+    lrn = yang.codesign(schedules.OTHERS["LRN"], 8 << 20, base={})
     assert lrn.top == {"input": 96 * 55 * 55, "weights": 0, "output": 96 * 55 * 55}
 
 

@@ -17,8 +17,8 @@ from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
-from hwgen.templates.base import LayerPlan, with_buffers
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 
 
 def unbounded(config: AcceleratorConfig, frames: int) -> Schedule:

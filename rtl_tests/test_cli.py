@@ -16,7 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
-from hwgen import boards, cli, doctor
+from hwgen import boards, doctor
+from hwgen.cli import main as cli
 from hwgen.errors import HwgenError
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
@@ -614,14 +615,14 @@ def test_interrupted(monkeypatch, capsys):
     def stop(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "boards", stop)
+    monkeypatch.setattr(cli.lists, "boards", stop)
     assert cli.main(["boards"]) == 130
     assert capsys.readouterr().err == "hwgen: interrupted\n"
 
 
 def test_reader_went_away(tmp_path):
     """``hwgen boards | head -0`` neither complains nor hangs."""
-    script = "import sys; sys.stdin.read(); from hwgen import cli; sys.exit(cli.main(['boards']))"
+    script = "import sys; sys.stdin.read(); from hwgen.cli.main import main; sys.exit(main(['boards']))"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, **pipes) as process:
         process.stdout.close()

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import hwgen
-from hwgen import cli
+from hwgen.cli import main as cli
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 IMAGES = np.load(DIGITS / "images.npy")

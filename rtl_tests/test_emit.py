@@ -27,8 +27,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 
 HERE = Path(__file__).resolve().parent
 needs_compiler = pytest.mark.skipif(
@@ -261,7 +261,7 @@ def test_memories_of_every_kind(simulator, large):
     def component(config):
         return Ports(config, large=large)
 
-    run = simulate.run(Both(), frames, simulator=simulator, component=component, stalls=(0.2, 0.2))
+    run = simulate.run(Both(), frames, simulate.Options(simulator=simulator, component=component, stalls=(0.2, 0.2)))
     answers = [sum(int(bit) << i for i, bit in enumerate(run.outputs[0, :, 0, step])) for step in range(steps)]
     assert answers == ports_model(words, depth)
     files = verilog.files(Both(), component=component)
@@ -348,7 +348,7 @@ def test_all_or_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(emit.os, "rename", full)
+        patch.setattr(emit.folder.os, "rename", full)
         with pytest.raises(InputError, match="can't be written: No space left on device"):
             build(tmp_path / "deep" / "out")
     assert sorted(tree(tmp_path)) == ["file"]
@@ -362,7 +362,7 @@ def test_all_or_nothing(tmp_path, monkeypatch):
 
 
 def test_folder_that_is_read_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(emit.os, "access", lambda *_: False)
+    monkeypatch.setattr(emit.folder.os, "access", lambda *_: False)
     with pytest.raises(InputError, match="can't be written: no permission to write in"):
         build(tmp_path / "out")
     assert tree(tmp_path) == {}

@@ -323,7 +323,7 @@ def test_full_temporary_folder_in_icarus(tiny, monkeypatch, size):
         name="net", input=BeatFormat(channels=1, height=9, width=9, lanes=1, bits=8, signed=False), depth=3
     )
     with pytest.raises(ToolError, match="the temporary " + FULL.format(place, "TMPDIR")):
-        simulate.run(config, config.random_frames(100), simulator="icarus", component=Simple)
+        simulate.run(config, config.random_frames(100), simulate.Options(simulator="icarus", component=Simple))
     assert list(place.iterdir()) == []
 
 
@@ -332,7 +332,7 @@ def test_full_cache(tiny, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(place))
     config = SimpleConfig(name="net", input=BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False))
     with pytest.raises(ToolError, match="the " + FULL.format(place / "verilator", "HWGEN_CACHE")):
-        simulate.run(config, config.random_frames(1), component=Simple)
+        simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
 
 
 def test_full_folder_while_quantising(tiny, monkeypatch):

@@ -8,10 +8,13 @@ import sys
 import pytest
 from test_fusion import ALEXNET, VGG_11
 
-from hwgen import boards, cli
+from hwgen import boards
+from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError, ToolError
+from hwgen.explore import published
+from hwgen.explore.fronts import explore, listing
 from hwgen.network import shapes
-from hwgen.plan.explore import explore, listing
+from hwgen.report import fronts
 
 
 @pytest.fixture
@@ -110,10 +113,11 @@ def test_a_board_marks_what_fits(run, tmp_path):
 
 def test_a_layer_too_large_for_the_board_takes_depth_groups():
     layers = shapes.load("vgg16:7")
-    result = explore(layers, boards.load("zedboard"))
+    groups = published.depth_groups(layers)
+    result = explore(layers, boards.load("zedboard"), depth_groups=groups)
     # 220 slices hold 24 input channels of nine taps; 64 are three groups, 22 and 22 and 20
     assert result.multipliers == (27, 9 * 22, 0, 9 * 22, 9 * 22, 0, 9 * 22)
-    assert explore(layers).multipliers == (27, 576, 0, 576, 576, 0, 1152)
+    assert explore(layers, depth_groups=groups).multipliers == (27, 576, 0, 576, 576, 0, 1152)
 
 
 def test_a_board_too_small_for_one_channel(tmp_path):
@@ -155,8 +159,10 @@ def test_plots(run, tmp_path):
 
 def test_published_points_only_where_they_belong():
     pytest.importorskip("matplotlib")
-    assert b"thesis" in explore(shapes.load("vgg19:11")).plot()
-    assert b"thesis" not in explore(shapes.load("vgg19:4"), boards.load("vc709")).plot()
+    for name, board in (("vgg19:11", None), ("vgg19:4", boards.load("vc709"))):
+        network = shapes.load(name)
+        found = explore(network, board, published=published.points(network))
+        assert (b"thesis" in fronts.plot(found)) == (board is None)
 
 
 def test_without_matplotlib(run, tmp_path, monkeypatch):
@@ -167,12 +173,12 @@ def test_without_matplotlib(run, tmp_path, monkeypatch):
     assert err.endswith(" -m pip install 'matplotlib>=3.8'\n")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ToolError):
-        explore(shapes.load("vgg16:3")).plot("png")
+        fronts.plot(explore(shapes.load("vgg16:3")), "png")
 
 
 def test_other_kinds_of_plots():
     with pytest.raises(InputError, match="a plot must be one of svg, png, not 'pdf'"):
-        explore(shapes.load("vgg16:3")).plot("pdf")
+        fronts.plot(explore(shapes.load("vgg16:3")), "pdf")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 from chains import chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers import engines, fused
 
 from hwgen.errors import InputError
+from hwgen.explore import fusion, pyramid
 from hwgen.network import shapes
-from hwgen.plan import fusion, papers, published, pyramid
 from hwgen.templates.unroll import Choice, Unroll
 
 
@@ -34,13 +35,13 @@ def parts(layers, groups):
 
 
 @settings(max_examples=100)
-@given(chains(), st.booleans())
-def test_storage_against_traffic_as_listed(layers, shared):
+@given(chains())
+def test_storage_against_traffic_as_listed(layers):
     def costs(groups):
         words = [pyramid.reuse_words(group) for group in parts(layers, groups)]
-        return (max if shared else sum)(words), pyramid.map_traffic(parts(layers, groups))
+        return max(words), pyramid.map_traffic(parts(layers, groups))
 
-    points = fusion.storage_traffic(layers, shared=shared)
+    points = fusion.storage_traffic(layers)
     found = [(point.storage_words, point.traffic_words) for point in points]
     assert found == minimal(costs(groups) for groups in groupings(len(layers)))
     assert [costs(point.groups) for point in points] == found
@@ -155,7 +156,7 @@ def test_all_of_vgg_in_seconds():
 
 def test_dsp_against_traffic_of_decoilfnet():
     layers = shapes.load("vgg16:7").layers
-    points = fusion.dsp_traffic(layers, published.decoilfnet_multipliers(layers))
+    points = fusion.dsp_traffic(layers, fused.decoilfnet_multipliers(layers))
     # in units of 224 * 224 words
     assert [(point.dsp, point.traffic_words / 224**2) for point in points] == [(1152, 67), (1755, 35), (2907, 19)]
     assert points[1].groups == ((0, 6), (6, 7))
@@ -163,10 +164,10 @@ def test_dsp_against_traffic_of_decoilfnet():
 
 def test_dsp_against_cycles_of_alexnet():
     """Thesis, Fig. 4.4: about 1,200 cycles at about 3,600 DSP is not reached."""
-    points = {point.dsp: point.cycles for point in published.alexnet_cycles()}
+    points = {point.dsp: point.cycles for point in fused.alexnet_cycles()}
     assert {3460: 1400, 3768: 1210, 3844: 1200}.items() <= points.items()
     assert min(cycles for dsp, cycles in points.items() if dsp <= 3600) == 1400
-    assert -(-5 * papers.pyramid_macs(shapes.load("alexnet-set").layers) // 3600) == 1241
+    assert -(-5 * engines.pyramid_macs(shapes.load("alexnet-set").layers) // 3600) == 1241
 
 
 @pytest.mark.parametrize(

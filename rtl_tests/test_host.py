@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import hwgen
-from hwgen import cli
+from hwgen.cli import main as cli
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8

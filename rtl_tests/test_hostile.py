@@ -22,8 +22,9 @@ from hostile import CHANGES
 from onnx import TensorProto, helper, numpy_helper
 from test_onnx import quantised_chain, random_model
 
-from hwgen import api, cli
+from hwgen import api
 from hwgen.blocking.problem import Problem
+from hwgen.cli import main as cli
 from hwgen.errors import ConfigError, HwgenError, InputError, ModelError, PlanError
 from hwgen.network import golden, load, shapes
 from hwgen.network.maps import UINT8, FeatureMap
@@ -501,7 +502,7 @@ def test_sizes_are_refused_at_once(arguments: Any, words: str, tmp_path: Path) -
     if callable(arguments):
         arguments = arguments(tmp_path)
     program = (
-        "import re, resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); from hwgen.cli import main; "
+        "import re, resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); from hwgen.cli.main import main; "
         "status = main(sys.argv[1:]); most = int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]); "
         "sys.exit(status if most < 500_000 else f'{most:,} KB')"
     )  # what getrusage knows begins with the process that forked, which may be large
@@ -707,7 +708,7 @@ def test_what_is_beyond_the_machine(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "models", fail)
+    monkeypatch.setattr(cli.lists, "models", fail)
     assert cli.main(["models"]) == 2
     written = capsys.readouterr().err
     assert written.startswith("hwgen: ")

@@ -18,8 +18,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 
 SEEDS = st.integers(0, 2**32)
 

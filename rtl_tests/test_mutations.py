@@ -34,8 +34,8 @@ from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
-from hwgen.templates.base import LayerPlan, with_buffers
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 
 
 @cache

@@ -214,7 +214,7 @@ def test_every_word_as_layer():
     config = SimpleConfig(name="cross", input=beat)
     frames = config.random_frames(200)
     for simulator in ("verilator", "icarus"):
-        result = simulate.run(config, frames, component=Named, simulator=simulator)
+        result = simulate.run(config, frames, simulate.Options(component=Named, simulator=simulator))
         np.testing.assert_array_equal(result.outputs, frames)
         assert result.latency == beat.beats - 1 + len(LAYERS)
 

@@ -29,7 +29,9 @@ BYTES = FRAMES.size * 2
 
 
 def run(memory, simulator="amaranth", frames=FRAMES, **options):
-    result = simulate.run(CONFIG, frames, simulator=simulator, component=Simple, memory=memory, **options)
+    if memory is not None:
+        options["memory"] = memory
+    result = simulate.run(CONFIG, frames, simulate.Options(simulator=simulator, component=Simple, **options))
     np.testing.assert_array_equal(result.outputs, CONFIG.golden(frames))
     assert (result.read_bytes, result.written_bytes) == (frames.size * 2, frames.size * 2)
     return result

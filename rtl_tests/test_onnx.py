@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from referees import by_float64, by_onnxruntime, by_reference
 
-from hwgen import cli
+from hwgen.cli import main as cli
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
 from hwgen.network.graph import Network

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hwgen
-from hwgen import cli
+from hwgen.cli import main as cli
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
@@ -149,7 +149,7 @@ def one_layer(kernel):
 @pytest.mark.parametrize(("kernel", "differs"), [(1, False), (3, True)])
 def test_overlap_that_makes_no_difference(here, capfd, monkeypatch, kernel, differs):
     """Windows of one pixel share none."""
-    monkeypatch.setattr(cli, "_load", lambda arguments: one_layer(kernel))
+    monkeypatch.setattr(cli.plan, "load", lambda arguments: one_layer(kernel))
     tile = "2x2" if kernel == 1 else "1x1"
     assert cli.main(["plan", "lenet5", "--board", "zedboard", "--tile", tile, "--overlap", "recompute"]) == 0
     said = "--overlap recompute makes no difference: the pyramids of this plan share nothing\n"

@@ -13,7 +13,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from resource_layers import SHAPES, TILED, config_of
 
-from hwgen import cli
+from hwgen.cli import main as cli
 from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
 from hwgen.gateware.cost import Resources

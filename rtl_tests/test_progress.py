@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from hwgen import progress, simulate
+from hwgen import progress
+from hwgen.simulate import runner
 
 
 class Stream(io.StringIO):
@@ -29,7 +30,7 @@ def clock(monkeypatch):
 
 def run(clock, seconds, step):
     """A run of so many seconds, told of every ``step``."""
-    bar = simulate._Bar(1000, "net")
+    bar = runner._Bar(1000, "net")
     bar.say("compiling the simulator")
     for number in range(int(seconds / step)):
         clock[0] += step
@@ -54,7 +55,7 @@ def test_a_line_every_ten_seconds_in_a_file(monkeypatch, clock):
 
 def test_steps_are_told_at_once_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Stream(True))
-    bar = simulate._Bar(1000, "net")
+    bar = runner._Bar(1000, "net")
     bar.say("compiling the simulator")
     bar.update(0, 10)
     bar.close()

@@ -8,13 +8,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from papers import engines, fused, schedules
+from papers.rows import Figure
 
-from hwgen.blocking import published as schedules
+from hwgen.explore import published, pyramid
 from hwgen.network import shapes
-from hwgen.plan import papers, published, pyramid
 
 ROOT = Path(__file__).resolve().parent.parent
-ROWS = published.rows()
+ROWS = fused.rows()
 
 #: Place, start of what is published, verdict, integers; worked out apart from hwgen.
 EXPECTED = [
@@ -101,10 +102,10 @@ def test_figures_that_do_not_follow(row):
 
 
 def test_a_figure_that_is_off_by_one_digit_disagrees():
-    assert published.Figure("17.1", Fraction(17052, 1000)).agrees
-    assert not published.Figure("17.1", Fraction(17052, 1000), "cut").agrees
-    assert not published.Figure("2.09", Fraction(20867, 10000), "cut").agrees
-    assert not published.Figure("80.45", Fraction(80463, 1000)).agrees
+    assert Figure("17.1", Fraction(17052, 1000)).agrees
+    assert not Figure("17.1", Fraction(17052, 1000), "cut").agrees
+    assert not Figure("2.09", Fraction(20867, 10000), "cut").agrees
+    assert not Figure("80.45", Fraction(80463, 1000)).agrees
 
 
 def test_every_place_has_a_row():
@@ -163,7 +164,7 @@ def test_schedules(where, start, verdict, integers):
 
 @pytest.mark.parametrize(("width", "depth", "cycles"), [(3, 1, 45), (3, 3, 63), (3, 64, 99), (3, 128, 108)])
 def test_decoilfnets_latency(width, depth, cycles):
-    assert papers.convolution_latency(width, depth) == cycles
+    assert engines.convolution_latency(width, depth) == cycles
 
 
 def test_decoilfnets_traffic():
@@ -174,7 +175,7 @@ def test_decoilfnets_traffic():
 
 def test_the_stall_is_a_map_of_conv2_2():
     """What conv2_2 adds beyond its fill: 112 rows of 112 pixels, 128 cycles each; 4,816,896 in all."""
-    cycles = papers.prefix_cycles(shapes.load("vgg16:7").layers)
+    cycles = engines.prefix_cycles(shapes.load("vgg16:7").layers)
     step = cycles[4] - cycles[3] - 2 * 112 * 256
     assert step == 1_605_632
     assert 224**2 * 64 + step == 112 * (14_336 + 28_672) == 4_816_896
@@ -205,9 +206,9 @@ def test_work(name):
     ],
 )
 def test_least_traffic_in_bytes(name, maps, total):
-    groups = [shapes.load(name).layers]
-    assert 4 * pyramid.map_traffic(groups) == maps
-    assert 4 * (pyramid.map_traffic(groups) + pyramid.weight_traffic(groups)) == total
+    network = shapes.load(name)
+    assert 4 * pyramid.map_traffic([network.layers]) == maps
+    assert 4 * (pyramid.map_traffic([network.layers]) + network.weights) == total
 
 
 def test_flownets_weights_and_maps():
@@ -221,5 +222,5 @@ def test_points_are_marked_for_the_networks_of_the_papers_only():
     assert [point.label for point in published.points(shapes.load("vgg19:11"))] == ["B (thesis)", "C (thesis)"]
     assert not published.points(shapes.load("vgg19:10"))
     assert not published.points(shapes.load("vgg19:11@112x112"))
-    assert published.depth_groups(shapes.load("vgg16:7")) == [1, 1, 1, 1, 2, 1, 1]
-    assert published.depth_groups(shapes.load("vgg16:6")) is None
+    assert list(published.depth_groups(shapes.load("vgg16:7")).values()) == [1, 1, 1, 1, 2, 1, 1]
+    assert not published.depth_groups(shapes.load("vgg16:6"))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwgen.errors import InputError
+from hwgen.explore import pyramid
 from hwgen.network import shapes
-from hwgen.plan import pyramid
 
 ALEXNET = shapes.load("alexnet-set").layers
 VGG19 = shapes.load("vgg19").layers
@@ -151,15 +151,6 @@ def test_traffic():
     assert pyramid.map_traffic([VGG19[:11]]) == 351_232
     assert pyramid.map_traffic([shapes.load("vgg16:7").layers]) == 953_344
     assert pyramid.map_traffic([[layer] for layer in VGG19[:11]]) == 28_449_792
-    assert pyramid.weight_traffic([VGG19[:3], VGG19[3:]]) == 20_018_880
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("vgg16:7", 102_857), ("vgg19:11", 198_345), ("vgg16", 302_793), ("vgg19", 378_313), ("alexnet", 80_251)],
-)
-def test_least_line_storage(name, words):
-    assert pyramid.line_words(shapes.load(name).layers) == words
 
 
 @pytest.mark.parametrize(

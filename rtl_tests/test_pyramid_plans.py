@@ -43,11 +43,11 @@ def test_as_planned(network, data):
     assert group.template.name == "pyramid"
     assert tile is None or group.template.tile == tile
     assert overlap is None or group.template.overlap == overlap
-    again = plan.read(made.to_json(), network, ZEDBOARD)
+    again = plan.read(plan.write(made), network, ZEDBOARD)
     assert again.groups[0].template == group.template
     assert again.layers == made.layers
     frames = frames_for(network, 3, 0)
-    run = simulate.run(again.configure(), frames, simulator="amaranth")
+    run = simulate.run(again.configure(), frames, simulate.Options(simulator="amaranth"))
     np.testing.assert_array_equal(run.outputs, golden.run(network, frames))
     predicted = made.placement.predict(3)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
@@ -65,7 +65,7 @@ def test_groups_in_turn():
     assert len(configs) == 2
     assert all(config.start_up for config in configs)
     frames = frames_for(net, 4, 0)
-    run = simulate.run_groups(configs, frames, simulator="amaranth")
+    run = simulate.run_groups(configs, frames, simulate.Options(simulator="amaranth"))
     np.testing.assert_array_equal(run.outputs, golden.run(net, frames))
     predicted = made.placement.predict(4)
     assert (run.latency, run.interval) == (predicted.latency, predicted.interval)
@@ -134,7 +134,7 @@ def test_steering_that_can_not_work(steering, why):
 )
 def test_plans_that_can_not_work(change, why):
     net = network.load("vgg16:3@16x16")
-    document = json.loads(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2)).to_json())
+    document = json.loads(plan.write(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2))))
     document["groups"][0].update(change)
     with pytest.raises(PlanError, match=why):
         plan.read(json.dumps(document), net, ZEDBOARD)
@@ -164,7 +164,7 @@ def test_beats_no_wider_than_the_input():
     net = Network(name="narrow", layers=(layer,))
     made = plan.make(net, ZEDBOARD, template="pyramid", overlap="reload")
     assert made.groups[0].template.pixels == 2
-    assert plan.read(made.to_json(), net, ZEDBOARD).groups[0].template == made.groups[0].template
+    assert plan.read(plan.write(made), net, ZEDBOARD).groups[0].template == made.groups[0].template
 
 
 def test_small_maps_are_balanced_over_the_frame():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hwgen import cli, legend
+from hwgen.cli import main as cli
+from hwgen.report import legend
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

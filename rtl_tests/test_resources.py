@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from resource_layers import SHAPES, TILED, config_of
 
-from hwgen import cli
 from hwgen.boards import load as load_board
+from hwgen.cli import main as cli
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.cost import Resources

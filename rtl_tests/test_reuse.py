@@ -15,11 +15,11 @@ from testbench import ALWAYS, Pattern, patterns, run, stalls
 from tiles import beats_of, new_parts, reuse_buffers, whole_masks, whole_parts
 
 from hwgen.errors import ConfigError
+from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.plan import pyramid
 from hwgen.templates.tiles import RECOMPUTE, RELOAD, axes
 
 SEEDS = st.integers(0, 2**32)

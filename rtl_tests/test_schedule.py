@@ -16,8 +16,8 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
 from hwgen.schedule import solve as schedule_module
 from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 
 
 def pool(channels: int, height: int, width: int, *, tn: int = 1, tk: int = 4, rows: int = 3, depth: int = 9) -> Case:

@@ -13,9 +13,10 @@ from hypothesis.extra import numpy as npst
 from simple import Simple, SimpleConfig
 
 from hwgen import simulate
+from hwgen.emit import stimuli, testbench
 from hwgen.errors import CheckError, InputError, ToolError
 from hwgen.gateware.stream import BeatFormat
-from hwgen.simulate import check, stimuli, verilator
+from hwgen.simulate import check, runner, verilator
 from hwgen.simulate.result import join
 
 needs_compiler = pytest.mark.skipif(
@@ -163,7 +164,8 @@ def test_all_simulators_give_the_same_values_and_cycles(case):
     frames = config.random_frames(4)
     for options in RUNS:
         runs = [
-            simulate.run(config, frames, simulator=name, component=Simple, **options) for name in simulate.SIMULATORS
+            simulate.run(config, frames, simulate.Options(simulator=name, component=Simple, **options))
+            for name in simulate.SIMULATORS
         ]
         for run in runs:
             np.testing.assert_array_equal(run.outputs, config.golden(frames))
@@ -187,19 +189,22 @@ def test_side_by_side(capfd):
     config = SimpleConfig(name="shares", input=CASES["folds"])
     beats = config.input.beats
     frames = config.random_frames(35)
-    run = simulate.run(config, frames, component=Simple, jobs=2, progress=True)
+    run = simulate.run(config, frames, simulate.Options(component=Simple, jobs=2, progress=True))
     np.testing.assert_array_equal(run.outputs, config.golden(frames))
     assert run.frame_ends == tuple(beats * frame + beats + 1 for frame in range(18))
     assert run.cycles == 35 * beats + 2 * 2
     assert (run.latency, run.interval, run.steady) == (beats + 1, beats, True)
-    assert len(simulate.run(config, frames[:31], component=Simple, jobs=2).frame_ends) == 31
-    assert len(simulate.run(config, frames, component=Simple, jobs=2, stalls=(0.1, 0.1)).frame_ends) == 35
+    assert len(simulate.run(config, frames[:31], simulate.Options(component=Simple, jobs=2)).frame_ends) == 31
+    assert (
+        len(simulate.run(config, frames, simulate.Options(component=Simple, jobs=2, stalls=(0.1, 0.1))).frame_ends)
+        == 35
+    )
 
 
 def test_shares_that_differ():
     """Side by side, frames must end in the same cycles."""
     config = SimpleConfig(name="shares", input=CASES["narrow"])
-    run = simulate.run(config, config.random_frames(3), simulator="amaranth", component=Simple)
+    run = simulate.run(config, config.random_frames(3), simulate.Options(simulator="amaranth", component=Simple))
     late = replace(run, frame_ends=(*run.frame_ends[:1], run.frame_ends[1] + 1))
     assert join([run, replace(run, frame_ends=run.frame_ends[:2])]).frame_ends == run.frame_ends
     with pytest.raises(CheckError, match="cycles depend on data"):
@@ -211,7 +216,9 @@ def test_one_frame_and_taps(simulator):
     config = SimpleConfig(name="taps", input=CASES["folds"])
     for count in (1, 2, 3):
         frames = config.random_frames(count, seed=count)
-        run = simulate.run(config, frames, simulator=simulator, component=Simple, taps=True, stalls=(0.2, 0.2))
+        run = simulate.run(
+            config, frames, simulate.Options(simulator=simulator, component=Simple, taps=True, stalls=(0.2, 0.2))
+        )
         np.testing.assert_array_equal(run.outputs, config.golden(frames))
         np.testing.assert_array_equal(stimuli.to_maps(run.taps[0], config.input), frames)
         np.testing.assert_array_equal(stimuli.to_maps(run.taps[1], config.output), config.golden(frames))
@@ -236,14 +243,14 @@ def test_broken_designs_are_reported(simulator, fault):
     config = SimpleConfig(name="broken", input=beat(channels=3, height=7, width=3, lanes=1), fault=fault)
     frames = config.random_frames(1)
     with pytest.raises(CheckError, match=rf"^broken: {FAULTS[fault]}.*\({simulator}\)$") as caught:
-        simulate.run(config, frames, simulator=simulator, component=Simple, stalls=(0, 0.3), idle=60)
+        simulate.run(config, frames, simulate.Options(simulator=simulator, component=Simple, stalls=(0, 0.3), idle=60))
     assert "\n" not in str(caught.value)
 
 
 def test_patience_follows_the_design():
     config = SimpleConfig(name="x", input=CASES["large"])
-    assert simulate.patience(config) > 2 * config.input.beats
-    assert simulate.patience(config, (0.5, 0.75)) == 8 * simulate.patience(config)
+    assert testbench.patience(config) > 2 * config.input.beats
+    assert testbench.patience(config, (0.5, 0.75)) == 8 * testbench.patience(config)
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -254,10 +261,10 @@ def test_waves(simulator, suffix, tmp_path):
     path = tmp_path / f"out{suffix}"
     if simulator == "amaranth" and suffix == ".fst":
         with pytest.raises(InputError, match=r"waves of amaranth must end in .vcd, not 'out.fst'"):
-            simulate.run(config, frames, simulator=simulator, component=Simple, waves=path)
+            simulate.run(config, frames, simulate.Options(simulator=simulator, component=Simple, waves=path))
         return
     try:
-        run = simulate.run(config, frames, simulator=simulator, component=Simple, waves=path)
+        run = simulate.run(config, frames, simulate.Options(simulator=simulator, component=Simple, waves=path))
     except ToolError as error:
         if (simulator, suffix) != ("verilator", ".fst") or "apt install" not in str(error):
             raise
@@ -283,7 +290,7 @@ def test_waves(simulator, suffix, tmp_path):
 def test_options_that_do_not_fit(options, words):
     config = SimpleConfig(name="x", input=beat())
     with pytest.raises(InputError, match=words):
-        simulate.run(config, config.random_frames(1), component=Simple, **options)
+        simulate.run(config, config.random_frames(1), simulate.Options(component=Simple, **options))
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -291,8 +298,10 @@ def test_progress(simulator, capfd, monkeypatch):
     config = SimpleConfig(name="slow", input=beat(height=20, width=20))
     seen = []
     monkeypatch.setattr("hwgen.progress.on_terminal", lambda: True)
-    monkeypatch.setattr(simulate._Bar, "update", lambda self, part, beats: seen.append(beats))
-    simulate.run(config, config.random_frames(2), simulator=simulator, component=Simple, progress=True)
+    monkeypatch.setattr(runner._Bar, "update", lambda self, part, beats: seen.append(beats))
+    simulate.run(
+        config, config.random_frames(2), simulate.Options(simulator=simulator, component=Simple, progress=True)
+    )
     assert seen == sorted(seen)
     assert simulator != "amaranth" or len(seen) > 10
     steps = capfd.readouterr().err.splitlines()  # too short for a bar
@@ -316,7 +325,9 @@ def test_compiled_once(tmp_path, monkeypatch, cache):
     frames = config.random_frames(1)
 
     def run(this):
-        np.testing.assert_array_equal(simulate.run(this, frames, component=Simple).outputs, this.golden(frames))
+        np.testing.assert_array_equal(
+            simulate.run(this, frames, simulate.Options(component=Simple)).outputs, this.golden(frames)
+        )
         return len(compiled)
 
     assert run(config) == 1
@@ -338,7 +349,7 @@ def test_failed_compilation_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(verilator, "_MAKE", (*verilator._MAKE, "CPPFLAGS=-DNONSENSE"))
     config = SimpleConfig(name="fails", input=CASES["narrow"])
     with pytest.raises(ToolError, match=r"^g\+\+ failed on fails with status 2: .*rror") as caught:
-        simulate.run(config, config.random_frames(1), component=Simple)
+        simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "verilator").iterdir()) == []
 
@@ -348,7 +359,7 @@ def test_cache_that_can_not_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "file" / "cache"))
     config = SimpleConfig(name="x", input=CASES["narrow"])
     with pytest.raises(ToolError, match=r"the cache .* can't be written: .*; set HWGEN_CACHE" if _compiler() else "g"):
-        simulate.run(config, config.random_frames(1), component=Simple)
+        simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
 
 
 def _compiler():
@@ -371,7 +382,7 @@ def test_missing_tools(simulator, package, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     config = SimpleConfig(name="x", input=CASES["narrow"])
     with pytest.raises(ToolError, match=f"apt install {package}$"):
-        simulate.run(config, config.random_frames(1), simulator=simulator, component=Simple)
+        simulate.run(config, config.random_frames(1), simulate.Options(simulator=simulator, component=Simple))
 
 
 @needs_compiler
@@ -382,7 +393,7 @@ def test_simulator_that_crashes(tmp_path, monkeypatch):
     monkeypatch.setattr(verilator, "build", lambda *args: program)
     config = SimpleConfig(name="x", input=CASES["narrow"])
     with pytest.raises(ToolError, match="the simulator of x ended with status 7: trouble"):
-        simulate.run(config, config.random_frames(1), component=Simple)
+        simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
 
 
 # The checker
@@ -419,7 +430,7 @@ def test_compare_equal_and_misshapen():
 def test_compare_layers_names_the_first_wrong_layer(layer):
     config = SimpleConfig(name="taps", input=CASES["folds"])
     frames = config.random_frames(2)
-    run = simulate.run(config, frames, simulator="amaranth", component=Simple, taps=True)
+    run = simulate.run(config, frames, simulate.Options(simulator="amaranth", component=Simple, taps=True))
     expected = [("fifo", frames.copy()), ("table", config.golden(frames))]
     assert check.compare_layers(run.taps, expected, config.tap_orders) is None
     for _, values in expected[layer:]:

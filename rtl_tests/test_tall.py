@@ -18,8 +18,8 @@ from hwgen.schedule import solve as schedule
 from hwgen.schedule import tall
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 
 
 def conv(name: str, before: FeatureMap, outputs: int, window: Window) -> Conv:

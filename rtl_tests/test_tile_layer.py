@@ -20,8 +20,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
 from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
 

@@ -18,8 +18,8 @@ from hwgen.network.ops import MaxPool
 from hwgen.schedule import solve as module
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
 from hwgen.templates.tiles import axes
 

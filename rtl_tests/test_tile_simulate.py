@@ -18,19 +18,20 @@ from hypothesis import strategies as st
 from test_tile_layer import Case, cases, pools
 
 from hwgen import emit, simulate
+from hwgen.emit import stimuli
 from hwgen.emit.verilog import Config
 from hwgen.errors import InputError
+from hwgen.explore.pyramid import recomputation
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.plan.pyramid import recomputation
-from hwgen.simulate import Memory, check, stimuli
+from hwgen.simulate import Memory, check
 from hwgen.simulate.counts import multiplications, windows
-from hwgen.templates.base import LayerPlan
 from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
 from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
 
@@ -58,7 +59,9 @@ def map_bytes(case: Case, frames: int) -> tuple[int, int]:
 
 def check_in_all(case: Case, frames: np.ndarray, simulators, **options) -> simulate.Run:
     """Outputs as the golden model has them, layer by layer; the same cycles, bytes and steps in all simulators."""
-    runs = [simulate.run(case.config, frames, simulator=name, taps=True, **options) for name in simulators]
+    runs = [
+        simulate.run(case.config, frames, simulate.Options(simulator=name, taps=True, **options)) for name in simulators
+    ]
     expected = golden.run(case.network, frames)
     trace = [(layer.name, values) for layer, values in golden.trace(case.network, frames)]
     for run in runs:
@@ -185,7 +188,7 @@ def convolutions(tip: tuple[int, int] = (2, 2), overlap: str = REUSE) -> Case:
 def test_multiplications_of_recomputation(tip):
     """As many as the model of pyramids says, which reproduces Alwani's figures."""
     case = convolutions(tip, RECOMPUTE)
-    run = simulate.run(case.config, frames_for(case.network, 2, 0), simulator="amaranth", taps=True)
+    run = simulate.run(case.config, frames_for(case.network, 2, 0), simulate.Options(simulator="amaranth", taps=True))
     work = recomputation(case.network.layers, tip)
     assert sum(multiplications(case.config, run)) == 2 * (work.multiplications + work.extra_multiplications)
     assert run.read_bytes == 2 * work.input_words
@@ -198,14 +201,14 @@ def test_multiplications_of_a_stream():
     layer = replace(conv, input=before, output=replace(before, channels=6), groups=1, weights=conv.weights[:, :1])
     plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=9, tp=2, chain=16, line_rows=3, fifo_depth=9)
     config = compose(Network(name="wide", layers=(layer,)), [plan])
-    run = simulate.run(config, np.zeros((2, 1, 2, 3), np.uint8), simulator="amaranth", taps=True)
+    run = simulate.run(config, np.zeros((2, 1, 2, 3), np.uint8), simulate.Options(simulator="amaranth", taps=True))
     assert run.steps == (2 * 2 * 2 * 2,)  # frames, rows, steps of a row, output folds
     assert windows(config, run) == (2 * 6,)
     assert multiplications(config, run) == (2 * 6 * 9 * 6,)
     config = pools().config
-    run = simulate.run(config, np.zeros((1, 1, 10, 10), np.uint8), simulator="amaranth", taps=True)
+    run = simulate.run(config, np.zeros((1, 1, 10, 10), np.uint8), simulate.Options(simulator="amaranth", taps=True))
     assert multiplications(config, run) == (0, 0)
-    plain = simulate.run(config, np.zeros((1, 1, 10, 10), np.uint8), simulator="amaranth")
+    plain = simulate.run(config, np.zeros((1, 1, 10, 10), np.uint8), simulate.Options(simulator="amaranth"))
     assert plain.busy.shape == (0, 1)
     with pytest.raises(InputError, match=r"^pools: steps of 2 layers are needed \(taps\), not 0$"):
         windows(config, plain)
@@ -227,13 +230,13 @@ def in_turn() -> tuple[Case, list[Case]]:
     return whole, groups
 
 
-@pytest.mark.parametrize("memory", [None, Memory(latency=25, bytes_per_cycle=1.3)])
+@pytest.mark.parametrize("memory", [Memory(), Memory(latency=25, bytes_per_cycle=1.3)])
 def test_groups_in_turn(memory):
     """Alone, a frame takes each group as long as in the run of both; a group begins behind the last byte before it."""
     whole, groups = in_turn()
     frames = frames_for(whole.network, 3, 0)
     configs = [group.config for group in groups]
-    run = simulate.run_groups(configs, frames, simulator="amaranth", memory=memory, taps=True)
+    run = simulate.run_groups(configs, frames, simulate.Options(simulator="amaranth", memory=memory, taps=True))
     np.testing.assert_array_equal(run.outputs, golden.run(whole.network, frames))
     trace = [(layer.name, values) for layer, values in golden.trace(whole.network, frames)]
     orders = [order for config in configs for order in config.tap_orders]
@@ -244,25 +247,25 @@ def test_groups_in_turn(memory):
     alone = []
     inputs = frames
     for config in configs:
-        alone.append(simulate.run(config, inputs[:1], simulator="amaranth", memory=memory))
+        alone.append(simulate.run(config, inputs[:1], simulate.Options(simulator="amaranth", memory=memory)))
         inputs = alone[-1].outputs
     first = sum(part.written_ends[0] + 1 for part in alone)
     # A group that is ready waits for nothing but the memory: what it takes to come out of reset shows once.
-    each = first - (0 if memory else alone[0].first_input)
+    each = first - (0 if memory.limits else alone[0].first_input)
     assert run.written_ends == (first - 1, first + each - 1, first + 2 * each - 1)
     assert (run.cycles, run.interval, run.steady) == (first + 2 * each, each, True)
     assert run.latency == first - 1 - alone[0].first_input - (alone[1].written_ends[0] - alone[1].frame_ends[0])
     assert run.busy.shape == (3, 3)
     assert run.busy.sum(axis=1).tolist() == list(run.steps)
-    if memory is None:
+    if not memory.limits:
         assert run.latency == alone[0].latency + 1 + alone[1].latency
 
 
 def test_one_group_is_a_plain_run():
     case = pools()
     frames = frames_for(case.network, 3, 0)
-    run = simulate.run_groups([case.config], frames, simulator="amaranth")
-    assert run.frame_ends == simulate.run(case.config, frames, simulator="amaranth").frame_ends
+    run = simulate.run_groups([case.config], frames, simulate.Options(simulator="amaranth"))
+    assert run.frame_ends == simulate.run(case.config, frames, simulate.Options(simulator="amaranth")).frame_ends
     assert run.parts == ()
     with pytest.raises(InputError, match=r"^configs must be at least one"):
         simulate.run_groups([], frames)
@@ -272,7 +275,9 @@ def test_waves_of_groups(tmp_path):
     beat = BeatFormat(channels=1, height=1, width=5, lanes=1, bits=6, signed=False)
     configs = [EchoConfig(name="echo", input=beat, input_order=beat.raster)] * 2
     frames = np.zeros((1, 1, 1, 5), np.uint8)
-    simulate.run_groups(configs, frames, simulator="amaranth", component=Echo, waves=tmp_path / "all.vcd")
+    simulate.run_groups(
+        configs, frames, simulate.Options(simulator="amaranth", component=Echo, waves=tmp_path / "all.vcd")
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all-1.vcd", "all-2.vcd"]
 
 
@@ -283,7 +288,7 @@ def test_a_difference_is_found_in_either_copy():
     """Recomputed values leave a layer twice: any of them may be wrong."""
     case = convolutions((2, 2), RECOMPUTE)
     frames = frames_for(case.network, 1, 0)
-    run = simulate.run(case.config, frames, simulator="amaranth", taps=True)
+    run = simulate.run(case.config, frames, simulate.Options(simulator="amaranth", taps=True))
     trace = [(layer.name, values) for layer, values in golden.trace(case.network, frames)]
     orders = case.config.tap_orders
     height, width = case.network.layers[0].output.height, case.network.layers[0].output.width
@@ -405,7 +410,9 @@ def test_beats_that_begin_anywhere(simulator):
     if simulator == "verilator" and not (shutil.which("g++") and shutil.which("make")):
         pytest.skip("g++ or make is missing: apt install g++ make")
     frames = echo_frames(3)
-    run = simulate.run(ECHO, frames, simulator=simulator, component=Echo, memory=Memory(bytes_per_cycle=3.3))
+    run = simulate.run(
+        ECHO, frames, simulate.Options(simulator=simulator, component=Echo, memory=Memory(bytes_per_cycle=3.3))
+    )
     travels = np.zeros((4, 9), bool)
     travels[np.ix_([0, 2, 3], [0, 1, 2, 3, 5, 6, 7, 8])] = True
     np.testing.assert_array_equal(run.outputs, np.where(travels, frames, 0))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tiles import new_lanes, tilings, used_lanes, whole_lanes, window_pixels
 
 from hwgen.errors import ConfigError, PlanError
+from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network import shapes
-from hwgen.plan import pyramid
 from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 ALEXNET = shapes.load("alexnet-set").layers[:4]

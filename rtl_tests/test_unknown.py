@@ -12,6 +12,7 @@ from test_emit import ragged
 
 from hwgen import simulate
 from hwgen.boards import load as load_board
+from hwgen.emit import stimuli
 from hwgen.errors import CheckError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
@@ -19,7 +20,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.plan import make
-from hwgen.simulate import icarus, stimuli
+from hwgen.simulate import icarus, runner
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
 
@@ -58,7 +59,7 @@ def test_lanes_past_the_ends_of_rows():
     this = network()
     plan = make(this, load_board("vc709"), dsp=400)
     frames = frames_for(this, 2, 0)
-    result = simulate.run(plan.configure(), frames, simulator="icarus", taps=True)
+    result = simulate.run(plan.configure(), frames, simulate.Options(simulator="icarus", taps=True))
     assert plan.configure().output.pixels > 1
     np.testing.assert_array_equal(result.outputs, golden.run(this, frames))
     for number, (_, values) in enumerate(golden.trace(this, frames)):
@@ -90,7 +91,7 @@ def test_unknown_bits_put_in(monkeypatch, step, bit, counts):
     beat = config.output
     assert (beat.pixels, beat.width, beat.bits) == (2, 3, 32)
     bit = beat.data_bits if bit == "last" else bit
-    emitted, name = simulate.files, f"{config.name}.v"
+    emitted, name = runner.files, f"{config.name}.v"
 
     def files(*arguments, **options):
         when = f"number / {beat.folds} % 2 == {step}"
@@ -98,12 +99,14 @@ def test_unknown_bits_put_in(monkeypatch, step, bit, counts):
         text = spoiled(content[name].decode(), config.name, config.input.data_bits + 1, beat.data_bits + 1, when, bit)
         return {**content, name: text.encode()}
 
-    monkeypatch.setattr(simulate, "files", files)
+    monkeypatch.setattr(runner, "files", files)
     if counts:
         with pytest.raises(CheckError, match="unknown"):
-            simulate.run(config, frames, simulator="icarus")
+            simulate.run(config, frames, simulate.Options(simulator="icarus"))
     else:
-        np.testing.assert_array_equal(simulate.run(config, frames, simulator="icarus").outputs, expected)
+        np.testing.assert_array_equal(
+            simulate.run(config, frames, simulate.Options(simulator="icarus")).outputs, expected
+        )
 
 
 def test_unknown_bits_of_watched_streams():

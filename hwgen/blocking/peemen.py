@@ -20,38 +20,13 @@ from hwgen.blocking.tiling import Tiling, candidates, check_number
 from hwgen.errors import PlanError
 from hwgen.network import shapes
 
-__all__ = [
-    "BANDWIDTH",
-    "LETTERS",
-    "MEMORIES",
-    "TABLE",
-    "Schedule",
-    "layer",
-    "optimise",
-    "schedule",
-    "transfer_ms",
-]
+__all__ = ["LETTERS", "MEMORIES", "Schedule", "layer", "optimise", "schedule"]
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
 """The paper's letters, and what they are here."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Words of the buffer in Table I."""
-
-BANDWIDTH = 37.5e6
-"""Accesses a second of the paper's processor bus (section VI-B: 37.5 MB/s, one value of a byte each)."""
-
-TABLE = {
-    32: ((1, 3, 1, 1, 1, 5), "n", "0.356", 31),
-    64: ((1, 1, 3, 1, 5, 5), "n", "0.176", 63),
-    128: ((3, 1, 4, 1, 5, 5), "n", "0.109", 127),
-    256: ((3, 2, 5, 1, 5, 5), "n", "0.066", 255),
-    512: ((3, 4, 5, 1, 5, 5), "n", "0.046", 495),
-    1024: ((7, 4, 9, 1, 5, 5), "n", "0.029", 1023),
-    2048: ((7, 8, 10, 1, 5, 5), "n", "0.019", 2030),
-    4096: ((14, 8, 20, 1, 5, 5), "n", "0.014", 4040),
-}
-"""Table I as printed: tile (r, q, m, n, k, l), direction, accesses an iteration, size of the working set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +144,3 @@ def _found(
         list(LETTERS)[entry[2]],
         first_read=first_read,
     )
-
-
-def transfer_ms(accesses_per_iteration: float, iterations: int, bandwidth: float = BANDWIDTH) -> float:
-    """Milliseconds that the accesses take (Table II, from accesses an iteration as printed)."""
-    return accesses_per_iteration * iterations / bandwidth * 1e3

@@ -11,7 +11,7 @@ from hwgen.blocking.problem import OPERANDS, indexes
 from hwgen.blocking.search import CoDesign, Found, Private, Shared, datapath_accesses, evaluate
 from hwgen.errors import PlanError
 
-__all__ = ["best", "literal", "pack", "rules"]
+__all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
@@ -34,27 +34,6 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
                 positions[operand].append(place)
             spanning = not indexes(operand, dim)
     return positions
-
-
-def literal(nest: Nest, inside: int = 0) -> list[tuple[str, int, float]]:
-    """Table 2 as printed: operand, words, refetch rate of each buffer, inner to outer.
-
-    Its rates are no counts: partial sums double at every level instead of once, and halos multiply into the levels
-    inside (see docs/blocking.md). It is here to show the difference.
-    """
-    found = []
-    for place in range(inside, len(nest.loops)):
-        before, dim, extent = nest.tile(place), nest.loops[place].dim, nest.loops[place].extent
-        trips = extent / before[dim]
-        halo = (before["X"] + nest.problem.Fw - 1) * (before["Y"] + nest.problem.Fh - 1)
-        if dim == "K":
-            found.append(("input", halo * before["C"], trips * halo / (before["X"] * before["Y"])))
-        elif dim == "C":
-            found.append(("output", before["X"] * before["Y"] * before["K"], 2 * trips))
-        elif dim in ("X", "Y"):
-            words = before["C"] * before["K"] * nest.problem.Fw * nest.problem.Fh
-            found.append(("weights", words, trips))
-    return found
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> Found:

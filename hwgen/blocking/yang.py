@@ -20,7 +20,6 @@ __all__ = [
     "BASELINE_X",
     "CORE",
     "LAYERS",
-    "OTHERS",
     "Common",
     "baseline",
     "codesign",
@@ -41,16 +40,6 @@ LAYERS = {
     "Conv5": (28, 28, 256, 512, 3, 3),
 }
 """Table 4's convolutions: X, Y, C, K, Fw, Fh."""
-
-OTHERS = {
-    "FC1": Problem.valid("FC1", 1, 1, 200, 100),
-    "FC2": Problem.valid("FC2", 1, 1, 4096, 4096),
-    "Pool": Problem(
-        name="Pool", X=28, Y=28, C=1, K=1, Fw=2, Fh=2, width=56, height=56, stride=(2, 2), groups=128, weighted=False
-    ),
-    "LRN": Problem.lrn("LRN", 55, 55, 96),
-}
-"""Table 4's other layers. Its normalisation states no window: five channels, as in AlexNet."""
 
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
 """Columns of the block in the baseline: the paper doesn't say; about 8, and a divisor."""

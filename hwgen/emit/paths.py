@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hwgen.report.table import columns
+
 #: What a table of delays says of itself.
 NOTE = "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
 
@@ -116,12 +118,4 @@ def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
     lines: list[tuple[str, ...]] = [head]
     for name, path in paths:
         lines.append((name, "-", "", "") if path is None else (name, f"{path.delay:.2f}", path.start, path.end))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    text = [
-        "  ".join(
-            cell.rjust(width) if column == 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join([text[0], "  ".join("-" * width for width in widths), *text[1:], "", NOTE])
+    return "\n".join([*columns(lines, left=(0, 2, 3), rules=(1,)), "", NOTE])

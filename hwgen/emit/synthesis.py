@@ -30,6 +30,7 @@ from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import ComponentConfig
+from hwgen.report.table import columns
 
 #: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
 LUT_CELLS = {"SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4}
@@ -118,16 +119,7 @@ class Synthesis:
         head = ("component", "DSP", "est.", "BRAM36", "est.", "LUT", "est.", "FF", "est.")
         lines = [head, *(_cells(row.name, row.measured, row.estimate) for row in self.rows)]
         lines.append(_cells("total", self.measured, self.estimate))
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        text = [
-            "  ".join(
-                cell.rjust(width) if column else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+        return "\n".join(columns(lines, rules=(1, len(lines) - 1)))
 
     def path_table(self) -> str:
         """The worst logic delay of each component and where it is, for people."""

@@ -1,12 +1,13 @@
 """A self-checking Verilog test bench, and the Makefile that runs it in Icarus and Verilator.
 
-The same bench serves ``hwgen.simulate.icarus``; what it does in a cycle is written there (``simulate.result.Job``).
+The same bench serves ``hwgen.simulate.icarus``; what it does in a cycle is written there (``simulate.job.Job``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hwgen.emit.verilog import Config
 from hwgen.gateware.stream import BeatFormat, Order
 
 DRAIN = 64
@@ -50,7 +51,7 @@ def bench(
     idle : int
         Cycles without a transfer after which the design is stuck.
     source, sink : tuple of int
-        State and threshold of the stalls (``simulate.stimuli.Stalls``).
+        State and threshold of the stalls (``emit.stimuli.Stalls``).
     memory : tuple of int
         Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
     one_by_one : bool
@@ -149,6 +150,26 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
     """Spans as the parts of a vector, the first in its lowest bits."""
     words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
+
+
+def patience(config: Config, stalls: tuple[float, float] | None = None, waits: int = 0) -> int:
+    """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+    stalls : tuple of float, optional
+        Probabilities that source and sink stall in a cycle.
+    waits : int
+        Cycles that the off-chip memory may take on top.
+    """
+    layers = getattr(config, "layers", ())
+    ends = ((config.input, config.input_order), (config.output, config.output_order))
+    cycles = sum(layer.cycles for layer in layers) or 2 * sum(order.beats(beat) for beat, order in ends)
+    slow = 1.0
+    for probability in stalls or ():
+        slow /= 1 - probability
+    return round((2 * (cycles + waits) + 2000) * slow)
 
 
 def makefile(top: str) -> str:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
+from hwgen.network.ends import Host
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
-
-if TYPE_CHECKING:
-    from hwgen.network.host import Host
 
 INPUT = ""
 """The name of the edge that enters a network; every other edge has the name of the layer that it leaves."""

@@ -1,8 +1,8 @@
 """HOW to compute it on a device: which templates, groups and unroll factors, and the plan that holds them."""
 
-from hwgen.plan.document import read
+from hwgen.plan.document import read, write
 from hwgen.plan.plan import Plan
 from hwgen.plan.planner import make
 from hwgen.plan.request import Request
 
-__all__ = ["Plan", "Request", "make", "read"]
+__all__ = ["Plan", "Request", "make", "read", "write"]

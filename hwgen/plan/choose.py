@@ -12,8 +12,9 @@ from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_weights
-from hwgen.templates.search import Goal, GroupSearch, Task
+from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
+from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import Way
 
 

@@ -14,10 +14,11 @@ from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
 from hwgen.templates import TEMPLATES
-from hwgen.templates.base import Group, LayerPlan
+from hwgen.templates.base import Group
 from hwgen.templates.compose import input_format
 from hwgen.templates.fields import bounded, field, shown
-from hwgen.templates.search import lanes_out
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.task import lanes_out
 from hwgen.templates.unroll import LayerWork, Unroll
 
 #: Beats beyond two frames' that a FIFO may hold: more than any pipeline has in flight.

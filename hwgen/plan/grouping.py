@@ -15,11 +15,11 @@ from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, quick
-from hwgen.plan.fusion import Span, front, spans
+from hwgen.plan.cuts import Span, front, spans
 from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_weights
 from hwgen.templates.latency import estimate_latency
-from hwgen.templates.search import Task
+from hwgen.templates.task import Task
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
 GRID = 1.02
@@ -62,12 +62,6 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def text(network: Network, cuts: Sequence[Span]) -> str:
-    """Groups as `parse` takes them."""
-    names = [layer.name for layer in network.layers]
-    return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)
-
-
 def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
     """First and last layer of a group; names may hold dashes themselves."""
     if entry in names:
@@ -89,7 +83,7 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
 def cut(task: Task) -> tuple[Group, ...]:
     """The best way to cut the network into two groups or more.
 
-    Dynamic programming over the prefixes, as in `hwgen.plan.fusion`, with each group's time estimated; the groups of
+    Dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with each group's time estimated; the groups of
     the best grouping are then planned and scheduled exactly, and the search repeated with what was learnt, until
     nothing of it is estimated any more.
 

@@ -12,8 +12,9 @@ from hwgen.gateware.cost import Resources
 from hwgen.network.graph import Network
 from hwgen.plan.placement import Placement, place
 from hwgen.schedule.solve import Cycles
-from hwgen.templates.base import Group, LayerPlan
+from hwgen.templates.base import Group
 from hwgen.templates.budget import check_budget
+from hwgen.templates.layers import LayerPlan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,15 +122,3 @@ class Plan:
             "feature_maps": sum(group.map_bytes for group in self.groups),
             "weights": sum(group.network.weight_bytes for group in self.groups) if self.placement.loads_weights else 0,
         }
-
-    def to_json(self) -> str:
-        """The plan as ``plan.json`` holds it."""
-        from hwgen.plan.document import write
-
-        return write(self)
-
-    def table(self) -> str:
-        """The plan for people."""
-        from hwgen.plan.table import table
-
-        return table(self)

@@ -16,11 +16,11 @@ from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.plan import grouping
 from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, task_of
-from hwgen.plan.fusion import Span
+from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates.budget import OverBudgetError, check_weight_bits
-from hwgen.templates.search import Task
+from hwgen.templates.task import Task
 
 #: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
 MOST_TRIES = 4
@@ -96,7 +96,7 @@ def _compared(task: Task, plan: Plan) -> Plan:
     spans = grouping.faster(task, _frame(plan, latency))
     if spans is None:
         return plan
-    option = f"--groups {shlex.quote(grouping.text(task.network, spans))}"
+    option = f"--groups {shlex.quote(text([layer.name for layer in task.network.layers], spans))}"
     for shared in (False, True):
         try:
             other = _in_turn(task, spans, (), shared)

@@ -9,7 +9,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.templates import TEMPLATES
-from hwgen.templates.search import Goal
+from hwgen.templates.task import Goal
 from hwgen.templates.tiles import KINDS
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")

@@ -10,10 +10,11 @@ from amaranth import ClockDomain, Module, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
-from hwgen.simulate import stimuli
+from hwgen.simulate.job import Job
 from hwgen.simulate.memory import Traffic
-from hwgen.simulate.result import Job, Raw
+from hwgen.simulate.result import Raw
 
 __all__ = ["run"]
 
@@ -55,10 +56,10 @@ def run(job: Job, component: wiring.Component) -> Raw:
         ends: list[int] = []
         busy: list[int] = []
         steps = [0] * len(watched)
-        traffic = Traffic(job.memory, job.reads, job.writes, job.frames, one_by_one=job.one_by_one)
+        traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
         error = held = None
         offered = False
-        source, sink = stimuli.draws(job.stalls.source), stimuli.draws(job.stalls.sink)
+        source, sink = stimuli.draws(job.options.draws.source), stimuli.draws(job.options.draws.sink)
         while cycles is None or cycle < cycles:
             finished = traffic.written >= beats_out and traffic.written == taken and sent == len(beats)
             drained += finished
@@ -131,8 +132,8 @@ def run(job: Job, component: wiring.Component) -> Raw:
     async def testbench(ctx) -> None:
         nonlocal raw
         await reset(ctx)
-        if job.reset_at:
-            await attempt(ctx, job.reset_at)
+        if job.options.reset_at:
+            await attempt(ctx, job.options.reset_at)
             await reset(ctx)
         raw = await attempt(ctx, None)
 
@@ -140,7 +141,7 @@ def run(job: Job, component: wiring.Component) -> Raw:
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     start = time.perf_counter()
-    with simulator.write_vcd(str(job.waves)) if job.waves else nullcontext():
+    with simulator.write_vcd(str(job.options.wave_file)) if job.options.wave_file else nullcontext():
         simulator.run()
     assert raw is not None
     return raw

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hwgen.emit.stimuli import places
 from hwgen.emit.verilog import Config, Factory
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Order
-from hwgen.simulate.stimuli import places
-
-if TYPE_CHECKING:
-    from hwgen.network.graph import Network
-    from hwgen.simulate import Simulator
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.simulate.groups import run_groups
+from hwgen.simulate.job import Options, Simulator
 
 __all__ = ["Mismatch", "compare", "compare_layers", "locate"]
 
@@ -143,9 +143,6 @@ def locate(
     ToolError
         If the simulator is missing or fails.
     """
-    from hwgen import simulate
-    from hwgen.network import golden
-
     configs: Any = config if isinstance(config, Sequence) else [config]
     first = compare(outputs, expected, order=configs[-1].output_order)
     if first is None:
@@ -153,7 +150,7 @@ def locate(
     for start in dict.fromkeys((first.frame, 0)):
         part = frames[start : first.frame + 1]
         try:
-            run = simulate.run_groups(configs, part, simulator=simulator, taps=True, component=component)
+            run = run_groups(configs, part, Options(simulator=simulator, taps=True, component=component))
         except CheckError:
             continue
         trace = ((layer.name, values) for layer, values in golden.trace(network, part))

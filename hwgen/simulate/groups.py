@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hwgen.emit.verilog import Config
 from hwgen.errors import InputError
+from hwgen.simulate.job import Options
 from hwgen.simulate.result import Run
+from hwgen.simulate.runner import run
 
 __all__ = ["run_groups"]
 
+_DEFAULTS = Options()
 
-def run_groups(
-    configs: Sequence[Config], frames: np.ndarray, *, waves: str | Path | None = None, **options: Any
-) -> Run:
+
+def run_groups(configs: Sequence[Config], frames: np.ndarray, options: Options = _DEFAULTS) -> Run:
     """Send frames through groups in turn; each is an accelerator of its own, and a simulation of its own.
 
     A frame goes through all groups before the next one begins, and a group begins when the one before has written its
@@ -31,10 +31,8 @@ def run_groups(
         Each takes the map that the one before leaves.
     frames : ndarray
         ``(n, C, H, W)`` integers of the first one's input type.
-    waves : path, optional
-        Of several groups, those of the first one go to ``NAME-1.vcd``, and so on.
-    options
-        As ``run`` takes them, but for ``one_by_one`` and ``reset_at``.
+    options : Options
+        Of several groups always ``one_by_one``. Waves of the first one go to ``NAME-1.vcd`` then, and so on.
 
     Returns
     -------
@@ -51,16 +49,14 @@ def run_groups(
     CheckError
         If a design got stuck or broke the rules of a stream.
     """
-    from hwgen.simulate import run
-
     if not configs:
         raise InputError("configs must be at least one, not ()")
     if len(configs) == 1:
-        return run(configs[0], frames, waves=waves, **options)
+        return run(configs[0], frames, options)
     parts: list[Run] = []
     for number, config in enumerate(configs, 1):
-        path = waves and Path(waves).with_name(f"{Path(waves).stem}-{number}{Path(waves).suffix}")
-        parts.append(run(config, frames, waves=path, one_by_one=True, **options))
+        path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{number}")
+        parts.append(run(config, frames, replace(options, waves=path, one_by_one=True)))
         frames = parts[-1].outputs
     # Anything with an accelerator's ports may stand in for one; most of these can begin at once.
     return _in_turn(parts, [getattr(config, "start_up", 0) for config in configs])

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import testbench
+from hwgen.emit import stimuli, testbench
 from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
-from hwgen.simulate import stimuli
-from hwgen.simulate.result import Job, Raw
+from hwgen.simulate.job import Job
+from hwgen.simulate.result import Raw
 
 __all__ = ["check_tools", "run"]
 
@@ -53,11 +53,11 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         output_order=job.config.output_order,
         frames=job.frames,
         idle=job.idle,
-        source=job.stalls.source,
-        sink=job.stalls.sink,
-        memory=(job.memory.latency, job.memory.rate, job.memory.queue),
-        one_by_one=job.one_by_one,
-        reset_at=job.reset_at or 0,
+        source=job.options.draws.source,
+        sink=job.options.draws.sink,
+        memory=(job.options.memory.latency, job.options.memory.rate, job.options.memory.queue),
+        one_by_one=job.options.one_by_one,
+        reset_at=job.options.reset_at or 0,
         taps=[beat for beat, _ in job.taps],
         check=False,
     )
@@ -69,8 +69,11 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources], place, top
         )
         arguments = [runner, "-n", "simulator", "+results=results.txt"]
-        if job.waves:
-            arguments += [*(("-fst",) if job.waves.suffix == ".fst" else ()), f"+waves={job.waves}"]
+        if job.options.wave_file:
+            arguments += [
+                *(("-fst",) if job.options.wave_file.suffix == ".fst" else ()),
+                f"+waves={job.options.wave_file}",
+            ]
         start = time.perf_counter()
         said = _watch(arguments, place, job, top)
         wall = time.perf_counter() - start

@@ -1,83 +1,15 @@
-"""What a simulator is asked, and what it gives back: one type for all of them."""
+"""What a simulator gives back, one type for all of them, and what is made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from hwgen.emit.verilog import Config
+from hwgen.emit import stimuli
 from hwgen.errors import CheckError
-from hwgen.gateware.stream import BeatFormat, Order
-from hwgen.simulate import stimuli
-from hwgen.simulate.memory import Memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One run.
-
-    In each cycle of the run, which begin when reset is released: both sides draw whether they stall; the source offers
-    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); the sink is ready
-    unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
-    nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
-    ``emit.testbench.DRAIN`` cycles, in which none may follow. ``simulate.memory`` says what the memory does.
-
-    Parameters
-    ----------
-    config : AcceleratorConfig
-    payloads : ndarray
-        What to send, as ``stimuli.pack`` gives it.
-    frames : int
-        How many these are.
-    stalls : Stalls
-    idle : int
-        Cycles without any transfer after which the design is stuck.
-    reset_at : int or None
-        Run for so many cycles, reset, and begin anew; only what follows counts.
-    memory : Memory
-    one_by_one : bool
-        Read a frame when the one before is written.
-    taps : tuple of (BeatFormat, Order)
-        Streams to watch.
-    waves : Path or None
-        Where waveforms go.
-    tick : callable
-        Told the output beats so far, now and then.
-    say : callable
-        Told what is being done before there are any.
-    """
-
-    config: Config
-    payloads: np.ndarray
-    frames: int
-    stalls: stimuli.Stalls
-    idle: int
-    reset_at: int | None = None
-    memory: Memory = field(default_factory=Memory)
-    one_by_one: bool = False
-    taps: tuple[tuple[BeatFormat, Order], ...] = ()
-    waves: Path | None = None
-    tick: Callable[[int], None] = lambda beats: None
-    say: Callable[[str], None] = lambda step: None
-
-    @property
-    def beats_out(self) -> int:
-        """Output beats to expect."""
-        return self.frames * len(self.writes)
-
-    @cached_property
-    def reads(self) -> np.ndarray:
-        """Bytes of each beat of an input frame."""
-        return stimuli.beat_bytes(self.config.input, self.config.input_order)
-
-    @cached_property
-    def writes(self) -> np.ndarray:
-        """Bytes of each beat of an output frame."""
-        return stimuli.beat_bytes(self.config.output, self.config.output_order)
+from hwgen.simulate.job import Job
 
 
 @dataclass(kw_only=True)

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from hwgen import installing, processes
+from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
-from hwgen.simulate import stimuli
-from hwgen.simulate.result import Job, Raw
+from hwgen.simulate.job import Job
+from hwgen.simulate.result import Raw
 
 __all__ = ["build", "check_tools", "fst_lacks", "run"]
 
@@ -71,8 +72,14 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         job.reads.astype("<u4").tofile(place / "reads.bin")
         job.writes.astype("<u4").tofile(place / "writes.bin")
         arguments: list[object] = ["input.bin", "output.bin", "reads.bin", "writes.bin", job.frames]
-        arguments += [*job.stalls.source, *job.stalls.sink, job.idle, job.reset_at or 0]
-        arguments += [job.memory.latency, job.memory.rate, job.memory.queue, int(job.one_by_one), job.waves or ""]
+        arguments += [*job.options.draws.source, *job.options.draws.sink, job.idle, job.options.reset_at or 0]
+        arguments += [
+            job.options.memory.latency,
+            job.options.memory.rate,
+            job.options.memory.queue,
+            int(job.options.one_by_one),
+            job.options.wave_file or "",
+        ]
         answers = _drive([str(program), *map(str, arguments)], place, job)
 
         def payloads(name: str, words: int) -> np.ndarray:
@@ -140,7 +147,7 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     """
     root = _root()
     driver = resources.files("hwgen.simulate").joinpath("driver.cpp").read_bytes()
-    waves = _WAVES[job.waves and job.waves.suffix]
+    waves = _WAVES[job.options.wave_file and job.options.wave_file.suffix]
     header = "\n".join(
         [
             f"#define HWGEN_WAVES {waves}",

@@ -9,62 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.network.graph import Network
 from hwgen.schedule.solve import Cycles, steady_cycles
-
-if TYPE_CHECKING:
-    from hwgen.templates.search import Task
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerPlan:
-    """The choices for one layer.
-
-    Parameters
-    ----------
-    name, kind : str
-        As in the network.
-    tn, tm, tk, tp : int
-        Unroll factors: input channels, output channels, kernel taps and output pixels a cycle.
-    chain : int
-        DSP slices in a chain at most.
-    line_rows : int
-        Rows the line buffer holds.
-    fifo_depth : int
-        Credits of the FIFO behind the layer.
-    macs_per_dsp : int
-        Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
-    weights_in : str, optional
-        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
-    fifo_lanes : int, optional
-        Channels of a beat in that FIFO; as few as the layer finishes in a cycle if not given.
-    """
-
-    name: str
-    kind: str
-    tn: int
-    tm: int
-    tk: int
-    chain: int
-    line_rows: int
-    fifo_depth: int
-    tp: int = 1
-    macs_per_dsp: int = 1
-    weights_in: str | None = None
-    fifo_lanes: int | None = None
-
-
-def with_buffers(layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[int]) -> tuple[LayerPlan, ...]:
-    """The same choices with other line buffers and FIFOs."""
-    return tuple(
-        replace(layer, line_rows=row, fifo_depth=depth) for layer, row, depth in zip(layers, rows, depths, strict=True)
-    )
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.task import Task
 
 
 class Template(ABC):

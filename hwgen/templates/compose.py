@@ -13,7 +13,7 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
-from hwgen.templates.base import LayerPlan
+from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stages import stage_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
-from hwgen.templates.base import LayerPlan
+from hwgen.templates.layers import LayerPlan
 
 #: No number of a plan is larger: far beyond every board, and small enough to reckon with.
 MOST = 1_000_000_000

@@ -23,11 +23,13 @@ from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MOST_SIDE
-from hwgen.templates.base import Group, LayerPlan, Template
+from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import field, input_pixels
-from hwgen.templates.search import GroupSearch, Task, lanes_out
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.search import GroupSearch
+from hwgen.templates.task import Task, lanes_out
 from hwgen.templates.tiles import KINDS, RECOMPUTE, REUSE, axes
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, most, tips
 from hwgen.templates.unroll import LayerWork, Search, Way, ceil_div, interval

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from hwgen.boards import Board
 from hwgen.errors import PlanError
-from hwgen.gateware.multiply import PACKED_CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Op
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
-from hwgen.templates.base import Group, LayerPlan, Template, with_buffers
+from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
 from hwgen.templates.latency import estimate_latency
-from hwgen.templates.stages import stage_of
+from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.task import CHAIN, Goal, Task
 from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
-
-#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
-CHAIN = 16
-
-#: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
-BRAM_PRICES = (0.25, 1, 4, 16)
 
 #: Ways whose buffers are sized in vain before another price is tried.
 MOST_SIZED = 3
@@ -39,103 +30,6 @@ LATENCY_WAYS, EXACT_WAYS = 8, 3
 
 #: Share of the latency that a faster layer must gain, for the whole budget of slices.
 LEAST_GAIN = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Goal:
-    """What is asked of a plan.
-
-    Parameters
-    ----------
-    objective : str
-        ``interval``, ``latency``, ``traffic`` or ``dsp``: what to make small.
-    dsp : int
-        DSP slices that may be used.
-    interval : int, optional
-        With ``dsp``: cycles between frames at most.
-    macs_per_dsp : int
-        Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
-    template : str, optional
-        ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
-    tile : tuple of int, optional
-        Rows and columns of a pyramid's tip.
-    overlap : str, optional
-        Of neighbouring pyramids, as in `hwgen.templates.tiles`.
-    """
-
-    objective: str
-    dsp: int
-    interval: int | None = None
-    macs_per_dsp: int = 1
-    template: str | None = None
-    tile: tuple[int, int] | None = None
-    overlap: str | None = None
-
-    @property
-    def products(self) -> int:
-        """Multiply-adds a cycle at most."""
-        return self.dsp * self.macs_per_dsp
-
-
-class Task:
-    """What all groups of a network have in common while they are planned: the layers' work, and searches over it.
-
-    Parameters
-    ----------
-    network : Network
-    board : Board
-    goal : Goal
-    """
-
-    def __init__(self, network: Network, board: Board, goal: Goal):
-        self.network, self.board, self.goal = network, board, goal
-        self._stages = {layer.name: stage_of(layer) for layer in network.layers}
-        self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
-        self.works = [
-            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN)
-            for layer, macs in zip(network.layers, self.macs, strict=True)
-        ]
-        self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
-
-    def aiming(self, **changes: Any) -> Task:
-        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
-        other = copy(self)
-        other.goal = replace(self.goal, **changes)
-        return other
-
-    @cached_property
-    def search(self) -> Search:
-        """By DSP slices."""
-        return Search(self.works, self.slices)
-
-    def slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """DSP slices of a layer, with those of its requantiser; factors may be arrays.
-
-        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
-        """
-        multipliers = 0 if work.channelwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
-        return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
-
-    def finish_slices(self, work: LayerWork) -> int:
-        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle."""
-        return self._stages[work.name].finish_slices
-
-    def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Block RAM of a layer's weights; factors may be arrays."""
-        return self._stages[work.name].weight_bram36(work, unroll)
-
-    @cached_property
-    def priced(self) -> list[Search]:
-        """By DSP slices and block RAM together."""
-        return self.price(self.works)
-
-    def price(self, works: Sequence[LayerWork]) -> list[Search]:
-        """Searches by DSP slices and block RAM together, at several prices."""
-
-        def search(price: float) -> Search:
-            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
-
-        return [search(price) for price in BRAM_PRICES]
 
 
 @dataclass(frozen=True)
@@ -404,11 +298,6 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
             places = places[np.argsort(-options.cycles[places], kind="stable")]
             for index in {*places[:4].tolist(), int(places[-1])}:
                 yield number, options.unroll(index), options.rank(index)
-
-
-def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
-    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
-    return ceil_div(unroll.tm, work.steps(unroll))
 
 
 def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:

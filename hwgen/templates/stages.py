@@ -23,7 +23,7 @@ from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.maps import signed_bits
 from hwgen.network.ops import Conv, MaxPool, Op
-from hwgen.templates.base import LayerPlan
+from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.unroll import LayerWork, Unroll
 

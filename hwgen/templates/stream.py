@@ -9,10 +9,12 @@ from typing import Any
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
-from hwgen.templates.base import Group, LayerPlan, Template
+from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import input_pixels, shown
-from hwgen.templates.search import GroupSearch, Task
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.search import GroupSearch
+from hwgen.templates.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ import onnx
 from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
+from hwgen.network.ends import Host
 from hwgen.network.graph import Network
-from hwgen.network.host import Host
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx.builder import Builder

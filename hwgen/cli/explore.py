@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from hwgen.cli import options
+from hwgen.cli.outputs import Outputs, json_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything but MODEL."""
+    """Those of ``hwgen explore``."""
+    unused = "not used: exploring needs shapes only, so a float model will do"
+    options.model_options(parser, unused, "not used")
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
-    parser.add_argument("--first", type=_count, metavar="N", help="the first N layers only")
+    parser.add_argument("--first", type=options.positive, metavar="N", help="the first N layers only")
     parser.add_argument("--json", metavar="FILE", help="write the fronts there")
     parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs the extra 'plot')")
 
@@ -17,13 +21,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explore, print, write; returns the exit status."""
     from hwgen.boards import load as load_board
-    from hwgen.cli import Outputs
+    from hwgen.explore import published
+    from hwgen.explore.fronts import explore
     from hwgen.network import shapes
-    from hwgen.plan.explore import explore
-    from hwgen.plan.picture import kind_of
+    from hwgen.report import fronts
+    from hwgen.report.picture import kind_of
 
-    outputs = Outputs()
-    outputs.check(arguments)
+    outputs = Outputs(arguments)
     if arguments.calibration is not None or arguments.bits is not None:
         print("--calibration and --bits are not used: exploring needs shapes only")
     kind = kind_of(arguments.plot)
@@ -31,21 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
     network = shapes.load(arguments.model)
     if arguments.first is not None:
         network = network.first(arguments.first)
-    result = explore(network, board)
+    groups, points = published.depth_groups(network), published.points(network)
+    result = explore(network, board, depth_groups=groups, published=points)
     if arguments.json is not None:
-        outputs.add(arguments.json, (json.dumps(result.to_json(), indent=1) + "\n").encode())
+        outputs.add(arguments.json, json_bytes(result.to_json(), indent=1))
     if kind is not None:
-        outputs.add(arguments.plot, result.plot(kind))
+        outputs.add(arguments.plot, fronts.plot(result, kind))
     outputs.write()
-    print(result.table())
+    print(fronts.table(result))
     return 0
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
-    return value

@@ -1,87 +1,24 @@
 """Published against computed: the figures of Alwani's thesis (T) and of DeCoILFNet (D) beside hwgen's.
 
-`rows` computes every figure anew from the models in `pyramid`, `fusion` and `papers`. A row holds the integers that it
-rests on, the figure in the paper's unit, and a verdict:
-
-- ``exact``: the printed digits come out, rounded or cut as the row says;
-- ``fit``: they come out, or nearly, by a rule that was chosen with the figure in sight;
-- ``no``: they don't follow from what is printed.
+`rows` computes every figure anew from the models in `hwgen.explore` and `papers.engines`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
+from hwgen.explore import fusion, pyramid
+from hwgen.explore.fronts import WORD_BYTES
+from hwgen.explore.fusion import depth_multipliers
+from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.network import shapes
-from hwgen.network.graph import Network
 from hwgen.network.ops import Op
-from hwgen.plan import fusion, papers, pyramid
-from hwgen.plan.papers import WORD_BYTES
-
-ROUNDINGS = {"rounded": ROUND_HALF_UP, "cut": ROUND_DOWN}
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number as printed, and the exact one that it stands for. ``rounding`` is a key of `ROUNDINGS`."""
-
-    printed: str
-    value: Fraction
-    rounding: str = "rounded"
-
-    @property
-    def agrees(self) -> bool:
-        """Whether ``value``, brought to as many digits, is what is printed."""
-        printed = Decimal(self.printed)
-        return self.at(printed) == printed
-
-    def at(self, like: Decimal) -> Decimal:
-        """The value with as many digits as ``like``."""
-        value = Decimal(self.value.numerator) / Decimal(self.value.denominator)
-        return value.quantize(like, rounding=ROUNDINGS[self.rounding])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One comparison.
-
-    Parameters
-    ----------
-    where, published : str
-        Place in the paper, and the figure as it is printed.
-    computed : str
-        The same figure, computed.
-    integers : tuple of int
-        What it was computed from; these are what tests hold.
-    verdict : str
-        ``exact``, ``fit`` or ``no``.
-    figures : tuple of Figure
-        Printed digits that must come out.
-    note : str
-        How it is rounded, or what is odd.
-    """
-
-    where: str
-    published: str
-    computed: str
-    integers: tuple[int, ...]
-    verdict: str
-    figures: tuple[Figure, ...] = ()
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """A published point of a front, for plots. Coordinates are in the front's own units."""
-
-    label: str
-    front: str
-    x: float
-    y: float
+from hwgen.plan.cuts import Span, text
+from papers import engines
+from papers.rows import Figure, Row
 
 
 @cache
@@ -103,7 +40,7 @@ def _mib(words: int) -> Fraction:
 
 
 def _ms(cycles: int) -> Fraction:
-    return Fraction(cycles, 1000 * papers.D_CLOCK_MHZ)
+    return Fraction(cycles, 1000 * engines.D_CLOCK_MHZ)
 
 
 def _text(value: Fraction, digits: int) -> str:
@@ -333,9 +270,9 @@ def _alwani() -> list[Row]:
 def _alwani_engines() -> list[Row]:
     layers = _layers("alexnet-set")
     conv1, conv2 = layers[0], layers[2]
-    ctc1, ctc2, fused = papers.layer_ctc(conv1, 64, 7), papers.layer_ctc(conv2, 64, 7), papers.fused_ctc(layers)
-    dsp1, dsp2 = papers.float_dsp(48, 3), papers.float_dsp(64, 5)
-    floor = -(-5 * papers.pyramid_macs(layers) // 3600)
+    ctc1, ctc2, fused = engines.layer_ctc(conv1, 64, 7), engines.layer_ctc(conv2, 64, 7), engines.fused_ctc(layers)
+    dsp1, dsp2 = engines.float_dsp(48, 3), engines.float_dsp(64, 5)
+    floor = -(-5 * engines.pyramid_macs(layers) // 3600)
     front = alexnet_cycles()
     fits = next(point for point in reversed(front) if point.dsp <= 3600)
     close = [point for point in front if point.cycles in (1210, 1200)]
@@ -357,7 +294,7 @@ def _alwani_engines() -> list[Row]:
             verdict="fit",
             figures=(Figure("261.19", fused, "cut"),),
             note="with bias, ReLU and 9 operations a pooled output; "
-            f"{_text(fused * 2 * papers.pyramid_macs(layers) / _operations(layers), 2)} with multiply-adds alone; cut",
+            f"{_text(fused * 2 * engines.pyramid_macs(layers) / _operations(layers), 2)} with multiply-adds alone; cut",
         ),
         Row(
             where="T 3.4.5",
@@ -393,9 +330,9 @@ def alexnet_cycles() -> list[fusion.CyclesPoint]:
     layers = _layers("alexnet-set")
     return fusion.dsp_cycles(
         [
-            papers.pyramid_choices(layer, new)
-            for layer, new in zip(layers, papers.new_outputs(layers), strict=True)
-            if layer.kind == "conv"
+            engines.pyramid_choices(layer, new)
+            for layer, new in zip(layers, engines.new_outputs(layers), strict=True)
+            if layer.weight_count
         ]
     )
 
@@ -409,14 +346,14 @@ _D_TABLE_2 = (
 
 def _decoilfnet() -> list[Row]:
     layers, four = _layers("vgg16:7"), _layers("decoilfnet-four")
-    latencies = tuple(papers.convolution_latency(3, depth) for depth in (1, 3, 64, 128))
+    latencies = tuple(engines.convolution_latency(3, depth) for depth in (1, 3, 64, 128))
     multipliers = decoilfnet_multipliers(layers)
     dsp = sum(multipliers)
-    cycles = papers.prefix_cycles(layers)
-    zhang = papers.zhang_cycles(layers, 64, 9)
+    cycles = engines.prefix_cycles(layers)
+    zhang = engines.zhang_cycles(layers, 64, 9)
     conv3 = pyramid.map_traffic([layers[:6], layers[6:]])
     whole = pyramid.map_traffic([layers])
-    one_sided = papers.one_sided_traffic(layers)
+    one_sided = engines.one_sided_traffic(layers)
     result = [
         Row(
             where="D III-C",
@@ -456,11 +393,11 @@ def _decoilfnet() -> list[Row]:
         text, verdict = printed[layer.name]
         result.append(_time("D Tab. II", layer.name, text, count, verdict))
     result[-4] = _noted(result[-4], "the worst of the fits; 28.02 if conv2_2's fill is booked a row early")
-    step = cycles[4] - cycles[3] - 2 * layers[4].width * papers.D_PERIODS["conv2_2"]
+    step = cycles[4] - cycles[3] - 2 * layers[4].width * engines.D_PERIODS["conv2_2"]
     result[-3] = _noted(result[-3], f"the step, {_text(_ms(step), 2)} ms, is exact: {step:,} cycles of stall")
     for layer, count, (text, verdict) in zip(
         four,
-        papers.prefix_cycles(four),
+        engines.prefix_cycles(four),
         (("26.764", "exact"), ("27.01", "fit"), ("27.24", "exact"), ("27.48", "exact")),
         strict=True,
     ):
@@ -591,13 +528,13 @@ def _percent(computed: Fraction | int, printed: Fraction) -> str:
 
 
 def _operations(layers: Sequence[Op]) -> Fraction:
-    """Operations of a pyramid, as `papers.fused_ctc` counts them."""
-    news = papers.new_outputs(layers)
+    """Operations of a pyramid, as `engines.fused_ctc` counts them."""
+    news = engines.new_outputs(layers)
     pointwise = sum(
-        layer.outputs * rows * columns * (2 if layer.kind == "conv" else layer.taps)
+        layer.outputs * rows * columns * (2 if layer.weight_count else layer.taps)
         for layer, (rows, columns) in zip(layers, news, strict=True)
     )
-    return Fraction(2 * papers.pyramid_macs(layers) + pointwise)
+    return Fraction(2 * engines.pyramid_macs(layers) + pointwise)
 
 
 def _single(layers: Sequence[Op]) -> int:
@@ -608,88 +545,24 @@ def _merged(layers: Sequence[Op]) -> int:
     """Traffic of maps layer by layer, each pool merged into the convolution before it."""
     groups: list[list[Op]] = []
     for layer in layers:
-        if layer.kind == "conv" or not groups:
+        if layer.weight_count or not groups:
             groups.append([])
         groups[-1].append(layer)
     return pyramid.map_traffic(groups)
 
 
-def depth_groups(network: Network) -> list[int] | None:
-    """The serial depth groups of each layer in D's build of ``network``; None if D didn't build it."""
-    if network.geometry != shapes.load("vgg16:7").geometry:
-        return None
-    return [papers.D_DEPTH_GROUPS.get(layer.name, 1) for layer in _layers("vgg16:7")]
-
-
 def decoilfnet_multipliers(layers: Sequence[Op]) -> list[int]:
     """Multipliers of D's build of VGG-16's first layers, 0 for pools."""
-    return [papers.depth_multipliers(layer, papers.D_DEPTH_GROUPS.get(layer.name, 1)) for layer in layers]
+    return [depth_multipliers(layer, DEPTH_GROUPS.get(layer.name, 1)) for layer in layers]
 
 
-# Points for plots.
+def sections() -> list[str]:
+    """The fronts behind the figures, in Markdown."""
+    return [*_front_section(), "", *_decoilfnet_section(), "", *_cycles_section()]
 
 
-def points(network: Network) -> list[Point]:
-    """The published points of ``network``'s fronts; none if no paper explored it.
-
-    D prints no DSPs for A: they are those of its largest layer.
-    """
-    found: list[tuple[str, Callable[[], list[Point]]]] = [
-        (
-            "vgg19:11",
-            lambda: [
-                Point(label="B (thesis)", front="storage_traffic", x=232 * 256, y=17.1 * 256_000),
-                Point(label="C (thesis)", front="storage_traffic", x=701 * 256, y=1.37 * 256_000),
-            ],
-        ),
-        (
-            "vgg16:7",
-            lambda: [
-                Point(label="A (DeCoILFNet)", front="dsp_traffic", x=1152, y=23.54 * 2**18),
-                Point(label="Table IV (DeCoILFNet)", front="dsp_traffic", x=2907, y=6.69 * 2**18),
-                Point(label="Table IV, fused (Alwani)", front="dsp_traffic", x=2987, y=3.64 * 2**18),
-                Point(label="Table IV (DeCoILFNet)", front="dsp_cycles", x=2907, y=5_034_000),
-            ],
-        ),
-    ]
-    return [point for name, make in found if network.geometry == shapes.load(name).geometry for point in make()]
-
-
-# The page.
-
-_INTRODUCTION = """\
-# Published against computed
-
-Generated by `python bench/published.py`; `rtl_tests/test_published.py` holds every integer. T is Alwani's thesis
-(*Fused Convolutional Neural Network Accelerators*, 2015), D is DeCoILFNet (2018). Words have 32 bits; KB is 1,024 B.
-How each figure is computed stands in [exploration.md](exploration.md). Under *Schedules* P is Peemen (2013), C is
-Cecconi (2017) and Y is Yang (2016), whose words have 16 bits: [blocking.md](blocking.md).
-
-- **exact**: the printed digits come out, rounded or cut as noted.
-- **fit**: they come out, or nearly (the note says how nearly), by a rule that was chosen with the figure in sight.
-- **no**: they don't follow from what is printed.
-"""
-
-
-def page(*, designed: bool = True) -> str:
-    """docs/published.md; ``designed``: with its last section, memories made to measure, which takes a minute or two."""
-    from hwgen.blocking import published as schedules  # which needs rows from here
-
-    lines = [_INTRODUCTION, *_rows(rows())]
-    lines += ["", *_front_section(), "", *_decoilfnet_section(), "", *_cycles_section()]
-    lines += ["", "## Schedules", "", *_rows(schedules.rows()), "", *schedules.tables(), ""]
-    return "\n".join([*lines, *(schedules.designed() if designed else [])]) + "\n" * designed
-
-
-def _rows(rows: Sequence[Row]) -> list[str]:
-    lines = ["| place | published | computed | integers | verdict | note |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        integers = "; ".join(f"{value:,}" for value in row.integers)
-        lines.append(
-            f"| {row.where} | {row.published} | {row.computed or '-'} | {integers or '-'} "
-            f"| {row.verdict} | {row.note} |"
-        )
-    return lines
+def _groups(layers: Sequence[Op], groups: Sequence[Span]) -> str:
+    return text([layer.name for layer in layers], groups)
 
 
 def _front_section() -> list[str]:
@@ -714,7 +587,7 @@ def _front_section() -> list[str]:
         for point in fusion.storage_traffic(layers):
             lines.append(
                 f"| {_text(_kb(point.storage_words), 2)} | {_text(_mb(point.traffic_words), 3)} "
-                f"| {point.storage_words:,} | {point.traffic_words:,} | {group_names(layers, point.groups)} |"
+                f"| {point.storage_words:,} | {point.traffic_words:,} | {_groups(layers, point.groups)} |"
             )
     return lines
 
@@ -731,7 +604,7 @@ def _decoilfnet_section() -> list[str]:
         "|--:|--:|---|",
     ]
     for point in fusion.dsp_traffic(layers, decoilfnet_multipliers(layers)):
-        lines.append(f"| {point.dsp:,} | {_text(_mib(point.traffic_words), 4)} | {group_names(layers, point.groups)} |")
+        lines.append(f"| {point.dsp:,} | {_text(_mib(point.traffic_words), 4)} | {_groups(layers, point.groups)} |")
     return lines
 
 
@@ -747,11 +620,3 @@ def _cycles_section() -> list[str]:
     ]
     lines += [f"| {point.dsp:,} | {point.cycles:,} |" for point in alexnet_cycles() if 3000 <= point.dsp <= 4000]
     return lines
-
-
-def group_names(layers: Sequence[Op], groups: Sequence[fusion.Span]) -> str:
-    """``conv1_1-pool1,conv2_1``: first and last layer of each group."""
-    return ",".join(
-        layers[begin].name if end == begin + 1 else f"{layers[begin].name}-{layers[end - 1].name}"
-        for begin, end in groups
-    )

@@ -1,6 +1,6 @@
 """The papers' own models of engines, ratios and times: what their printed figures follow from.
 
-Nothing here is how hwgen builds hardware; `hwgen.plan.published` compares these models' figures with the printed
+Nothing here is how hwgen builds hardware; `papers.fused` compares these models' figures with the printed
 ones. T is Alwani's thesis (2015), Z the baseline it compares with (Zhang et al., FPGA 2015), D is DeCoILFNet (2018).
 """
 
@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil, log2
 
+from hwgen.explore.fronts import WORD_BYTES
+from hwgen.explore.published import DEPTH_GROUPS
+from hwgen.explore.pyramid import Pair, back_map
 from hwgen.network.ops import Op
-from hwgen.plan.pyramid import Pair, back_map
 from hwgen.templates.unroll import Choice, Unroll, ceil_div
-
-WORD_BYTES = 4
-"""Both papers count in 32-bit words."""
-
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
 
@@ -38,7 +36,7 @@ def zhang_cycles(layers: Sequence[Op], tm: int, tn: int) -> int:
         * layer.output_width
         * layer.taps
         for layer in layers
-        if layer.kind == "conv"
+        if layer.weight_count
     )
 
 
@@ -100,7 +98,7 @@ def fused_ctc(layers: Sequence[Op]) -> Fraction:
     operations = 2 * pyramid_macs(layers)
     news = new_outputs(layers)
     for layer, (rows, columns) in zip(layers, news, strict=True):
-        operations += layer.outputs * rows * columns * (2 if layer.kind == "conv" else layer.taps)
+        operations += layer.outputs * rows * columns * (2 if layer.weight_count else layer.taps)
     first, (rows, columns) = layers[0], news[0]
     (kernel, kernel_columns), (stride, stride_columns) = first.window.kernel, first.window.stride
     tile = (stride * rows + kernel - stride) * (stride_columns * columns + kernel_columns - stride_columns)
@@ -110,8 +108,6 @@ def fused_ctc(layers: Sequence[Op]) -> Fraction:
 # D: every tap and input channel of a convolution at once, one output channel a cycle.
 
 D_CLOCK_MHZ = 120
-D_DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Serial depth groups in D's build of VGG-16's first seven layers; 1 elsewhere. Only this fits both DSPs and times."""
 
 
 def convolution_latency(width: int, depth: int = 1) -> int:
@@ -119,16 +115,9 @@ def convolution_latency(width: int, depth: int = 1) -> int:
     return 9 * (1 + ceil(2 * log2(width)) + ceil(log2(depth)))
 
 
-def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
-    """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
-    if layer.kind != "conv":
-        return 0
-    return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
-
-
 def depth_cycles(layer: Op, depth_groups: int = 1) -> int:
     """Cycles a frame at one output channel a cycle."""
-    return layer.output_height * layer.output_width * layer.outputs * depth_groups if layer.kind == "conv" else 0
+    return layer.output_height * layer.output_width * layer.outputs * depth_groups if layer.weight_count else 0
 
 
 #: Cycles a pixel at a layer's input, in the fit of `prefix_cycles`.
@@ -151,9 +140,9 @@ def prefix_cycles(layers: Sequence[Op]) -> list[int]:
     total = depth_cycles(layers[0])
     cycles = []
     for layer in layers:
-        rows = 4 if layer.kind == "conv" else 1  # halves
+        rows = 4 if layer.weight_count else 1  # halves
         total += rows * layer.width * D_PERIODS[layer.name] // 2
-        if D_DEPTH_GROUPS.get(layer.name, 1) > 1:
+        if DEPTH_GROUPS.get(layer.name, 1) > 1:
             total += depth_cycles(layer)
         cycles.append(total)
     return cycles
@@ -161,7 +150,7 @@ def prefix_cycles(layers: Sequence[Op]) -> list[int]:
 
 def one_sided_traffic(layers: Sequence[Op]) -> int:
     """Words of D's Fig. 7 A: each convolution's input, read once; pools are merged, nothing is written."""
-    return sum(layer.input_words for layer in layers if layer.kind == "conv")
+    return sum(layer.input_words for layer in layers if layer.weight_count)
 
 
 def _least_factors(size: int) -> list[int]:

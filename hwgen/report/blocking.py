@@ -12,9 +12,10 @@ from hwgen.blocking.peemen import Schedule
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import Found
 from hwgen.blocking.yang import Common
-from hwgen.plan.picture import picture
+from hwgen.report.picture import picture
+from hwgen.report.table import columns
 
-__all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer", "columns"]
+__all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer"]
 
 
 class Report(Protocol):
@@ -25,17 +26,6 @@ class Report(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
     def plot(self, kind: str) -> bytes: ...
-
-
-def columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of text, the first column to the left."""
-    widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        return "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()
-
-    return "\n".join(line(row) for row in (titles, *rows))
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class BufferReport:
             )
             for memory, found, better in zip(self.memories, self.schedules, self.better, strict=True)
         ]
-        return f"{self.problem.name}: fewest accesses for a buffer\n{columns(titles, rows)}"
+        return f"{self.problem.name}: fewest accesses for a buffer\n{_table(titles, rows)}"
 
     def to_json(self) -> dict[str, Any]:
         def entry(memory: int, found: Schedule) -> dict[str, Any]:
@@ -128,7 +118,7 @@ class TileReport:
         total += [f"{sum(layer.truth or 0 for layer in self.layers):,}"] * said
         times = [layer.times or (0.0, 0.0) for layer in self.layers]
         total += [f"{1e3 * sum(column):,.3f}" for column in zip(*times, strict=True)] * timed
-        return f"{self.name}: tiles in two buffers of {self.limit:,} words\n{columns(titles, [*rows, total])}"
+        return f"{self.name}: tiles in two buffers of {self.limit:,} words\n{_table(titles, [*rows, total])}"
 
     @property
     def words(self) -> int:
@@ -215,7 +205,7 @@ class EnergyReport:
             row += ["at home" if operand in found.homes else f"{found.top[operand]:,}" for operand in OPERANDS]
             rows.append([*row, str((self.split or self.found)[index].nest)])
         least = "least memory energy" if all(found.searched for found in self.found) else "this blocking"
-        lines = [f"{self.name}: {least}", columns(titles, rows)]
+        lines = [f"{self.name}: {least}", _table(titles, rows)]
         for problem in (found.nest.problem for found in self.found):
             if problem.unpadded not in (None, problem.macs):
                 lines.append(
@@ -232,7 +222,7 @@ class EnergyReport:
                 (b.operand, str(b.position), f"{b.words:,}", b.memory, f"{b.energy:.3f}", f"{b.accesses:,}")
                 for b in best.buffers
             ]
-            lines += ["", columns(("buffer", "inside loop", "words", "memory", "pJ", "accesses"), buffers)]
+            lines += ["", _table(("buffer", "inside loop", "words", "memory", "pJ", "accesses"), buffers)]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -295,7 +285,7 @@ class EnergyReport:
             for shared, cores, spent in ways:
                 cells = [f"{pj / problem.macs:.3f}" for pj in (sum(spent.values()), *spent.values())]
                 rows.append((problem.name, shared, str(cores), *cells))
-        return columns(("layer", "shared", "cores", "pJ/MAC", *parts), rows)
+        return _table(("layer", "shared", "cores", "pJ/MAC", *parts), rows)
 
     @staticmethod
     def _hierarchy(common: Common) -> list[str]:
@@ -306,7 +296,7 @@ class EnergyReport:
         ]
         macs = sum(found.nest.problem.macs for found in common.found)
         return [
-            columns(("memory", "bytes", "pJ"), rows),
+            _table(("memory", "bytes", "pJ"), rows),
             f"all layers: {common.energy / macs:.3f} pJ/MAC, proven gap {common.gap:.2%}",
         ]
 
@@ -353,3 +343,7 @@ def _spent(found: Found, operand: str) -> dict[str, float]:
     chain = [buffer for buffer in found.buffers if buffer.operand == operand]
     spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}
     return {**spent, "home" if operand in found.homes else "DRAM": found.behind(operand)}
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(columns([titles, *rows]))

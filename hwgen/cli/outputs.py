@@ -1,23 +1,93 @@
-"""Options that contradict each other, or that a plan gives nothing to do."""
+"""Files that a verb writes: checked before it begins, and written when it is done."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hwgen import processes
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
-    from hwgen.api import Design
-
-__all__ = ["check_jobs", "check_outputs", "check_steering"]
+    import numpy as np
 
 OUTPUTS = ("output", "json", "plot", "waves")
 INPUTS = ("model", "layer", "input", "calibration", "plan", "board")
+
+
+class Outputs:
+    """Files to be written at the end, all of them or none.
+
+    Refuses at once options that name files which can't be written, are one and the same, or are read as well.
+
+    Raises
+    ------
+    InputError
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        check_outputs(arguments)
+        self._files: list[tuple[Path, bytes]] = []
+
+    def add(self, path: str | None, content: bytes) -> None:
+        if path is not None:
+            self._files.append((Path(path), content))
+
+    def write(self) -> None:
+        """Write everything beside its place, then move it there.
+
+        Raises
+        ------
+        InputError
+            If a file can't be written.
+        """
+        ready: list[tuple[str, Path]] = []
+        path = Path()
+        try:
+            for path, content in self._files:
+                handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+                ready.append((name, path))
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                os.chmod(name, 0o666 & ~_umask())
+            with processes.held():
+                while ready:
+                    name, path = ready[0]
+                    os.replace(name, path)
+                    ready.pop(0)
+        except OSError as error:
+            raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
+        finally:
+            for name, _ in ready:
+                with suppress(OSError):
+                    os.unlink(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
+    return (json.dumps(value, indent=indent) + "\n").encode()
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
@@ -66,49 +136,3 @@ def _same(one: str, other: str) -> bool:
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
-
-
-def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
-    """What is to be said of options for pyramids that make no difference to a plan; ``None`` if there is nothing.
-
-    Raises
-    ------
-    InputError
-        If the plan has no pyramids at all.
-    """
-    given = [name for name in ("tile", "overlap") if getattr(arguments, name) is not None]
-    steered = [group for group in design.plan.groups if set(given) <= {*group.template.options}]
-    if not given:
-        return None
-    if not steered:
-        raise InputError(
-            f"{' and '.join(f'--{name}' for name in given)} would have no effect: no group of this plan is computed "
-            "tile by tile; leave it out"
-        )
-    for name in given:
-        if all(group.template.is_moot(group.network, name) for group in steered):
-            value = getattr(arguments, name)
-            return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"
-    return None
-
-
-def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
-    """What is to be said of ``--jobs`` where so many frames are too few for so many; ``None`` if they aren't.
-
-    Raises
-    ------
-    InputError
-        If several simulations can't run side by side at all.
-    """
-    from hwgen.simulate import LEAST_SHARE
-
-    if arguments.jobs is None or arguments.jobs == 1:
-        return None
-    if arguments.simulator != "verilator":
-        raise InputError(f"--jobs goes with --simulator verilator only, not with {arguments.simulator}")
-    if arguments.waves is not None:
-        raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
-    most = max(1, frames // LEAST_SHARE)
-    if most >= arguments.jobs:
-        return None
-    return f"--jobs {arguments.jobs}: {frames:,} frames make {most}, since each has {LEAST_SHARE} frames or more"

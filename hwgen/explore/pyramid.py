@@ -160,26 +160,6 @@ def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
     return sum(group[0].input_words + group[-1].output_words for group in groups)
 
 
-def weight_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Words of weights over the chip's boundary, read once a frame."""
-    return sum(layer.weight_count for group in groups for layer in group)
-
-
-def line_words(layers: Sequence[Op]) -> int:
-    """Least words that hold a raster-order stream between fused layers: ``(K - 1) W + K`` a channel and window.
-
-    A pool with ``K = S`` needs one row of its outputs: running maxima.
-    """
-    total = 0
-    for layer in layers:
-        (kernel, columns), stride = layer.window.kernel, layer.window.stride
-        if layer.kind == "maxpool" and (kernel, columns) == stride:
-            total += layer.channels * layer.output_width
-        else:
-            total += layer.channels * ((kernel - 1) * layer.width + columns)
-    return total
-
-
 def _extents(layers: Sequence[Op], axis: int, size: int, tip: int) -> list[int]:
     """Rows (axis 0) or columns of all pyramids together: at each layer's input, then at the output.
 

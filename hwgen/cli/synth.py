@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from hwgen.cli.options import plan_options
+from hwgen.cli.outputs import Outputs, json_bytes
+from hwgen.cli.plan import planned
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything but MODEL and the options of a plan."""
+    """Those of ``hwgen synth``."""
+    plan_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     parser.add_argument(
         "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
@@ -16,14 +20,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, synthesise, print, write; returns the exit status."""
-    from hwgen import cli
     from hwgen.emit import synthesis
     from hwgen.progress import Lines
 
-    outputs = cli.Outputs()
-    outputs.check(arguments)
+    outputs = Outputs(arguments)
     synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
-    design = cli._plan(arguments)
+    design = planned(arguments)
     print(design.table(), flush=True)
     lines = Lines()
 
@@ -35,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
-        outputs.add(arguments.json, (json.dumps(result.to_json(), indent=2) + "\n").encode())
+        outputs.add(arguments.json, json_bytes(result.to_json()))
     outputs.write()
     print()
     print(result.table())

@@ -12,13 +12,12 @@ from functools import cache
 from math import factorial
 
 from hwgen.blocking import cecconi, energy, peemen, yang
+from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import Found, search
 from hwgen.errors import PlanError
 from hwgen.network import shapes
-from hwgen.plan.published import Figure, Row
-
-__all__ = ["designed", "flownets", "rows", "table_1", "tables"]
+from papers.rows import Figure, Row
 
 LIMIT = 32_768
 """Cecconi's buffer: half of 256 KB, in words of 32 bits."""
@@ -28,6 +27,31 @@ E_MAC = 1.0
 
 CLOCK_MHZ = 150
 """P's clock."""
+
+BANDWIDTH = 37.5e6
+"""Accesses a second of the paper's processor bus (section VI-B: 37.5 MB/s, one value of a byte each)."""
+
+TABLE = {
+    32: ((1, 3, 1, 1, 1, 5), "n", "0.356", 31),
+    64: ((1, 1, 3, 1, 5, 5), "n", "0.176", 63),
+    128: ((3, 1, 4, 1, 5, 5), "n", "0.109", 127),
+    256: ((3, 2, 5, 1, 5, 5), "n", "0.066", 255),
+    512: ((3, 4, 5, 1, 5, 5), "n", "0.046", 495),
+    1024: ((7, 4, 9, 1, 5, 5), "n", "0.029", 1023),
+    2048: ((7, 8, 10, 1, 5, 5), "n", "0.019", 2030),
+    4096: ((14, 8, 20, 1, 5, 5), "n", "0.014", 4040),
+}
+"""P's Table I as printed: tile (r, q, m, n, k, l), direction, accesses an iteration, size of the working set."""
+
+OTHERS = {
+    "FC1": Problem.valid("FC1", 1, 1, 200, 100),
+    "FC2": Problem.valid("FC2", 1, 1, 4096, 4096),
+    "Pool": Problem(
+        name="Pool", X=28, Y=28, C=1, K=1, Fw=2, Fh=2, width=56, height=56, stride=(2, 2), groups=128, weighted=False
+    ),
+    "LRN": Problem.lrn("LRN", 55, 55, 96),
+}
+"""Y's Table 4: layers that are no convolutions. Its normalisation states no window: five channels, as in AlexNet."""
 
 
 @cache
@@ -68,11 +92,11 @@ def _peemen() -> list[Row]:
 def _peemen_accesses() -> list[Row]:
     found, layer = table_1(), peemen.layer()
     rates = [Fraction(schedule.accesses, schedule.iterations) for schedule in found]
-    printed = [peemen.TABLE[memory][2] for memory in peemen.MEMORIES]
+    printed = [TABLE[memory][2] for memory in peemen.MEMORIES]
     return [
         Row(
             where="P Tab. I",
-            published="set sizes " + ", ".join(str(peemen.TABLE[memory][3]) for memory in peemen.MEMORIES),
+            published="set sizes " + ", ".join(str(TABLE[memory][3]) for memory in peemen.MEMORIES),
             computed=", ".join(str(schedule.set_words) for schedule in found),
             integers=tuple(schedule.set_words for schedule in found),
             verdict="exact",
@@ -107,8 +131,8 @@ def _peemen_accesses() -> list[Row]:
 
 def _peemen_times() -> list[Row]:
     layer = peemen.layer()
-    scale = layer.macs * 1000 / Fraction(peemen.BANDWIDTH)
-    times = [Fraction(peemen.TABLE[memory][2]) * scale for memory in (32, 64, 4096)]
+    scale = layer.macs * 1000 / Fraction(BANDWIDTH)
+    times = [Fraction(TABLE[memory][2]) * scale for memory in (32, 64, 4096)]
     iterations = (layer.macs, 80 * 8 * 25 * 174 * 314)
     compute, larger = (
         ", ".join(f"{float(Fraction(count, elements * CLOCK_MHZ * 1000)):.1f}" for elements in (1, 20, 40))
@@ -145,7 +169,7 @@ def _peemen_times() -> list[Row]:
 
 
 def _as_printed(memory: int, schedule: peemen.Schedule) -> bool:
-    tile, direction, _, _ = peemen.TABLE[memory]
+    tile, direction, _, _ = TABLE[memory]
     return (tuple(schedule.tile[letter] for letter in "rqmnkl"), schedule.direction) == (tile, direction)
 
 
@@ -432,3 +456,29 @@ def _claims(layers: dict[str, _Designed]) -> list[str]:
 
 def _range(values: list[float], digits: int) -> str:
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def transfer_ms(accesses_per_iteration: float, iterations: int, bandwidth: float = BANDWIDTH) -> float:
+    """Milliseconds that the accesses take (P's Table II, from accesses an iteration as printed)."""
+    return accesses_per_iteration * iterations / bandwidth * 1e3
+
+
+def literal(nest: Nest, inside: int = 0) -> list[tuple[str, int, float]]:
+    """Y's Table 2 as printed: operand, words, refetch rate of each buffer, inner to outer.
+
+    Its rates are no counts: partial sums double at every level instead of once, and halos multiply into the levels
+    inside (see docs/blocking.md). It is here to show the difference.
+    """
+    found = []
+    for place in range(inside, len(nest.loops)):
+        before, dim, extent = nest.tile(place), nest.loops[place].dim, nest.loops[place].extent
+        trips = extent / before[dim]
+        halo = (before["X"] + nest.problem.Fw - 1) * (before["Y"] + nest.problem.Fh - 1)
+        if dim == "K":
+            found.append(("input", halo * before["C"], trips * halo / (before["X"] * before["Y"])))
+        elif dim == "C":
+            found.append(("output", before["X"] * before["Y"] * before["K"], 2 * trips))
+        elif dim in ("X", "Y"):
+            words = before["C"] * before["K"] * nest.problem.Fw * nest.problem.Fh
+            found.append(("weights", words, trips))
+    return found

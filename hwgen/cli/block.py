@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from hwgen.blocking.nest import Nest
     from hwgen.blocking.problem import Problem
-    from hwgen.blocking.report import Report
     from hwgen.blocking.search import Found, Shared
+    from hwgen.report.blocking import Report
 
 LARGEST = 1 << 40
 """Bytes of a memory that can be given."""
@@ -61,11 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, write; returns the exit status."""
-    from hwgen.cli import Outputs
-    from hwgen.plan.picture import kind_of
+    from hwgen.report.picture import kind_of
 
-    outputs = Outputs()
-    outputs.check(arguments)
+    outputs = Outputs(arguments)
     kind = kind_of(arguments.plot)
     _check(arguments)
     if arguments.paper is not None:
@@ -75,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         report = _hierarchy(arguments, plot=kind is not None)
     if arguments.json is not None:
-        outputs.add(arguments.json, (json.dumps(report.to_json(), indent=1) + "\n").encode())
+        outputs.add(arguments.json, json_bytes(report.to_json(), indent=1))
     if kind is not None:
         outputs.add(arguments.plot, report.plot(kind))
     outputs.write()
@@ -163,7 +161,7 @@ def _core(text: str) -> dict[str, int]:
 
 def _paper(arguments: argparse.Namespace) -> Report:
     from hwgen.blocking import cecconi, peemen, search, yang
-    from hwgen.blocking.report import BufferReport, EnergyReport, TiledLayer, TileReport
+    from hwgen.report.blocking import BufferReport, EnergyReport, TiledLayer, TileReport
 
     given = problems(arguments.layer) if arguments.layer else []
     if arguments.paper == "peemen":
@@ -192,8 +190,8 @@ def _paper(arguments: argparse.Namespace) -> Report:
 
 def _tiles(arguments: argparse.Namespace) -> Report:
     from hwgen.blocking import on_board
-    from hwgen.blocking.report import TiledLayer, TileReport
     from hwgen.boards import load as load_board
+    from hwgen.report.blocking import TiledLayer, TileReport
 
     board, bits = load_board(arguments.board), arguments.bits or 8
     layers = []
@@ -208,7 +206,7 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     from hwgen.blocking import energy, place, search, yang
     from hwgen.blocking.nest import Nest
-    from hwgen.blocking.report import EnergyReport
+    from hwgen.report.blocking import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
@@ -244,7 +242,7 @@ def _codesigned(
     plot: bool,
 ) -> Report:
     from hwgen.blocking import yang
-    from hwgen.blocking.report import EnergyReport
+    from hwgen.report.blocking import EnergyReport
 
     if arguments.common:
         core = next((base for _, base in layers if base), {})

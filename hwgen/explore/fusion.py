@@ -1,30 +1,18 @@
-"""Fusion: every way to cut a chain of layers into groups, as exact Pareto fronts.
-
-``l`` layers have ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
-maxima over its groups, so both grow when a group is added: if one way to group a prefix is no worse than another in
-every cost, it stays so whatever follows. Dynamic programming over the prefixes that keeps only what nothing beats is
-therefore exact, and looks at a few thousand sums where listing looks at a million groupings (21 layers of VGG-E).
-"""
+"""Fusion: what the groupings of a chain of layers cost, as exact Pareto fronts (`hwgen.plan.cuts`)."""
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import add
-from typing import Any
 
 from hwgen.errors import InputError
+from hwgen.explore import pyramid
 from hwgen.network.ops import Op
-from hwgen.plan import pyramid
-from hwgen.templates.unroll import Choice, Unroll
-
-Span = tuple[int, int]
-"""A group: index of its first layer, and one past its last."""
-
-Join = Callable[[int, int], int]
-"""How a cost of a grouping comes from its groups' costs: `max` or `operator.add`."""
+from hwgen.plan.cuts import Span, front, spans
+from hwgen.templates.unroll import Choice, Unroll, ceil_div
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +53,16 @@ class CyclesPoint:
     unroll: tuple[Unroll, ...]
 
 
-def storage_traffic(layers: Sequence[Op], *, shared: bool = True) -> list[StoragePoint]:
+def storage_traffic(layers: Sequence[Op]) -> list[StoragePoint]:
     """Reuse storage against traffic of maps, over all groupings; sorted by storage.
 
-    Parameters
-    ----------
-    shared : bool
-        Groups run in turn in the same buffers: a grouping needs the largest group's storage (the thesis). Otherwise
-        every group has its own buffers, and they add up.
+    Groups run in turn in the same buffers: a grouping needs the largest group's storage (the thesis).
     """
     costs = [pyramid.reuse_words_of_tails(layers[:end]) for end in range(1, len(layers) + 1)]
     found = front(
         len(layers),
         lambda begin, end: [((costs[end - 1][begin], _moved(layers, begin, end)), None)],
-        (max if shared else add, add),
+        (max, add),
     )
     return [
         StoragePoint(groups=spans(path), storage_words=values[0], traffic_words=values[1]) for values, path in found
@@ -101,6 +85,13 @@ def dsp_traffic(layers: Sequence[Op], multipliers: Sequence[int]) -> list[DspPoi
         (max, add),
     )
     return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in found]
+
+
+def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
+    """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
+    if layer.channelwise:
+        return 0
+    return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
 def storage_multiplications(layers: Sequence[Op], groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
@@ -172,73 +163,6 @@ def dsp_cycles(choices: Sequence[Sequence[Choice]]) -> list[CyclesPoint]:
         if not points or dsp < points[-1].dsp:
             points.append(CyclesPoint(dsp=dsp, cycles=cycles, unroll=tuple(choice.unroll for choice in taken)))
     return points[::-1]
-
-
-# Labels: (costs, path); a path is nested pairs (path before, (span, tag)).
-
-
-def front(
-    count: int, options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]], joins: Sequence[Join]
-) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Exact Pareto front over all groupings of ``count`` layers and all options of their groups.
-
-    Parameters
-    ----------
-    options : callable
-        For a group ``begin, end``: its ways to be done, each with its costs (0 or more) and a tag of any kind.
-    joins : sequence of callable
-        For each of two or three costs, `max` or `operator.add`.
-
-    Returns
-    -------
-    list of (costs, path)
-        Sorted by costs, all minimal and all different; a path lists each group's span and tag. Among groupings of the
-        same costs any one is given, but always the same one.
-    """
-    prefixes: list[list[tuple[tuple[int, ...], Any]]] = [[((0,) * len(joins), None)]]
-    for end in range(1, count + 1):
-        labels = []
-        for begin in range(end):
-            for costs, tag in options(begin, end):
-                group = (begin, end), tag
-                for before, path in prefixes[begin]:
-                    # A list inside is faster than a generator, and there are many labels.
-                    both = [join(a, b) for join, a, b in zip(joins, before, costs, strict=True)]
-                    labels.append((tuple(both), (path, group)))
-        prefixes.append(_minimal(labels))
-    return [(costs, _unroll_path(path)) for costs, path in prefixes[count]]
-
-
-def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """The groups of a path."""
-    return tuple(span for span, _ in path)
-
-
-def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """The labels whose costs no other's equal or undercut in everything, sorted by costs."""
-    labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
-    kept: list[tuple[tuple[int, ...], Any]] = []
-    stairs: list[tuple[int, int]] = []  # of the last two costs: rising, falling
-    for costs, path in labels:
-        second, third = (costs[1], 0) if len(costs) == 2 else costs[1:]
-        index = bisect_right(stairs, (second, third))
-        if index and stairs[index - 1][1] <= third:
-            continue  # a cheaper first cost came before, and this one is no better in the rest
-        last = index
-        while last < len(stairs) and stairs[last][1] >= third:
-            last += 1
-        del stairs[index:last]
-        insort(stairs, (second, third))
-        kept.append((costs, path))
-    return kept
-
-
-def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
-    groups = []
-    while path is not None:
-        path, group = path
-        groups.append(group)
-    return groups[::-1]
 
 
 def _moved(layers: Sequence[Op], begin: int, end: int) -> int:

@@ -1,10 +1,16 @@
-"""A plan as a table for people."""
+"""A plan for people: a table, and a report in Markdown."""
 
 from __future__ import annotations
 
-from hwgen import legend
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from hwgen.network import host
 from hwgen.plan.plan import Plan
+from hwgen.report import legend
+from hwgen.report.table import columns
 from hwgen.templates.base import Group
 
 _HEAD = ("layer", "kind", "output", *legend.COLUMNS)
@@ -12,25 +18,41 @@ _HEAD = ("layer", "kind", "output", *legend.COLUMNS)
 
 def table(plan: Plan) -> str:
     """One line a layer; what the columns mean; then the cycles, and what the board has to give."""
-    several = len(plan.groups) > 1
-    rows = [_HEAD]
-    begins = set()
+    rows, begins = [_HEAD], []
     for group in plan.groups:
-        begins.add(len(rows))
+        begins.append(len(rows))
         rows += _rows(group)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    rule = "  ".join("-" * width for width in widths)
-    lines = []
-    for number, row in enumerate(rows):
-        if number in begins if several else number == 1:
-            lines.append(rule)
-        lines.append(
-            "  ".join(
-                cell.ljust(width) if column < 3 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-        )
-    return "\n".join([*lines, "", *legend.UNDER_TABLE, "", *_summary(plan)])
+    return "\n".join([*columns(rows, left=range(3), rules=begins), "", *legend.UNDER_TABLE, "", *_summary(plan)])
+
+
+def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
+    """The report of a plan: its table, and what goes into the hardware and leaves it, as `host.describe` says."""
+    board = plan.board
+    lines = [
+        f"# {plan.network.name} on {board.name}",
+        "",
+        f"{board.description} ({board.part}), {board.clock_mhz:g} MHz board clock.",
+        "",
+        "```",
+        table(plan).rstrip("\n"),
+        "```",
+        "",
+        "Cycles are exact when neither end stalls.",
+        "",
+        "## Input and output",
+        "",
+        "| | tensor | frame | type | scale | zero point |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for end in ("input", "output"):
+        tensor = ends[end]
+        name = " ".join(tensor["name"].replace("|", "\\|").split())
+        scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"
+        shape = " x ".join(map(str, tensor["shape"]))
+        lines.append(f"| {end} | {name} | {shape} | {tensor['type']} | {scale} | {tensor['zero_point']} |")
+    said = host.line(plan.network) or "on the host: nothing"
+    lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
+    return "\n".join(lines)
 
 
 def _rows(group: Group) -> list[tuple[str, ...]]:

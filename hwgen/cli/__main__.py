@@ -1,0 +1,7 @@
+"""``python -m hwgen.cli``."""
+
+import sys
+
+from hwgen.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,42 @@
+"""``hwgen models``, ``hwgen boards`` and ``hwgen doctor``: what there is."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def models(arguments: argparse.Namespace) -> int:
+    """The built-in networks; returns the exit status."""
+    from hwgen.network.zoo import builtin
+
+    entries = builtin.names()
+    width = max(len(name) for name, _ in entries)
+    for name, description in entries:
+        print(f"{name:<{width}}  {description}")
+    print(
+        "Weights are seeded random numbers. NAME:N is the first N layers, NAME@HxW another size (not of light_...); "
+        "activations and weights have 8 bits, with ,int16 at the end 16."
+    )
+    return 0
+
+
+def boards(arguments: argparse.Namespace) -> int:
+    """The boards; returns the exit status."""
+    from hwgen.boards import load, names
+
+    print(f"{'board':<10}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
+    for board in map(load, names()):
+        print(
+            f"{board.name:<10}{board.device:<11}{board.lut:>9,}{board.ff:>9,}{board.dsp:>7,}{board.bram36:>8,}"
+            f"{board.clock_mhz:>6g}{board.memory_gb_s:>7.2f}  {board.description}"
+        )
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """The tools that were found, and those that were not; returns the exit status."""
+    from hwgen import doctor as examination
+
+    tools = examination.examine()
+    print(examination.table(tools))
+    return 0 if all(tool.found or not tool.required for tool in tools) else 1

@@ -1,0 +1,138 @@
+"""The parser of all verbs, and what becomes of errors and signals.
+
+Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 128 + n ended by signal n (130: interrupted).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+
+from hwgen import processes
+from hwgen.cli import block, explore, lists, plan, simulate, synth
+from hwgen.cli.options import Parser
+from hwgen.errors import CheckError, HwgenError
+
+EXAMPLES = r"""examples, in the folder of the sources:
+  hwgen plan examples/digits/digits.onnx --board zedboard
+  hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
+  hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
+  hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
+  hwgen plan vgg16:7@64x64 --board vc709 --objective dsp --interval 1000000
+  hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
+  hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
+  hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
+  hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
+  hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
+  hwgen plan vgg16:7@64x64,int16 --board vc709
+  hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
+      --input examples/digits/images.npy --output logits.npy
+  hwgen doctor
+"""
+
+
+def _examples(verb: str) -> list[str]:
+    """Those of one verb, under a heading; nothing if it has none."""
+    found = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
+    return ["\n".join([EXAMPLES.splitlines()[0], *found])] if found else []
+
+
+def parser() -> Parser:
+    """All verbs with their options."""
+    from hwgen import __version__
+    from hwgen.report import legend
+
+    top = Parser(
+        prog="hwgen",
+        description="From a trained, quantised CNN (ONNX) to a verified FPGA accelerator.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"hwgen {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+
+    def verb(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        add_options: Callable[[argparse.ArgumentParser], None],
+        text: str,
+        *notes: str,
+    ) -> None:
+        sub = verbs.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog="\n\n".join([*notes, *_examples(name)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(run=run)
+        add_options(sub)
+
+    said = "plan an accelerator, and print the plan as a table"
+    verb("plan", plan.plan, plan.add_plan_options, said, legend.text())
+    said = "write Verilog, a test bench and a report"
+    verb("build", plan.build, plan.add_build_options, said, legend.text())
+    said = "run the generated hardware on real data, and compare with the golden model"
+    verb("simulate", simulate.simulate, simulate.add_simulate_options, said, legend.text())
+    said = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
+    verb("synth", synth.run, synth.add_options, said, legend.text())
+    said = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"
+    verb("explore", explore.run, explore.add_options, said)
+    said = "find the best loop blocking and tiling for a memory or a hierarchy"
+    verb("block", block.run, block.add_options, said)
+    verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model alone")
+    verb("models", lists.models, lambda sub: None, "list the built-in networks")
+    verb("boards", lists.boards, lambda sub: None, "list the boards")
+    verb("doctor", lists.doctor, lambda sub: None, "say which tools were found, and what to install")
+    return top
+
+
+_BEYOND = {
+    MemoryError: "this takes more memory than there is",
+    OverflowError: "a number is too large to reckon with",
+    RecursionError: "the input is nested too deep",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names of files may hold what the terminal has no character for
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with processes.watch():
+            arguments = parser().parse_args(argv)
+            status = arguments.run(arguments)
+            sys.stdout.flush()
+            return status
+    except CheckError as error:
+        _complain(str(error))
+        return 1
+    except HwgenError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # the reader of our output went away, as in `hwgen plan ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _complain(f"{place}{error.strerror or error}")
+    except (MemoryError, OverflowError, RecursionError) as error:
+        reason = next(text for kind, text in _BEYOND.items() if isinstance(error, kind))
+        return _complain(f"{reason}; take a smaller model, map or input")
+    except (KeyboardInterrupt, processes.Stopped) as stop:
+        stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)
+        with suppress(OSError):  # the terminal may be gone
+            print(f"hwgen: {stop}", file=sys.stderr)
+        return stop.status
+
+
+def _complain(message: str) -> int:
+    print(f"hwgen: {' '.join(message.split())}", file=sys.stderr)
+    return 2

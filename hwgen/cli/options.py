@@ -1,0 +1,114 @@
+"""What the verbs' options have in common: the parser, kinds of values, and options that several verbs take."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, NoReturn
+
+from hwgen.errors import InputError
+
+FRAMES = "frames in the model's shape, (n, C, H, W) or (n, features), float32 or its integer type"
+INTEGERS = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line, like everything else, and takes no abbreviated options."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see '{self.prog} --help')")
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return value
+
+
+def latency(text: str) -> int:
+    """Cycles, 0 or more."""
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    """GB/s."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of GB/s above 0, not {text!r}")
+    return value
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Rows and columns, ``4x8``."""
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def model_options(
+    sub: argparse.ArgumentParser,
+    calibration: str = "typical inputs: quantise a float model by them",
+    bits: str = "with --calibration: bits of activations and weights (default 8)",
+) -> None:
+    """MODEL, and how a float one is quantised."""
+    sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
+    sub.add_argument("--calibration", metavar="X.npy", help=calibration)
+    sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
+
+
+def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
+    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``."""
+    model_options(sub)
+    sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+    sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
+    sub.add_argument(
+        "--macs-per-dsp",
+        type=lambda text: int(text) if text in ("1", "2") else text,
+        choices=[1, 2, "auto"],
+        help="multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
+    )
+    sub.add_argument(
+        "--objective",
+        choices=["interval", "latency", "traffic", "dsp"],
+        help="what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
+    )
+    sub.add_argument(
+        "--interval", type=positive, metavar="N", help="with --objective dsp: at most N cycles between frames"
+    )
+    sub.add_argument(
+        "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
+    )
+    sub.add_argument(
+        "--in-turn",
+        action="store_true",
+        help="let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
+    )
+    sub.add_argument(
+        "--template",
+        choices=["stream", "pyramid"],
+        help="build all groups row by row, or tile by tile (default: tile by tile where rows don't fit)",
+    )
+    sub.add_argument("--tile", type=pair, metavar="HxW", help="of pyramids: rows and columns of the tip")
+    sub.add_argument(
+        "--overlap",
+        choices=["reuse", "reload", "recompute"],
+        help="of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
+    )
+    if given:
+        sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
+    else:
+        sub.set_defaults(plan=None)

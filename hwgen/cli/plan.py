@@ -1,0 +1,137 @@
+"""``hwgen plan`` and ``hwgen build``, and how every verb with a plan loads a model and plans it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hwgen.cli.options import plan_options
+from hwgen.cli.outputs import Outputs
+from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.api import Design, Model
+    from hwgen.boards import Board
+
+
+def load(arguments: argparse.Namespace) -> Model:
+    """The model; says what is left out of it, and what to beware of."""
+    from hwgen import api
+
+    model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits)
+    for reason in model.network.left_out:
+        print(f"left out: {reason}")
+    for reason in model.network.warnings:
+        print(f"hwgen: warning: {reason}", file=sys.stderr)
+    return model
+
+
+def board_of(arguments: argparse.Namespace) -> Board:
+    """The board that ``--board`` names."""
+    from hwgen.boards import load as load_board
+
+    return load_board(arguments.board)
+
+
+def planned(arguments: argparse.Namespace) -> Design:
+    """The model's plan as the options steer it, or the one that is given."""
+    board = board_of(arguments)  # before the model: it is the cheaper of the two
+    return steered(load(arguments), board, arguments)
+
+
+def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
+    """The same of a model that is loaded already."""
+    if arguments.plan is not None and (arguments.objective or arguments.macs_per_dsp):
+        given = "--objective" if arguments.objective else "--macs-per-dsp"
+        raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
+    design = model.plan(board, plan=arguments.plan, **_asked(arguments))
+    if note := check_steering(arguments, design):
+        print(note)
+    return design
+
+
+def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the options ask of a plan: the parameters of a `hwgen.plan.Request`."""
+    asked = {name: getattr(arguments, name) for name in ("dsp", "interval", "groups", "in_turn")}
+    asked |= {name: getattr(arguments, name) for name in ("template", "tile", "overlap")}
+    return asked | {"objective": arguments.objective or "interval", "macs_per_dsp": arguments.macs_per_dsp or 1}
+
+
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen plan``."""
+    plan_options(parser, given=False)
+    parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Plan, print, write; returns the exit status."""
+    outputs = Outputs(arguments)
+    board = board_of(arguments)
+    from hwgen import network
+    from hwgen.plan import Request
+    from hwgen.plan.planner import sure_refusal, what_can_be_built
+    from hwgen.templates.budget import weights_of
+
+    def refused(weights: list[tuple[str, int]]) -> bool:
+        if refusal := sure_refusal(weights, board):
+            print(f"not all of {arguments.model} can be built: {refusal}", flush=True)
+        return bool(refusal)
+
+    # Before a built-in network is quantised, and before any is planned: both may take a while.
+    said = refused(network.weight_bits(arguments.model))
+    model = load(arguments)
+    weights = weights_of(model.network.layers)
+    if not said and not any(sure_refusal([layer], board) for layer in weights):  # a single layer is soon refused
+        refused(weights)
+    design = steered(model, board, arguments)
+    outputs.add(arguments.output, design.to_json().encode())
+    outputs.write()
+    print(design.table(), flush=True)
+    if design.plan.obstacle is None:
+        return 0
+    instead = what_can_be_built(design.plan, Request(**_asked(arguments)))
+    print(f"hwgen: this plan can't be built; {instead}", file=sys.stderr)
+    return 1
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen build``."""
+    plan_options(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
+
+
+def build(arguments: argparse.Namespace) -> int:
+    """Plan, print, and write everything into a folder; returns the exit status."""
+    from hwgen import emit
+
+    emit.check_folder(arguments.output or "build")
+    design = planned(arguments)
+    print(design.table())
+    folder = design.build(arguments.output, say=print)
+    print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
+    return 0
+
+
+def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
+    """What is to be said of options for pyramids that make no difference to a plan; ``None`` if there is nothing.
+
+    Raises
+    ------
+    InputError
+        If the plan has no pyramids at all.
+    """
+    given = [name for name in ("tile", "overlap") if getattr(arguments, name) is not None]
+    steered = [group for group in design.plan.groups if set(given) <= {*group.template.options}]
+    if not given:
+        return None
+    if not steered:
+        raise InputError(
+            f"{' and '.join(f'--{name}' for name in given)} would have no effect: no group of this plan is computed "
+            "tile by tile; leave it out"
+        )
+    for name in given:
+        if all(group.template.is_moot(group.network, name) for group in steered):
+            value = getattr(arguments, name)
+            return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"
+    return None

@@ -1,0 +1,143 @@
+"""``hwgen simulate``, and ``hwgen golden``, with which it compares."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from hwgen.cli import options
+from hwgen.cli import plan as common
+from hwgen.cli.outputs import Outputs, json_bytes, npy_bytes
+from hwgen.errors import InputError
+
+
+def add_simulate_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen simulate``."""
+    options.plan_options(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", metavar="X.npy", help=options.FRAMES)
+    source.add_argument(
+        "--random",
+        type=options.positive,
+        metavar="N",
+        help="N random frames instead, of the model's integer type (seed 0)",
+    )
+    parser.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there, as the model gives them")
+    parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
+    parser.add_argument(
+        "--simulator",
+        choices=["verilator", "icarus", "amaranth"],
+        default="verilator",
+        help="what runs it (default: verilator, the fastest)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=options.positive,
+        metavar="N",
+        help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
+    )
+    parser.add_argument(
+        "--memory-latency",
+        type=options.latency,
+        default=0,
+        metavar="N",
+        help="cycles from a read of off-chip memory to its first byte (default 0)",
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=options.rate,
+        metavar="GB/S",
+        help="of off-chip memory, reads and writes (default: no limit)",
+    )
+    parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
+    parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """Plan, simulate, compare, print, write; returns the exit status."""
+    from hwgen import api
+
+    if arguments.integers and arguments.output is None:
+        raise InputError("--integers says what is written with --output, which is not given")
+    outputs = Outputs(arguments)
+    frames = None if arguments.input is None else api.read_array(arguments.input)
+    board = common.board_of(arguments)
+    model = common.load(arguments)
+    if frames is None:
+        frames = model.random_frames(arguments.random)
+        print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
+    frames = model.prepare(frames)  # before planning, which may take a while
+    if note := check_jobs(arguments, len(frames)):
+        print(note)
+    design = common.steered(model, board, arguments)
+    print(design.table(), flush=True)
+    result = design.simulate(
+        frames,
+        simulator=arguments.simulator,
+        waves=arguments.waves,
+        progress=True,
+        jobs=arguments.jobs or os.cpu_count() or 1,
+        memory_latency=arguments.memory_latency,
+        bandwidth=arguments.bandwidth,
+    )
+    outputs.add(arguments.output, npy_bytes(result.integers if arguments.integers else result.outputs))
+    if arguments.json is not None:
+        outputs.add(arguments.json, json_bytes(result.to_json()))
+    outputs.write()
+    print(
+        f"{result.frames:,} frames, {result.cycles:,} cycles in {result.wall_s:.1f} s "
+        f"({result.cycles_per_s:,.0f} cycles/s, {result.simulator}); "
+        f"{result.read_bytes:,} bytes read, {result.written_bytes:,} written"
+    )
+    print(result.summary())
+    if result.first_mismatch is not None:
+        print(f"hwgen: first mismatch: {result.first_mismatch}", file=sys.stderr)
+    elif not result.as_predicted:
+        print("hwgen: the cycles differ from the prediction", file=sys.stderr)
+    return 0 if result.ok else 1
+
+
+def add_golden_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen golden``."""
+    options.model_options(parser)
+    parser.add_argument("--input", required=True, metavar="X.npy", help=options.FRAMES)
+    parser.add_argument(
+        "--output", required=True, metavar="Y.npy", help="write the outputs there, as the model gives them"
+    )
+    parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
+
+
+def golden(arguments: argparse.Namespace) -> int:
+    """Compute and write; returns the exit status."""
+    from hwgen import api
+
+    outputs = Outputs(arguments)
+    frames = api.read_array(arguments.input)
+    values = common.load(arguments).golden(frames, integers=arguments.integers)
+    outputs.add(arguments.output, npy_bytes(values))
+    outputs.write()
+    print(f"{len(values):,} frames, {values.size:,} values of {values.dtype}: {arguments.output}")
+    return 0
+
+
+def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
+    """What is to be said of ``--jobs`` where so many frames are too few for so many; ``None`` if they aren't.
+
+    Raises
+    ------
+    InputError
+        If several simulations can't run side by side at all.
+    """
+    from hwgen.simulate import LEAST_SHARE
+
+    if arguments.jobs is None or arguments.jobs == 1:
+        return None
+    if arguments.simulator != "verilator":
+        raise InputError(f"--jobs goes with --simulator verilator only, not with {arguments.simulator}")
+    if arguments.waves is not None:
+        raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
+    most = max(1, frames // LEAST_SHARE)
+    if most >= arguments.jobs:
+        return None
+    return f"--jobs {arguments.jobs}: {frames:,} frames make {most}, since each has {LEAST_SHARE} frames or more"

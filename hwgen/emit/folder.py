@@ -1,0 +1,277 @@
+"""The folder of an accelerator: Verilog, memory files, a test bench with its Makefile, the plan and a report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from hwgen import processes
+from hwgen.emit import manifest, stimuli, testbench
+from hwgen.emit.verilog import Config, Factory, files, identifier
+from hwgen.errors import InputError
+from hwgen.gateware.names import identifiers
+from hwgen.gateware.stream import BeatFormat, Order
+
+__all__ = ["build", "build_groups", "check_folder"]
+
+
+def build(
+    plan_json: str,
+    config: Config,
+    frames: np.ndarray,
+    expected: np.ndarray,
+    directory: str | Path,
+    report: str,
+    *,
+    component: Factory | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write everything about an accelerator into a folder: all of it, or nothing.
+
+    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``,
+    ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
+    doesn't goes, unless somebody changed it; all else in the folder stays.
+
+    Parameters
+    ----------
+    plan_json : str
+        Contents of ``plan.json``.
+    config : AcceleratorConfig
+    frames : ndarray
+        ``(n, C, H, W)`` integers that the test bench sends.
+    expected : ndarray
+        ``(n, C, H, W)``: what must come out.
+    directory : path
+        The folder, made if it is missing.
+    report : str
+        What ``report.md`` says of the plan, in Markdown; a list of the files is added.
+    component : callable, optional
+        Makes another component than ``Accelerator``.
+    say : callable, optional
+        Told what an earlier build wrote and was left there, a line each.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written, or frames or expected outputs don't fit.
+    ToolError
+        If Yosys is missing or fails.
+    """
+    directory = Path(directory)
+    check_folder(directory)
+    contents = _contents(identifier(config.name), config, frames, expected, report, component)
+    contents["plan.json"] = plan_json.encode()
+    replace_folder(contents, directory, say)
+    return directory
+
+
+def build_groups(
+    plan_json: str,
+    configs: Sequence[Config],
+    maps: Sequence[np.ndarray],
+    directory: str | Path,
+    report: str,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
+
+    Beside these folders lie ``plan.json``, ``report.md`` and a ``Makefile`` that runs all test benches.
+
+    Parameters
+    ----------
+    maps : sequence of ndarray
+        ``(n, C, H, W)``: what goes into the first group, and what leaves each.
+
+    Raises
+    ------
+    InputError, ToolError
+        As `build`.
+    """
+    directory = Path(directory)
+    check_folder(directory)
+    tops = identifiers(config.name for config in configs)
+    contents = {}
+    for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
+        title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
+        for name, content in _contents(top, config, frames, expected, title, None).items():
+            contents[f"{top}/{name}"] = content
+    contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
+    contents["plan.json"] = plan_json.encode()
+    folders = "\n".join(f"- `{top}`" for top in tops)
+    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
+        errors="backslashreplace"
+    )
+    replace_folder(contents, directory, say)
+    return directory
+
+
+def _contents(
+    top: str, config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+) -> dict[str, bytes]:
+    """The files of one accelerator whose top module is ``top``, but for its plan."""
+    if len(frames) != len(expected):
+        raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
+    stalls = stimuli.Stalls.make(None, 0)
+    contents = files(config, component=component, top=top)
+    contents[f"{testbench.module(top)}.v"] = testbench.bench(
+        top,
+        input=config.input,
+        output=config.output,
+        input_order=config.input_order,
+        output_order=config.output_order,
+        frames=len(frames),
+        idle=testbench.patience(config),
+        source=stalls.source,
+        sink=stalls.sink,
+    ).encode()
+    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input, config.input_order), config.input)
+    contents[testbench.EXPECTED] = stimuli.to_hex(
+        stimuli.pack(expected, config.output, config.output_order), config.output
+    )
+    contents["Makefile"] = testbench.makefile(top).encode()
+    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode(errors="backslashreplace")
+    return contents
+
+
+def check_folder(directory: str | Path) -> None:
+    """Refuse, before any work, a folder that can't be made, or not written.
+
+    Raises
+    ------
+    InputError
+        If it is a file, or the nearest folder above it that exists may not be written.
+    """
+    folder = Path(directory).absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        reason = "it is a file" if folder == Path(directory).absolute() else f"{folder} is not a folder"
+        raise InputError(f"output folder {directory} can't be written: {reason}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"output folder {directory} can't be written: no permission to write in {folder}")
+
+
+def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
+    """Let a folder hold these files and a manifest of them: written beside it first, then moved.
+
+    A new folder appears complete. In one that is there already, unchanged files keep their time, files in the manifest
+    that are not among these go, and all others stay. ``say`` is told of files in the manifest that stay because they
+    were changed.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written.
+    """
+    made: list[Path] = []
+    contents = {**contents, manifest.NAME: manifest.of(contents)}
+    stale = {name: digest for name, digest in manifest.read(directory).items() if name not in contents}
+    try:
+        missing = directory.parent
+        while not missing.exists():
+            made.append(missing)
+            missing = missing.parent
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not directory.exists()
+        with processes.folder(".hwgen-", directory.parent if fresh else directory) as work:
+            changed = []
+            for name, content in contents.items():
+                place = directory / name
+                if place.is_dir():
+                    raise IsADirectoryError(21, f"{name} there is a folder")
+                if fresh or not place.is_file() or place.read_bytes() != content:
+                    (work / name).parent.mkdir(exist_ok=True)
+                    (work / name).write_bytes(content)
+                    changed.append(name)
+            with processes.held():
+                if fresh:
+                    mask = os.umask(0)
+                    os.umask(mask)
+                    work.chmod(0o777 & ~mask)
+                    os.rename(work, directory)
+                else:
+                    for name in changed:
+                        (directory / name).parent.mkdir(exist_ok=True)
+                        os.replace(work / name, directory / name)
+                made.clear()
+                for name in manifest.remove(directory, stale):
+                    say(f"kept {directory / name}: an earlier build wrote it, and it was changed since")
+    except OSError as error:
+        raise InputError(f"output folder {directory} can't be written: {error.strerror or error}") from error
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
+    memories = [name for name in contents if name.endswith(".mem")]
+    rows = [
+        (f"`{top}.v`", f"module `{top}` and those below it"),
+        *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
+        (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
+        (f"`{testbench.STIMULUS}`, `{testbench.EXPECTED}`", "its input beats, and the outputs of the golden model"),
+        ("`Makefile`", "`make icarus`, `make verilator`"),
+        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
+    ]
+    lines = [
+        text.rstrip("\n"),
+        "",
+        "## Files",
+        "",
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| {name} | {what} |" for name, what in rows),
+        "",
+        "## Ports",
+        "",
+        "| port | direction | bits | what it is |",
+        "| --- | --- | --- | --- |",
+        "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
+        *_ports("i", config.input, config.input_order, top),
+        *_ports("o", config.output, config.output_order, top),
+        "",
+        "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
+        "payload holds until it is taken.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
+    forth, back = ("in", "out") if name == "i" else ("out", "in")
+    sign = "signed" if beat.signed else "unsigned"
+    channels = "channel" if beat.lanes == 1 else "channels"
+    beats = "beat" if beat.folds == 1 else "beats"
+    pixels = f" of {beat.pixels} neighbouring pixels" if beat.pixels > 1 else ""
+    side = ", a channel's pixels side by side" if beat.pixels > 1 else ""
+    groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
+    of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
+    tiles = len(order.rows), len(order.columns)
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{testbench.module(top)}.v`), each row-major"
+    ragged = any(
+        end - columns.start != len(columns) * beat.pixels or columns.start != begin
+        for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
+    )
+    rest = "; pixels past the ends of a row may be anything" if ragged else ""
+    what = (
+        f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), "
+        f"{'row-major' if order == beat.raster else travels}: {beat.lanes} {channels}"
+        f"{pixels} a beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
+        f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
+    )
+    return [
+        f"| `{name}__payload` | {forth} | {beat.data_bits + 1} | {what} |",
+        f"| `{name}__valid` | {forth} | 1 | a beat is offered |",
+        f"| `{name}__ready` | {back} | 1 | it is taken |",
+    ]

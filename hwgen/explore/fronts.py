@@ -1,0 +1,197 @@
+"""The whole trade-off of a network: every grouping and unrolling, as fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import inf
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.explore import fusion, pyramid
+from hwgen.gateware.block_ram import BRAM36_BITS
+from hwgen.network.graph import Network
+from hwgen.network.ops import Op
+from hwgen.plan.cuts import Span
+from hwgen.templates.unroll import Choice, LayerWork, Unroll, choices
+
+WORD_BYTES = 4
+"""The papers count in 32-bit words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A published point of a front, for plots. Coordinates are in the front's own units."""
+
+    label: str
+    front: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """Fronts of ``network``; words have 32 bits, as in the papers.
+
+    Parameters
+    ----------
+    board : Board, optional
+        Marks what fits; nothing is left out.
+    multipliers : tuple of int
+        Of each layer in ``dsp_traffic``: DeCoILFNet's, all taps and input channels at once.
+    storage_traffic, storage_multiplications, dsp_traffic, dsp_cycles : tuple
+        Sorted by their first figure; see `hwgen.explore.fusion`.
+    published : tuple of Point
+        What others have found, to be shown beside the fronts.
+    """
+
+    network: Network
+    board: Board | None
+    multipliers: tuple[int, ...]
+    storage_traffic: tuple[fusion.StoragePoint, ...]
+    storage_multiplications: tuple[fusion.OverlapPoint, ...]
+    dsp_traffic: tuple[fusion.DspPoint, ...]
+    dsp_cycles: tuple[fusion.CyclesPoint, ...]
+    published: tuple[Point, ...] = ()
+
+    @property
+    def most_words(self) -> float:
+        """Words that the board's block RAM holds; without a board there is no limit."""
+        return inf if self.board is None else self.board.bram36 * BRAM36_BITS // (8 * WORD_BYTES)
+
+    def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
+        """Whether the board, if there is one, has so much."""
+        return storage_words <= self.most_words and (self.board is None or dsp <= self.board.dsp)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fronts as plain values (docs/exploration.md)."""
+        names = [layer.name for layer in self.network.layers]
+
+        def groups(spans: Sequence[Span]) -> list[list[str]]:
+            return [names[begin:end] for begin, end in spans]
+
+        def fits(**needs: int) -> dict[str, bool]:
+            return {} if self.board is None else {"fits": self.fits(**needs)}
+
+        return {
+            "model": self.network.name,
+            "board": None if self.board is None else self.board.name,
+            "word_bits": 8 * WORD_BYTES,
+            "layers": [
+                {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "weights": layer.weight_count}
+                for layer in self.network.layers
+            ],
+            "left_out": list(self.network.left_out),
+            "fronts": {
+                "storage_traffic": [
+                    {
+                        "groups": groups(point.groups),
+                        "storage_words": point.storage_words,
+                        "traffic_words": point.traffic_words,
+                        **fits(storage_words=point.storage_words),
+                    }
+                    for point in self.storage_traffic
+                ],
+                "storage_multiplications": [
+                    {
+                        "groups": groups(point.groups),
+                        "overlap": list(point.overlap),
+                        "storage_words": point.storage_words,
+                        "multiplications": point.multiplications,
+                        "traffic_words": point.traffic_words,
+                        **fits(storage_words=point.storage_words),
+                    }
+                    for point in self.storage_multiplications
+                ],
+                "dsp_traffic": [
+                    {
+                        "groups": groups(point.groups),
+                        "dsp": point.dsp,
+                        "traffic_words": point.traffic_words,
+                        **fits(dsp=point.dsp),
+                    }
+                    for point in self.dsp_traffic
+                ],
+                "dsp_cycles": [
+                    {
+                        "dsp": point.dsp,
+                        "cycles": point.cycles,
+                        "unroll": [_unroll(name, unroll) for name, unroll in zip(names, point.unroll, strict=True)],
+                        **fits(dsp=point.dsp),
+                    }
+                    for point in self.dsp_cycles
+                ],
+            },
+        }
+
+
+def explore(
+    network: Network,
+    board: Board | None = None,
+    *,
+    depth_groups: Mapping[str, int] | None = None,
+    published: Sequence[Point] = (),
+) -> Exploration:
+    """All fronts of ``network``.
+
+    Parameters
+    ----------
+    board : Board, optional
+        A layer that alone would take more multipliers than the board has is computed in serial depth groups, as few
+        as let it fit. Points that don't fit the board are kept, and marked.
+    depth_groups : mapping of str to int, optional
+        Serial depth groups of layers by their names, 1 for all others.
+    published : sequence of Point
+        Points to show beside the fronts.
+
+    Raises
+    ------
+    PlanError
+        If a layer doesn't fit the board even with one input channel at a time.
+    """
+    layers = network.layers
+    multipliers = [_multipliers(layer, board, (depth_groups or {}).get(layer.name, 1)) for layer in layers]
+    return Exploration(
+        network=network,
+        board=board,
+        multipliers=tuple(multipliers),
+        storage_traffic=tuple(fusion.storage_traffic(layers)),
+        storage_multiplications=tuple(fusion.storage_multiplications(layers)),
+        dsp_traffic=tuple(fusion.dsp_traffic(layers, multipliers)),
+        dsp_cycles=tuple(fusion.dsp_cycles([_choices(layer) for layer in layers])),
+        published=tuple(published),
+    )
+
+
+def listing(layers: Sequence[Op]) -> list[tuple[int, int]]:
+    """Storage and traffic of each of the ``2**(l - 1)`` groupings."""
+    points = []
+    for cuts in product((False, True), repeat=len(layers) - 1):
+        edges = [0, *(index for index, cut in enumerate(cuts, start=1) if cut), len(layers)]
+        groups = [layers[begin:end] for begin, end in pairwise(edges)]
+        points.append((max(map(pyramid.reuse_words, groups)), pyramid.map_traffic(groups)))
+    return points
+
+
+def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
+    """Of a layer in so many serial depth groups, or more if the board lacks multipliers for that."""
+    need = fusion.depth_multipliers(layer, groups)
+    if board is None or need <= board.dsp:
+        return need
+    at_once = board.dsp // layer.taps
+    if not at_once:
+        raise PlanError(f"{layer.name}: its {layer.taps} taps alone take more than the {board.dsp} DSP of {board.name}")
+    return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // at_once))
+
+
+def _choices(layer: Op) -> list[Choice]:
+    def multipliers(work: LayerWork, unroll: Unroll) -> int:
+        return 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp
+
+    return choices(LayerWork.of(layer), multipliers)
+
+
+def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:
+    return {"name": name, "in": unroll.tn, "out": unroll.tm, "taps": unroll.tk, "pixels": unroll.tp}

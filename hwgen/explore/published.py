@@ -1,0 +1,49 @@
+"""The points that the papers print for networks of theirs, to be shown beside the fronts.
+
+The thesis is Alwani's (2015); DeCoILFNet is of 2018. docs/published.md says which of their figures come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hwgen.explore.fronts import Point
+from hwgen.network import shapes
+from hwgen.network.graph import Network
+
+DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
+"""Serial depth groups in DeCoILFNet's build of VGG-16's first seven layers; 1 elsewhere.
+
+Nothing else fits both its DSPs and its times.
+"""
+
+_POINTS = {
+    "vgg19:11": (
+        Point(label="B (thesis)", front="storage_traffic", x=232 * 256, y=17.1 * 256_000),
+        Point(label="C (thesis)", front="storage_traffic", x=701 * 256, y=1.37 * 256_000),
+    ),
+    # DeCoILFNet prints no DSPs for A: they are those of its largest layer.
+    "vgg16:7": (
+        Point(label="A (DeCoILFNet)", front="dsp_traffic", x=1152, y=23.54 * 2**18),
+        Point(label="Table IV (DeCoILFNet)", front="dsp_traffic", x=2907, y=6.69 * 2**18),
+        Point(label="Table IV, fused (Alwani)", front="dsp_traffic", x=2987, y=3.64 * 2**18),
+        Point(label="Table IV (DeCoILFNet)", front="dsp_cycles", x=2907, y=5_034_000),
+    ),
+}
+
+
+def points(network: Network) -> tuple[Point, ...]:
+    """The published points of ``network``'s fronts; none if no paper explored it."""
+    return next((found for name, found in _POINTS.items() if _same(network, name)), ())
+
+
+def depth_groups(network: Network) -> dict[str, int]:
+    """The serial depth groups of layers in DeCoILFNet's build of ``network``, by name; empty if it didn't build it."""
+    if not _same(network, "vgg16:7"):
+        return {}
+    built = shapes.load("vgg16:7").layers
+    return {layer.name: DEPTH_GROUPS.get(own.name, 1) for layer, own in zip(network.layers, built, strict=True)}
+
+
+def _same(network: Network, name: str) -> bool:
+    return network.geometry == shapes.load(name).geometry

@@ -1,0 +1,183 @@
+"""An exploration for people: as tables, and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hwgen.explore import fusion
+from hwgen.explore.fronts import WORD_BYTES, Exploration, Point, listing
+from hwgen.plan.cuts import text
+from hwgen.report.picture import picture
+from hwgen.report.table import columns
+
+LISTED_LAYERS = 12
+"""Plots show every grouping of networks up to so many layers, as the thesis does."""
+
+
+def table(found: Exploration, *, rows: int = 16) -> str:
+    """The fronts as text; of DSPs against cycles at most ``rows`` points, evenly spread."""
+    layers = found.network.layers
+    names = [layer.name for layer in layers]
+    fits_title = () if found.board is None else ("fits",)
+
+    def fits(**needs: int) -> tuple[str, ...]:
+        return () if found.board is None else ("yes" if found.fits(**needs) else "no",)
+
+    lines = [
+        f"{found.network.name}: {len(layers)} layers, {2 ** (len(layers) - 1):,} groupings, "
+        f"{found.network.macs:,} MACs, {found.network.weight_count:,} weights"
+    ]
+    lines += [f"left out: {reason}" for reason in found.network.left_out]
+    lines += [
+        "",
+        "storage against traffic of feature maps (32-bit words; KB of 1,024 B, MB of 1,000 KB)",
+        *_table(
+            ("KB", "MB", *fits_title, "groups"),
+            [
+                (
+                    f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
+                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
+                    *fits(storage_words=point.storage_words),
+                    text(names, point.groups),
+                )
+                for point in found.storage_traffic
+            ],
+        ),
+        "",
+        "all layers fused: overlaps kept or computed again",
+        *_table(
+            ("overlap", "KB", "multiplications", "MB"),
+            [
+                (
+                    point.overlap[0],
+                    f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
+                    f"{point.multiplications:,}",
+                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
+                )
+                for point in fusion.storage_multiplications(layers, [(0, len(layers))])
+            ],
+        ),
+        "",
+        "DSPs against traffic (all taps and input channels at once; a group's layers together, groups in turn)",
+        *_table(
+            ("DSP", "MB", *fits_title, "groups"),
+            [
+                (
+                    f"{point.dsp:,}",
+                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
+                    *fits(dsp=point.dsp),
+                    text(names, point.groups),
+                )
+                for point in found.dsp_traffic
+            ],
+        ),
+    ]
+    shown = _spread(found.dsp_cycles, rows)
+    lines += [
+        "",
+        "DSPs against cycles a frame (all layers at work together, one MAC a DSP; requantisers come on top)"
+        + (f": {len(shown)} of {len(found.dsp_cycles):,} points" if len(shown) < len(found.dsp_cycles) else ""),
+        *_table(
+            ("DSP", "cycles", *fits_title),
+            [(f"{point.dsp:,}", f"{point.cycles:,}", *fits(dsp=point.dsp)) for point in shown],
+        ),
+    ]
+    for point in found.published:
+        lines.append(f"published: {point.label}: {_published_text(point)}")
+    return "\n".join(lines)
+
+
+def plot(found: Exploration, kind: str = "svg") -> bytes:
+    """The fronts as a picture, published points marked.
+
+    Parameters
+    ----------
+    kind : str
+        ``svg`` or ``png``.
+
+    Raises
+    ------
+    InputError
+        For another kind.
+    ToolError
+        If matplotlib is not installed.
+    """
+    title = found.network.name if found.board is None else f"{found.network.name}, {found.board.name}"
+    return picture(title, lambda figure: _draw(found, figure.subplots(2, 2)), kind)
+
+
+def _draw(found: Exploration, axes: Any) -> None:
+    kb, mb = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
+    panels = {
+        "storage_traffic": (
+            *("reuse storage [KB]", "traffic of feature maps [MB]"),
+            [(point.storage_words, point.traffic_words) for point in found.storage_traffic],
+            *(kb, mb),
+        ),
+        "storage_multiplications": (
+            *("reuse storage [KB]", "multiplications"),
+            [(point.storage_words, point.multiplications) for point in found.storage_multiplications],
+            *(kb, 1),
+        ),
+        "dsp_traffic": (
+            *("DSP", "traffic of feature maps [MB]"),
+            [(point.dsp, point.traffic_words) for point in found.dsp_traffic],
+            *(1, mb),
+        ),
+        "dsp_cycles": (
+            *("DSP", "cycles a frame"),
+            [(point.dsp, point.cycles) for point in found.dsp_cycles],
+            *(1, 1),
+        ),
+    }
+    for ax, (name, (x_label, y_label, points, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
+        title = name.replace("_", " against ").replace("dsp", "DSPs")
+        ax.set(title=title[0].upper() + title[1:], xlabel=x_label, ylabel=y_label)
+        if name == "storage_traffic" and len(found.network.layers) <= LISTED_LAYERS:
+            listed = sorted(set(listing(found.network.layers)))
+            ax.plot(*_scaled(listed, x_unit, y_unit), ".", color="0.75", markersize=3, label="every grouping")
+        xs, ys = _scaled(points, x_unit, y_unit)
+        if name == "storage_multiplications":
+            traffic = [point.traffic_words * mb for point in found.storage_multiplications]
+            drawn = ax.scatter(xs, ys, c=traffic, s=12, cmap="viridis_r")
+            ax.figure.colorbar(drawn, ax=ax, label="traffic [MB]")
+            ax.set_yscale("log")
+        else:
+            ax.plot(xs, ys, "k.-", drawstyle="steps-post", markersize=4, linewidth=0.8, label="front")
+        if name == "dsp_cycles":
+            ax.set(xscale="log", yscale="log")
+        for point in found.published:
+            if point.front == name:
+                x, y = point.x * x_unit, point.y * y_unit
+                ax.plot(x, y, "rx", markersize=8)
+                side, shift = ("right", -6) if x > max(xs) / 2 else ("left", 6)
+                ax.annotate(point.label, (x, y), (shift, 5), textcoords="offset points", color="r", ha=side)
+        if found.board is not None:
+            limit = found.board.dsp if name.startswith("dsp") else found.most_words * kb
+            if limit <= 4 * max(xs):
+                ax.axvline(limit, color="b", linestyle=":", label=found.board.name)
+        if name != "storage_multiplications":
+            ax.legend(loc="upper right")
+
+
+def _spread(points: Sequence[fusion.CyclesPoint], count: int) -> list[fusion.CyclesPoint]:
+    if len(points) <= count:
+        return list(points)
+    return [points[index * (len(points) - 1) // (count - 1)] for index in range(count)]
+
+
+def _scaled(points: Sequence[tuple[int, int]], x: float, y: float) -> tuple[list[float], list[float]]:
+    return [point[0] * x for point in points], [point[1] * y for point in points]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Text (``groups``, ``overlap``) to the left, numbers to the right."""
+    left = [place for place, title in enumerate(titles) if title in ("groups", "overlap")]
+    return columns([titles, *rows], left=left, rules=(1,))
+
+
+def _published_text(point: Point) -> str:
+    storage = f"{point.x / 256:,.0f} KB" if point.front.startswith("storage") else f"{point.x:,.0f} DSP"
+    other = f"{point.y:,.0f} cycles" if point.front.endswith("cycles") else f"{point.y / 256_000:,.3f} MB"
+    return f"{storage}, {other}"

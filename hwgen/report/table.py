@@ -1,0 +1,27 @@
+"""Tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+__all__ = ["columns"]
+
+
+def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
+    """The rows as lines of aligned columns, two spaces apart, without spaces at their ends.
+
+    Parameters
+    ----------
+    left : collection of int
+        The columns whose text stands to the left; all others stand to the right, as numbers do.
+    rules : collection of int
+        The rows before which a rule of dashes stands.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    lines = []
+    for number, row in enumerate(rows):
+        cells = zip(row, widths, strict=True)
+        text = [cell.ljust(width) if place in left else cell.rjust(width) for place, (cell, width) in enumerate(cells)]
+        lines += [rule] * (number in rules) + ["  ".join(text).rstrip()]
+    return lines

@@ -1,0 +1,157 @@
+"""What is asked for: a run as the caller wants it, and what one simulator is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hwgen.emit import stimuli
+from hwgen.emit.verilog import Config, Factory
+from hwgen.errors import InputError
+from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.simulate.memory import Memory
+
+Simulator = Literal["verilator", "icarus", "amaranth"]
+SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+
+LEAST_SHARE = 16
+"""Frames that a simulation side by side with others has at least: fewer are not worth a start from reset."""
+
+_WAVES = {"verilator": (".vcd", ".fst"), "icarus": (".vcd", ".fst"), "amaranth": (".vcd",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How frames are to be sent through an accelerator.
+
+    Parameters
+    ----------
+    simulator : str
+        ``verilator`` and ``icarus`` run the Verilog that ``emit`` writes, ``amaranth`` the component itself.
+    waves : path, optional
+        Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``).
+    progress : bool
+        Show a progress bar on stderr.
+    stalls : tuple of float, optional
+        Probabilities that source and sink stall in a cycle; neither ever does if not given.
+    seed : int
+        Of the stalls: the same stalls in all simulators.
+    taps : bool
+        Also gather what leaves each layer (``config.taps`` and ``config.tap_orders`` say what these streams are), and
+        count its steps.
+    idle : int, optional
+        Cycles without a transfer after which the design is called stuck.
+    reset_at : int, optional
+        Reset the design after so many cycles of a first attempt, which counts for nothing.
+    component : callable, optional
+        Makes another component than ``Accelerator``: ``component(config)``, ``component(config, taps=True)``.
+    jobs : int
+        Simulations side by side, each from reset with its share of the frames; of Verilator only, without waves,
+        stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share.
+    memory : Memory, optional
+        Where the maps come from and go to; one that never stalls if not given.
+    one_by_one : bool
+        Read a frame only when the one before is written.
+
+    Raises
+    ------
+    InputError
+        If there is no such simulator, its waves can't be written there, or a probability is out of range.
+    """
+
+    simulator: Simulator = "verilator"
+    waves: str | Path | None = None
+    progress: bool = False
+    stalls: tuple[float, float] | None = None
+    seed: int = 0
+    taps: bool = False
+    idle: int | None = None
+    reset_at: int | None = None
+    component: Factory | None = None
+    jobs: int = 1
+    memory: Memory = field(default_factory=Memory)
+    one_by_one: bool = False
+
+    def __post_init__(self) -> None:
+        if self.simulator not in SIMULATORS:
+            raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
+        if (waves := self.wave_file) is not None:
+            kinds = _WAVES[self.simulator]
+            if waves.suffix not in kinds:
+                raise InputError(f"waves of {self.simulator} must end in {' or '.join(kinds)}, not {waves.name!r}")
+            if not waves.parent.is_dir():
+                raise InputError(f"waves can't be written: there is no folder {waves.parent}")
+        self.draws  # noqa: B018 (probabilities that can't be are refused here)
+
+    @cached_property
+    def wave_file(self) -> Path | None:
+        """Where waveforms go, wherever the simulator runs."""
+        return None if self.waves is None else Path(self.waves).absolute()
+
+    @cached_property
+    def draws(self) -> stimuli.Stalls:
+        """The stalls of source and sink."""
+        return stimuli.Stalls.make(self.stalls, self.seed)
+
+    def shares(self, frames: int) -> int:
+        """Into how many simulations side by side so many frames are parted."""
+        plain = self.simulator == "verilator" and not (self.waves or self.stalls or self.taps or self.reset_at)
+        return max(1, min(self.jobs, frames // LEAST_SHARE)) if plain else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one simulator is asked: one run.
+
+    In each cycle of the run, which begin when reset is released: both sides draw whether they stall; the source offers
+    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); the sink is ready
+    unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
+    nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
+    ``emit.testbench.DRAIN`` cycles, in which none may follow. ``simulate.memory`` says what the memory does.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+    payloads : ndarray
+        What to send, as ``stimuli.pack`` gives it.
+    frames : int
+        How many these are.
+    options : Options
+    idle : int
+        Cycles without any transfer after which the design is stuck.
+    taps : tuple of (BeatFormat, Order)
+        Streams to watch.
+    tick : callable
+        Told the output beats so far, now and then.
+    say : callable
+        Told what is being done before there are any.
+    """
+
+    config: Config
+    payloads: np.ndarray
+    frames: int
+    options: Options
+    idle: int
+    taps: tuple[tuple[BeatFormat, Order], ...] = ()
+    tick: Callable[[int], None] = lambda beats: None
+    say: Callable[[str], None] = lambda step: None
+
+    @property
+    def beats_out(self) -> int:
+        """Output beats to expect."""
+        return self.frames * len(self.writes)
+
+    @cached_property
+    def reads(self) -> np.ndarray:
+        """Bytes of each beat of an input frame."""
+        return stimuli.beat_bytes(self.config.input, self.config.input_order)
+
+    @cached_property
+    def writes(self) -> np.ndarray:
+        """Bytes of each beat of an output frame."""
+        return stimuli.beat_bytes(self.config.output, self.config.output_order)

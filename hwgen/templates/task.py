@@ -1,0 +1,123 @@
+"""What is asked of the groups of a network, and what follows from it for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.gateware.multiply import PACKED_CHAIN
+from hwgen.network.graph import Network
+from hwgen.templates.stages import stage_of
+from hwgen.templates.unroll import LayerWork, Search, Unroll, ceil_div
+
+#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
+CHAIN = 16
+
+#: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
+BRAM_PRICES = (0.25, 1, 4, 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is asked of a plan.
+
+    Parameters
+    ----------
+    objective : str
+        ``interval``, ``latency``, ``traffic`` or ``dsp``: what to make small.
+    dsp : int
+        DSP slices that may be used.
+    interval : int, optional
+        With ``dsp``: cycles between frames at most.
+    macs_per_dsp : int
+        Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
+    template : str, optional
+        ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
+    tile : tuple of int, optional
+        Rows and columns of a pyramid's tip.
+    overlap : str, optional
+        Of neighbouring pyramids, as in `hwgen.templates.tiles`.
+    """
+
+    objective: str
+    dsp: int
+    interval: int | None = None
+    macs_per_dsp: int = 1
+    template: str | None = None
+    tile: tuple[int, int] | None = None
+    overlap: str | None = None
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds a cycle at most."""
+        return self.dsp * self.macs_per_dsp
+
+
+class Task:
+    """What all groups of a network have in common while they are planned: the layers' work, and searches over it.
+
+    Parameters
+    ----------
+    network : Network
+    board : Board
+    goal : Goal
+    """
+
+    def __init__(self, network: Network, board: Board, goal: Goal):
+        self.network, self.board, self.goal = network, board, goal
+        self._stages = {layer.name: stage_of(layer) for layer in network.layers}
+        self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
+        self.works = [
+            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN)
+            for layer, macs in zip(network.layers, self.macs, strict=True)
+        ]
+        self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
+
+    def aiming(self, **changes: Any) -> Task:
+        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
+        other = copy(self)
+        other.goal = replace(self.goal, **changes)
+        return other
+
+    @cached_property
+    def search(self) -> Search:
+        """By DSP slices."""
+        return Search(self.works, self.slices)
+
+    def slices(self, work: LayerWork, unroll: Unroll) -> Any:
+        """DSP slices of a layer, with those of its requantiser; factors may be arrays.
+
+        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
+        """
+        multipliers = 0 if work.channelwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
+        return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
+
+    def finish_slices(self, work: LayerWork) -> int:
+        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle."""
+        return self._stages[work.name].finish_slices
+
+    def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Block RAM of a layer's weights; factors may be arrays."""
+        return self._stages[work.name].weight_bram36(work, unroll)
+
+    @cached_property
+    def priced(self) -> list[Search]:
+        """By DSP slices and block RAM together."""
+        return self.price(self.works)
+
+    def price(self, works: Sequence[LayerWork]) -> list[Search]:
+        """Searches by DSP slices and block RAM together, at several prices."""
+
+        def search(price: float) -> Search:
+            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
+
+        return [search(price) for price in BRAM_PRICES]
+
+
+def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
+    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
+    return ceil_div(unroll.tm, work.steps(unroll))
