@@ -29,7 +29,8 @@ FLOORS = {
     "doctor": "installing report simulate",
     "api": "errors boards network gateware plan report emit simulate",
     "hwgen": "errors api",
-    "cli": "errors processes progress boards network blocking templates plan explore report emit simulate doctor api hwgen",
+    "cli": "errors processes progress boards network blocking templates plan explore report emit simulate doctor api "
+    "hwgen",
 }
 
 
