@@ -27,6 +27,7 @@ from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
 from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
+from hwgen.gateware.weights import Weights
 from hwgen.network import golden
 from hwgen.network.graph import UINT8, Conv, FeatureMap, MaxPool, Network, Requantisation, Window
 from hwgen.plan.compose import compose
@@ -157,12 +158,12 @@ INT = replace(UINT8, bits=32, signed=True)
 def test_flipped_weight_bit(layer, bit, place):
     compute = subject()[0].config.layers[layer].compute
     assert isinstance(compute, MultiplyConfig)
-    weights = compute.weights[:]
+    weights = compute.weights.values.tolist()
     index = int(place * (len(weights) - 1))
     flipped_bit = (weights[index] ^ (1 << bit)) & (2**compute.weight_bits - 1)
     half = 1 << (compute.weight_bits - 1)
     weights[index] = (flipped_bit ^ half) - half
-    caught(exact, config=changed(layer, weights=weights))
+    caught(exact, config=changed(layer, weights=Weights(weights)))
 
 
 def packed() -> None:
@@ -219,7 +220,7 @@ def test_packed_wrongly(monkeypatch, name):
 def unlessened(self, outputs, offset):
     word = 0
     for number, output in enumerate(outputs):
-        weight = 0 if output is None else self.weights[output * self._output_weights + offset]
+        weight = 0 if output is None else self.weights.values[output * self._output_weights + offset]
         word |= (weight & ((1 << self.weight_bits) - 1)) << number * self.weight_bits
     return word
 

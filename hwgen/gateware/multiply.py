@@ -10,12 +10,10 @@ adders of the tree and the accumulator, which take a carry for nothing.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -24,6 +22,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.weights import Weights
 
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
@@ -54,8 +53,8 @@ class MultiplyConfig:
         ``M``: output channels of the layer.
     lanes : int
         ``Tm``: output channels at once.
-    weights : array of int
-        ``(M, C // groups, Kh, Kw)``, flat in row-major order; the groups are those of the window's input.
+    weights : Weights
+        ``(M, C // groups, Kh, Kw)``; the groups are those of the window's input.
     weight_bits : int
         Width of a weight, two's complement.
     sum_bits : int
@@ -80,7 +79,7 @@ class MultiplyConfig:
     window: LineBufferConfig
     outputs: int
     lanes: int
-    weights: array = field(repr=False, compare=False)
+    weights: Weights
     weight_bits: int
     sum_bits: int
     chain: int = 16
@@ -103,7 +102,7 @@ class MultiplyConfig:
         if len(self.weights) != size:
             raise ConfigError(f"weights must be {size} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
-        least, most = self.extremes
+        least, most = self.weights.extremes
         if not (-limit <= least and most < limit):
             raise ConfigError(f"weights must fit {self.weight_bits} bits, not {least!r} .. {most!r}")
         if self.window.output_folds != self.folds:
@@ -130,9 +129,9 @@ class MultiplyConfig:
                 f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
                 f"{self.weight_bits}), not 2"
             )
-        worst = max(*self.extremes, key=abs)
+        worst = max(*self.weights.extremes, key=abs)
         if not packable(worst, worst, bits):
-            index = self.weights.index(worst)
+            index = self.weights.values.tolist().index(worst)
             place = []
             for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
                 index, rest = divmod(index, size)
@@ -203,14 +202,11 @@ class MultiplyConfig:
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
         """Width that holds each lane's sum, and any part of it, with its bias."""
-        half = 1 << (self.window.input.bits - 1)
-        size = self._output_weights
+        low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
-        for channel in range(self.outputs):
-            weights = self.weights[channel * size : (channel + 1) * size]
+        for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):
             bias = self.bias[channel] if self.bias else 0
-            least = sum(min(-weight * half, weight * (half - 1)) for weight in weights) + bias
-            most = sum(max(-weight * half, weight * (half - 1)) for weight in weights) + bias
+            least, most = positive * low + negative * high + bias, positive * high + negative * low + bias
             bits.append(1 + max(most.bit_length(), (~least).bit_length() if least < 0 else 0))
         return tuple(bits)
 
@@ -268,23 +264,13 @@ class MultiplyConfig:
         )
 
     @property
-    def _numbers(self) -> np.ndarray:
-        """The weights: there may be millions, and planning makes many configurations."""
-        return np.asarray(self.weights)
-
-    @cached_property
-    def extremes(self) -> tuple[int, int]:
-        """The least and the greatest weight."""
-        return int(self._numbers.min()), int(self._numbers.max())
-
-    @property
     def memory_bits(self) -> int:
         return self.rom_depth * self.products * sum(self.unit_bits)
 
     @cached_property
     def upper_bits(self) -> int:
         """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
-        return self.weight_bits + (self.extremes[0] - 1 < -1 << (self.weight_bits - 1))
+        return self.weight_bits + (self.weights.extremes[0] - 1 < -1 << (self.weight_bits - 1))
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
@@ -294,7 +280,7 @@ class MultiplyConfig:
     @cached_property
     def field_bits(self) -> int:
         """Width of each sum of a chain that holds two."""
-        peak = max(map(abs, self.extremes))
+        peak = max(map(abs, self.weights.extremes))
         # One more, as the upper one lacks its carry.
         return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
 
@@ -315,8 +301,7 @@ class MultiplyConfig:
         """What must be added to each output channel's sums, as the operands are less than the activations."""
         if not self.operand_offset:
             return (0,) * self.outputs
-        sums = self._numbers.reshape(self.outputs, -1).sum(axis=1, dtype=np.int64)
-        return tuple((self.operand_offset * sums).tolist())
+        return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     def lane_of(self, chain: int, position: int) -> int | None:
         """The product (tap, then channel) at a chain's position; short chains lack their first positions."""
@@ -353,7 +338,7 @@ class MultiplyConfig:
     def _unit_weight(self, outputs: list[int | None], offset: int) -> int:
         """What a slice's weight memory holds: of these output channels, the weight at that place among its own."""
         lower, *uppers = (
-            0 if output is None else self.weights[output * self._output_weights + offset] for output in outputs
+            0 if output is None else self.weights.values[output * self._output_weights + offset] for output in outputs
         )
         word = lower & ((1 << self.weight_bits) - 1)
         for upper in uppers:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
+from hwgen.gateware.weights import Weights
 from hwgen.network.graph import Conv, FeatureMap, Layer, MaxPool, Network
 
 if TYPE_CHECKING:
@@ -60,6 +61,16 @@ def sum_bits(layer: Conv, macs_per_dsp: int = 1) -> int:
 def weight_bits(layer: Conv) -> int:
     """Bits of the widest weight."""
     return max(signed_bits(*layer.weight_range), 2)
+
+
+_KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
+
+
+def _weights(layer: Conv) -> Weights:
+    """A layer's weights, the same object each time."""
+    if layer not in _KNOWN:
+        _KNOWN[layer] = Weights(layer.weights.astype(np.intc).tobytes())
+    return _KNOWN[layer]
 
 
 def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
@@ -175,7 +186,7 @@ def _conv_parts(
         window=window,
         outputs=layer.output.channels,
         lanes=plan.tm,
-        weights=array("i", layer.weights.astype(np.intc).tobytes()),
+        weights=_weights(layer),
         weight_bits=weight_bits(layer),
         sum_bits=sum_bits(layer, plan.macs_per_dsp),
         chain=plan.chain,
