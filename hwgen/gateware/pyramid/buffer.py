@@ -23,9 +23,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
 from hwgen.gateware.pieces import LUT_WAYS, stacked
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
-
-#: Tiles held: one that is filled and one that is read.
-HALVES = 2
+from hwgen.gateware.pyramid.timing import HALVES
 
 
 @dataclass(frozen=True, kw_only=True)
