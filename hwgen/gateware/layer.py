@@ -38,8 +38,8 @@ class Compute(ComponentConfig, Protocol):
 
     A new kind of arithmetic is a new file with such a configuration, a frozen dataclass whose ``window`` is a field,
     and its component. That has two ports, both streams that are always ready: ``i`` takes a step of the window
-    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives ``lanes x window.pixels`` results of shape ``result``,
-    pixels innermost, ``latency`` cycles after the last step of a fold.
+    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives results of shape ``result``,
+    ``[lane][pixel]``, ``latency`` cycles after the last step of a fold.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -220,11 +220,12 @@ class LayerConfig:
     @cached_property
     def fifo(self) -> FifoConfig:
         return FifoConfig(
-            lanes=self.fifo_lanes * self.pixels,
+            lanes=self.fifo_lanes,
             bits=self.output.bits,
             signed=self.output.signed,
             beats=self.beats,
             depth=self.fifo_depth,
+            pixels=self.pixels,
         )
 
     @cached_property

@@ -22,6 +22,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.stream import at_pixel, channels_layout
 from hwgen.gateware.weights import Weights
 
 #: Two products of one slice lie this many bits apart.
@@ -217,7 +218,8 @@ class MultiplyConfig:
             while values > LAST_LEVEL:
                 levels, values = levels + 1, -(-values // 2)
             return levels
-        # Carries take an adder each, of which there are as many as chains if the accumulator is one of them.
+        # Each chain's carry needs an adder that takes it. The tree has one adder less than there are chains; the
+        # accumulator is the missing one. Without it the last carry is a value of its own.
         left_over = self.macs_per_dsp == 2 and not self.accumulates
         return (self.chains + left_over - 1).bit_length()
 
@@ -503,7 +505,7 @@ class Multiply(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, pixels innermost, once a fold; ``config.offsets`` less than those of the activations.
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
 
     Latency and throughput
         A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
@@ -520,8 +522,7 @@ class Multiply(wiring.Component):
                 "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
                 "o": Out(
                     stream.Signature(
-                        data.ArrayLayout(signed(config.sum_bits), config.lanes * config.window.pixels),
-                        always_ready=True,
+                        channels_layout(config.result, config.lanes, config.window.pixels), always_ready=True
                     )
                 ),
             }
@@ -551,14 +552,13 @@ class Multiply(wiring.Component):
             m.d.comb += self.o.valid.eq(done)
         for number, unit in enumerate(config.units):
             for pixel in pixels:
-                suffix = "" if len(pixels) == 1 else f"_pixel_{pixel}"
-                name = f"lane_{'_'.join(str(lane) for lane in unit)}{suffix}"
+                name = at_pixel(f"lane_{'_'.join(str(lane) for lane in unit)}", pixel, len(pixels))
                 sums = [
                     self._elaborate_chain(m, activations[pixel], weights, number, chain, name)
                     for chain in range(config.chains)
                 ]
                 for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
-                    name = f"lane_{lane}{suffix}"
+                    name = at_pixel(f"lane_{lane}", pixel, len(pixels))
                     if config.whole:
                         total, carries = self._elaborate_whole(m, values, carries, lane, name), []
                     else:
@@ -567,7 +567,7 @@ class Multiply(wiring.Component):
                         accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
                         m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
                         total = accumulator
-                    m.d.comb += self.o.payload[lane * len(pixels) + pixel].eq(total)
+                    m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
     def _part(self, sums: list[Signal], lanes: int) -> list[tuple[list[Value], list[Value]]]:
@@ -589,9 +589,10 @@ class Multiply(wiring.Component):
                 if lane is None:
                     continue
                 tap, channel = divmod(lane, config.window.input.lanes)
-                tap += pixel * config.window.taps
-                value = Signal(config.operand, name=f"activation_{tap}_{channel}")
-                tapped = self.i.payload.taps[tap][channel]
+                value = Signal(
+                    config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
+                )
+                tapped = self.i.payload.taps[pixel][tap][channel]
                 if config.operand_offset:  # the highest bit, as the offset is half of the range
                     tapped = tapped ^ config.operand_offset
                 m.d.comb += value.eq(tapped)
@@ -765,7 +766,14 @@ class Multiply(wiring.Component):
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:
     """The sum of two signed values and of a carry, if there is one.
 
-    Twice the sum as one addition, cut: of three operands Yosys sometimes makes two LUTs a bit.
+    The carry becomes bit 0 of both operands. The two make 0 there, and carry into bit 1 if they are set::
+
+          one[n]   ..  one[1]    one[0]    carry
+        + other[n] ..  other[1]  other[0]  carry
+        = sum[n]   ..  sum[1]    sum[0]    0
+
+    Without its lowest bit that is the sum, in one addition of two operands. Of an addition of three Yosys sometimes
+    makes two LUTs a bit.
     """
     if not carries:
         return one + other
