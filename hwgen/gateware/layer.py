@@ -261,9 +261,9 @@ class LayerConfig:
         """What all components together take of a device, as estimated."""
         return sum((part.resources for part in self.components.values()), Resources())
 
-    def component(self, *, busy: bool = False) -> Layer:
-        """The hardware; with ``busy`` its steps can be watched."""
-        return Layer(self, busy=busy)
+    def walk_component(self) -> Any:
+        """The hardware of ``walk``, with a line buffer's ports."""
+        return LineBuffer(self.window)
 
     @property
     def pipeline_latency(self) -> int:
@@ -312,14 +312,10 @@ class Layer(wiring.Component):
     def config(self) -> LayerConfig:
         return self._config
 
-    def make_window(self) -> Any:
-        """What takes the input and walks its windows, with a line buffer's ports."""
-        return LineBuffer(self.config.window)
-
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.window = window = self.make_window()
+        m.submodules.window = window = config.walk_component()
         m.submodules.compute = compute = config.compute.component()
         m.submodules.unload = unload = Unload(config.unload)
         m.submodules.fifo = fifo = Fifo(config.fifo)

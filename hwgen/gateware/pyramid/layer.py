@@ -1,4 +1,4 @@
-"""One layer of a pyramid accelerator: reuse buffer, tiles, and the arithmetic of a streaming layer behind them."""
+"""One layer of a pyramid accelerator: reuse buffer and tiles, in front of what a layer has behind its line buffer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.layer import ComponentConfig, Layer, LayerConfig
+from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
@@ -51,8 +51,8 @@ class PyramidLayerConfig(LayerConfig):
     def walk(self) -> dict[str, ComponentConfig]:
         return {**({"reuse": self.reuse} if self.reuse.needed else {}), "tiles": self.tiles}
 
-    def component(self, *, busy: bool = False) -> PyramidLayer:
-        return PyramidLayer(self, busy=busy)
+    def walk_component(self) -> PyramidWindow:
+        return PyramidWindow(self)
 
     @property
     def input_order(self) -> Order:
@@ -178,30 +178,3 @@ class PyramidWindow(wiring.Component):
         connect(m, tiles=tiles.o, window=wiring.flipped(self.o))
         m.d.comb += [tiles.room.eq(self.room), self.fold.eq(tiles.fold), self.start.eq(tiles.start)]
         return m
-
-
-class PyramidLayer(Layer):
-    """A layer from stream to stream, tile by tile.
-
-    Parameters
-    ----------
-    config : PyramidLayerConfig
-    busy : bool
-        Let the steps be watched.
-
-    Members
-    -------
-    i : In(stream)
-        What is new of the input map in each pyramid, row by row.
-    o : Out(stream)
-        What is new of the output map in each pyramid, row by row.
-    busy : Out(1)
-        With ``busy``: the arithmetic takes a step.
-    """
-
-    def __init__(self, config: PyramidLayerConfig, *, busy: bool = False):
-        super().__init__(config, busy=busy)
-        self._tile_config = config
-
-    def make_window(self) -> PyramidWindow:
-        return PyramidWindow(self._tile_config)
