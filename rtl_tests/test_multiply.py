@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from array import array
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import Multiply, MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
 
 
 def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
@@ -50,7 +50,7 @@ def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np
         window=window,
         outputs=outputs,
         lanes=lanes,
-        weights=array("i", weights.ravel().tolist()),
+        weights=Weights(weights.ravel().tolist()),
         weight_bits=bits,
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),
@@ -151,7 +151,7 @@ def test_whole(drawn, wrap, seed, gaps):
         part,
         window=window,
         outputs=outputs,
-        weights=array("h", weights.ravel().tolist()),
+        weights=Weights(weights.ravel().tolist()),
         sum_bits=bits - 1 if wrap else 32,
         bias=tuple(bias.tolist()),
     )
@@ -174,7 +174,7 @@ def test_whole_latency(products, levels):
         channelwise=False, rows=1,
     )  # fmt: skip
     config = MultiplyConfig(
-        window=window, outputs=2, lanes=2, weights=array("h", weights.ravel().tolist()), weight_bits=8, sum_bits=26,
+        window=window, outputs=2, lanes=2, weights=Weights(weights.ravel().tolist()), weight_bits=8, sum_bits=26,
         macs_per_dsp=2, bias=(5, -7),
     )  # fmt: skip
     assert config.latency == 1 + min(products, 4) + levels
@@ -240,7 +240,7 @@ def test_packed_extremes(signed, weights, chain):
     config, _ = _plain(signed=signed, chain=chain, weight_bits=8)
     values = np.broadcast_to(np.array([weights[lane % 3 % 2] for lane in range(7)])[:, None, None, None], (7, 5, 3, 3))
     low, high = value_range(config.window)
-    flat = array("h", values.ravel().tolist())
+    flat = Weights(values.ravel().tolist())
     bits = sum_bits(values, *operand_range(config.window, True))
     config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=2)
     assert config.longest == min(chain, 4)
@@ -279,7 +279,7 @@ def test_fields_apart(signed, steps):
         window=window,
         outputs=len(weights),
         lanes=8,
-        weights=array("h", weights.ravel().tolist()),
+        weights=Weights(weights.ravel().tolist()),
         weight_bits=8,
         sum_bits=sum_bits(weights, -128, 127),
         macs_per_dsp=2,
@@ -347,7 +347,7 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
         window=window,
         outputs=folds * lanes,
         lanes=lanes,
-        weights=array("h", weights.ravel().tolist()),
+        weights=Weights(weights.ravel().tolist()),
         weight_bits=8,
         sum_bits=sum_bits(weights, -128, 127),
         macs_per_dsp=2,
@@ -465,7 +465,7 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
         "window": window,
         "outputs": 7,
         "lanes": 3,
-        "weights": array("h", weights.ravel().tolist()),
+        "weights": Weights(weights.ravel().tolist()),
         "weight_bits": 9,
         "sum_bits": sum_bits(weights, *value_range(window)),
         "chain": chain,
@@ -475,7 +475,7 @@ def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) ->
 
 FOLDS = "window.output_folds must be 10, not 5"
 ONE = "macs_per_dsp must be 1 where"
-ONES = array("h", [1] * 90)
+ONES = Weights([1] * 90)
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ ONES = array("h", [1] * 90)
         ({"groups": 5, "outputs": 10}, "lanes must be at most the 2 output channels of a group, not 3"),
         ({"groups": 5, "outputs": 10, "lanes": 2}, "weights must be 90 integers, not 315"),
         ({"groups": 5, "outputs": 10, "lanes": 1, "weights": ONES}, FOLDS),
-        ({"weights": array("h", [1] * 314)}, "weights must be 315 integers, not 314"),
+        ({"weights": Weights([1] * 314)}, "weights must be 315 integers, not 314"),
         ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),

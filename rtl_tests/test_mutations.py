@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,11 +21,11 @@ from testbench import Pattern
 from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
-from hwgen.gateware.layer import Layer
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
 from hwgen.gateware.multiply import Multiply, MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
+from hwgen.gateware.weights import Weights
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
@@ -160,12 +159,12 @@ INT = replace(UINT8, bits=32, signed=True)
 def test_flipped_weight_bit(layer, bit, place):
     compute = subject()[0].config.layers[layer].compute
     assert isinstance(compute, MultiplyConfig)
-    weights = compute.weights[:]
+    weights = compute.weights.values.tolist()
     index = int(place * (len(weights) - 1))
     flipped_bit = (weights[index] ^ (1 << bit)) & (2**compute.weight_bits - 1)
     half = 1 << (compute.weight_bits - 1)
     weights[index] = (flipped_bit ^ half) - half
-    caught(exact, config=changed(layer, weights=weights))
+    caught(exact, config=changed(layer, weights=Weights(weights)))
 
 
 def packed() -> None:
@@ -222,7 +221,7 @@ def test_packed_wrongly(monkeypatch, name):
 def unlessened(self, outputs, offset):
     word = 0
     for number, output in enumerate(outputs):
-        weight = 0 if output is None else self.weights[output * self._output_weights + offset]
+        weight = 0 if output is None else self.weights.values[output * self._output_weights + offset]
         word |= (weight & ((1 << self.weight_bits) - 1)) << number * self.weight_bits
     return word
 
@@ -326,12 +325,12 @@ def repeat_beat(m: Module, ports, inner) -> None:
     ]
 
 
-def swap_lanes(m: Module, ports, inner) -> None:
+def swap_values(m: Module, ports, inner) -> None:
     connect(m, inner=inner.o, outside=flipped(ports.o))
     m.d.comb += inner.i.valid.eq(ports.i.valid)
-    lanes = inner.config.lanes_in
-    for lane in range(lanes):
-        m.d.comb += inner.i.payload[lane].eq(ports.i.payload[lane ^ 1 if lane ^ 1 < lanes else lane])
+    given, taken = ([value for lane in port.i.payload for value in lane] for port in (ports, inner))
+    for number, value in enumerate(taken):
+        m.d.comb += value.eq(given[number ^ 1 if number ^ 1 < len(given) else number])
 
 
 @pytest.mark.parametrize(
@@ -339,12 +338,12 @@ def swap_lanes(m: Module, ports, inner) -> None:
     [
         ("Fifo", Fifo, drop_beat),
         ("Fifo", Fifo, repeat_beat),
-        ("Unload", Unload, swap_lanes),
+        ("Unload", Unload, swap_values),
     ],
 )
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_wrapped(monkeypatch, name, component, fault, layer):
-    """A beat dropped or repeated, two lanes swapped, behind one of the layers."""
+    """A beat dropped or repeated, two neighbouring values swapped, behind one of the layers."""
     built = []
 
     def build(config):
@@ -374,28 +373,23 @@ def test_missing_last(monkeypatch):
 @pytest.mark.parametrize("number", [0, 10])
 def test_lost_credit(monkeypatch, number):
     """One credit, of all that come back, does not."""
-    right = Layer._elaborate_credits
+    right = layer_module.count_credits
 
-    def wrong(self, m, window, fifo):
-        lost = at_beat(m, number, fifo.o.valid & fifo.o.ready)
-        seen = Signal()
-        m.d.comb += seen.eq(fifo.o.valid & ~lost)
-        right(self, m, window, SimpleNamespace(o=SimpleNamespace(valid=seen, ready=fifo.o.ready)))
+    def wrong(m, config, *, returned, **signals):
+        return right(m, config, returned=returned & ~at_beat(m, number, returned), **signals)
 
-    monkeypatch.setattr(Layer, "_elaborate_credits", wrong)
+    monkeypatch.setattr(layer_module, "count_credits", wrong)
     caught(exact)
 
 
 def test_credits_too_many(monkeypatch):
     """The writer believes in a FIFO two beats deeper than it is (one finds room where a beat is offered)."""
-    right = Layer._elaborate_credits
+    right = layer_module.count_credits
 
-    def wrong(self, m, window, fifo):
-        config, self._config = self._config, replace(self._config, fifo_depth=self._config.fifo_depth + 2)
-        right(self, m, window, fifo)
-        self._config = config
+    def wrong(m, config, **signals):
+        return right(m, replace(config, depth=config.depth + 2), **signals)
 
-    monkeypatch.setattr(Layer, "_elaborate_credits", wrong)
+    monkeypatch.setattr(layer_module, "count_credits", wrong)
     caught(stalled)
 
 

@@ -59,19 +59,17 @@ def simulate(component, beats: list[list[int] | None], reset_at: int | None = No
     reset = Signal()
     m.submodules.dut = ResetInserter(reset)(component)
     outputs = []
+    taken, left = ([value for lane in port.payload for value in lane] for port in (component.i, component.o))
 
     async def bench(ctx):
         for now in range(len(beats) + component.config.latency):
             beat = beats[now] if now < len(beats) else None
             ctx.set(component.i.valid, beat is not None)
-            lanes = range(component.config.lanes * component.config.pixels)
-            for lane in lanes:
-                ctx.set(component.i.payload[lane], beat[lane] if beat else -1)
+            for number, value in enumerate(taken):
+                ctx.set(value, beat[number] if beat else -1)
             ctx.set(reset, now == reset_at)
             await ctx.delay(0)
-            outputs.append(
-                [ctx.get(component.o.payload[lane]) for lane in lanes] if ctx.get(component.o.valid) else None
-            )
+            outputs.append([ctx.get(value) for value in left] if ctx.get(component.o.valid) else None)
             await ctx.tick()
 
     simulator = Simulator(m)

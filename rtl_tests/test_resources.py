@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from resource_layers import SHAPES, TILED, config_of
 
@@ -21,6 +20,7 @@ from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.weights import Weights
 from hwgen.templates.budget import check_budget
 
 SMALL = 5
@@ -100,7 +100,9 @@ def test_equal_components_once(monkeypatch):
     shape = SHAPES[0]
     (layer,) = config_of(shape).layers
     assert isinstance(layer.compute, MultiplyConfig)
-    other = replace(layer, name="other", compute=replace(layer.compute, weights=layer.compute.weights[::-1]))
+    other = replace(
+        layer, name="other", compute=replace(layer.compute, weights=Weights(layer.compute.weights.values[::-1]))
+    )
     asked = []
 
     def measure(parts):
@@ -195,5 +197,5 @@ def test_weights_that_repeat_take_less():
     compute = layer.compute
     assert isinstance(compute, MultiplyConfig)
     varied = compute.resources
-    constant = replace(compute, weights=np.full(len(compute.weights), 5, np.int16))
+    constant = replace(compute, weights=Weights([5] * len(compute.weights)))
     assert constant.resources.ff < varied.ff - 40

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_tile_layer import SEEDS, Case, cases, simulate
 
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.timing import HALVES, Tile, walk_tiles
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
@@ -70,6 +71,17 @@ def check_by_hand(case: Case, taken: list[int], sent: list[int], interval: int) 
     assert schedule.taken[1].tolist()[: len(sent)] == sent
     assert schedule.cycles.latency == sent[len(schedule.taken[1]) // 3 - 1] - taken[0]
     check(case, frames_for(case.network, 3, 1))
+
+
+def test_by_hand_tiles():
+    """The table of `hwgen.gateware.pyramid.timing`."""
+    tiles = [Tile(first=4 * n, last=4 * n + 3, filled=True, waits=False, walk=6) for n in range(4)]
+    never = -100
+    bounds, before = [(never, never, never)] * 4, {"lag": 0, "complete": never, "ends": [never] * HALVES}
+    lags, complete, ends = walk_tiles(tiles, bounds, **before, write_delay=1, release_delay=3)
+    assert lags == [0, 0, 4, 6]
+    assert complete == [3, 7, 15, 21]
+    assert ends == [9, 15, 21, 27]
 
 
 def test_by_hand_nothing_kept():

@@ -151,7 +151,8 @@ def synthesise(
     require(with_paths=with_paths)
     named = [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
     estimates = [part.resources for _, _, part in named]
-    first = [next(n for n, (_, _, other) in enumerate(named) if _equal(other, part)) for _, _, part in named]
+    parts = [part for _, _, part in named]
+    first = [parts.index(part) for part in parts]
     measured: dict[int, Resources] = {}
     worst: dict[int, LogicPath | None] = {}
     for run in _runs({number: estimates[number] for number in sorted(set(first))}):
@@ -186,13 +187,6 @@ def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
         runs[-1].append(number)
         room -= cost
     return runs
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two configurations make the same hardware; weights, which ``==`` passes over, are part of it."""
-    return (
-        type(one) is type(other) and one == other and getattr(one, "weights", None) == getattr(other, "weights", None)
-    )
 
 
 def require(*, with_paths: bool = False) -> None:

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order, join
 
@@ -126,7 +126,7 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         watched = bool(self._taps)
-        layers = [layer.component(busy=watched) for layer in self.config.layers]
+        layers = [Layer(layer, busy=watched) for layer in self.config.layers]
         for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
             m.submodules[name] = layer
         connect(m, accelerator=wiring.flipped(self.i), layer=layers[0].i)

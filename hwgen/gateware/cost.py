@@ -66,10 +66,10 @@ class Cost:
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """The last of an odd number of values passes a level of a tree by itself, as it did ``levels`` levels before.
+        """One level of a tree that adds, or compares, so many values in pairs: the last of an odd number only waits.
 
-        Returns how many levels that has lasted; a delay is counted when it ends, at the latest in the tree's last
-        level.
+        ``levels``: how many levels it has waited before. Returns how many it has waited now; 0 once it has a partner,
+        which it finds in the tree's last level at the latest. Then its registers are counted, as one delay.
         """
         if values % 2:
             return levels + 1

@@ -50,8 +50,8 @@ class Credits(wiring.Component):
         Number of the output fold that starts next.
     start : In(1)
         It starts in this cycle.
-    returned : In(1)
-        A beat leaves the FIFO.
+    offered, taken : In(1)
+        A beat is offered by the FIFO, and taken from it; with both it gives its credit back.
     room : Out(1)
         There are credits enough for that output fold.
     """
@@ -59,7 +59,13 @@ class Credits(wiring.Component):
     def __init__(self, config: CreditsConfig):
         self._config = config
         super().__init__(
-            {"fold": In(range(len(config.claims))), "start": In(1), "returned": In(1), "room": Out(1)},
+            {
+                "fold": In(range(len(config.claims))),
+                "start": In(1),
+                "offered": In(1),
+                "taken": In(1),
+                "room": Out(1),
+            }
         )
 
     @property
@@ -68,13 +74,13 @@ class Credits(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        room = count_credits(m, self.config, fold=self.fold, start=self.start, returned=self.returned)
-        m.d.comb += self.room.eq(room)
+        returned = self.offered & self.taken
+        m.d.comb += self.room.eq(count_credits(m, self.config, fold=self.fold, start=self.start, returned=returned))
         return m
 
 
 def count_credits(m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value) -> Value:
-    """Whether there are credits enough for the output fold that starts next; see `Credits` for the values."""
+    """Whether there are credits enough for the output fold that starts next; ``returned``: a credit comes back."""
     credits = Signal(range(config.depth + 1), init=config.depth)
     claim = dense_table(m, "claim", fold, config.claims)
     m.d.sync += credits.eq(credits + returned - Mux(start, claim, 0))

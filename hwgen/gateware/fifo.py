@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import delayed, place, ram_attributes
 from hwgen.gateware.pieces import memory_in_pieces, piece_depth
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, channels_layout
 
 #: Beats in LUTs in front of a block RAM: as many as leave from when one is asked for until it can leave itself.
 FRONT_DEPTH = 4
@@ -25,14 +25,14 @@ class FifoConfig:
 
     Parameters
     ----------
-    lanes : int
-        Values a beat (channels times pixels).
+    lanes, pixels : int
+        Channels a beat, and the pixels of each.
     bits, signed : int, bool
         Shape of one value.
     beats : int
         Beats a frame; the last of them leaves with ``last`` set.
     depth : int
-        Beats it can hold; the credits its writer starts with (design: flow by credits).
+        Beats it can hold; the credits its writer starts with.
 
     Raises
     ------
@@ -45,19 +45,20 @@ class FifoConfig:
     signed: bool
     beats: int
     depth: int
+    pixels: int = 1
 
     #: Cycles from a write to the beat being offered by an otherwise empty FIFO.
     latency = 2
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "bits", "beats", "depth"):
+        for name in ("lanes", "bits", "beats", "depth", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
 
     @property
     def width(self) -> int:
         """Bits a beat."""
-        return self.lanes * self.bits
+        return self.lanes * self.pixels * self.bits
 
     @property
     def memory_bits(self) -> int:
@@ -70,9 +71,15 @@ class FifoConfig:
 
     @property
     def beat(self) -> BeatFormat:
-        """A beat as it leaves; only lanes and value shape matter."""
+        """A beat as it leaves; only lanes, pixels and value shape matter."""
         return BeatFormat(
-            channels=self.lanes, height=1, width=self.beats, lanes=self.lanes, bits=self.bits, signed=self.signed
+            channels=self.lanes,
+            height=1,
+            width=self.beats * self.pixels,
+            lanes=self.lanes,
+            bits=self.bits,
+            signed=self.signed,
+            pixels=self.pixels,
         )
 
     @cached_property
@@ -105,7 +112,7 @@ class Fifo(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        An array of ``lanes`` values.
+        A beat, ``[lane][pixel]``.
     o : Out(stream)
         The same beats in the same order, with ``last``.
 
@@ -122,7 +129,7 @@ class Fifo(wiring.Component):
         beat = config.beat
         super().__init__(
             {
-                "i": In(stream.Signature(data.ArrayLayout(beat.shape, config.lanes), always_ready=True)),
+                "i": In(stream.Signature(channels_layout(beat.shape, beat.lanes, beat.pixels), always_ready=True)),
                 "o": Out(beat.signature),
             }
         )

@@ -38,8 +38,8 @@ class Compute(ComponentConfig, Protocol):
 
     A new kind of arithmetic is a new file with such a configuration, a frozen dataclass whose ``window`` is a field,
     and its component. That has two ports, both streams that are always ready: ``i`` takes a step of the window
-    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives ``lanes x window.pixels`` results of shape ``result``,
-    pixels innermost, ``latency`` cycles after the last step of a fold.
+    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives results of shape ``result``,
+    ``[lane][pixel]``, ``latency`` cycles after the last step of a fold.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -220,11 +220,12 @@ class LayerConfig:
     @cached_property
     def fifo(self) -> FifoConfig:
         return FifoConfig(
-            lanes=self.fifo_lanes * self.pixels,
+            lanes=self.fifo_lanes,
             bits=self.output.bits,
             signed=self.output.signed,
             beats=self.beats,
             depth=self.fifo_depth,
+            pixels=self.pixels,
         )
 
     @cached_property
@@ -260,9 +261,9 @@ class LayerConfig:
         """What all components together take of a device, as estimated."""
         return sum((part.resources for part in self.components.values()), Resources())
 
-    def component(self, *, busy: bool = False) -> Layer:
-        """The hardware; with ``busy`` its steps can be watched."""
-        return Layer(self, busy=busy)
+    def walk_component(self) -> Any:
+        """The hardware of ``walk``, with a line buffer's ports."""
+        return LineBuffer(self.window)
 
     @property
     def pipeline_latency(self) -> int:
@@ -311,14 +312,10 @@ class Layer(wiring.Component):
     def config(self) -> LayerConfig:
         return self._config
 
-    def make_window(self) -> Any:
-        """What takes the input and walks its windows, with a line buffer's ports."""
-        return LineBuffer(self.config.window)
-
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.window = window = self.make_window()
+        m.submodules.window = window = config.walk_component()
         m.submodules.compute = compute = config.compute.component()
         m.submodules.unload = unload = Unload(config.unload)
         m.submodules.fifo = fifo = Fifo(config.fifo)

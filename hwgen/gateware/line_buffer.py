@@ -42,7 +42,7 @@ from hwgen.gateware.lookup import (
     sparse_table,
 )
 from hwgen.gateware.pieces import LUT_WAYS, WritePort, memory_in_pieces, piece_depth, stacked
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,10 @@ class LineBufferConfig:
     taps : int
         ``Tk``: taps read in one cycle, at most the kernel's.
     output_folds : int
-        How often each window is walked: ``ceil(M / groups / Tm)`` for each of the input's groups; for a
-        ``channelwise`` walk once for each of the input's folds.
+        How often each window is walked, for ``Tm`` output channels each time: ``ceil(M / groups / Tm)`` times for each
+        of the input's groups. A ``channelwise`` walk goes once over each of the input's folds.
     channelwise : bool
-        Input fold ``f`` belongs to output fold ``f`` alone (pooling).
+        Each lane keeps its channel, as in pooling: output fold ``f`` sees input fold ``f`` alone.
     rows : int
         Rows the ring holds, at least the kernel's.
     pixels : int
@@ -140,7 +140,7 @@ class LineBufferConfig:
         if self.output_folds < 1 or self.output_folds % self.groups:
             number = "integer" if self.groups == 1 else f"multiple of the {self.groups} groups"
             raise ConfigError(f"output_folds must be a positive {number}, not {self.output_folds!r}")
-        if self.channelwise and self.fold_folds > 1:
+        if self.channelwise and self.group_output_folds > 1:
             raise ConfigError(f"output_folds must be {self.input.folds} for channelwise, not {self.output_folds!r}")
         least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
         if not 0 <= self.pad_value - least < 1 << self.input.bits:
@@ -168,17 +168,21 @@ class LineBufferConfig:
 
     @property
     def groups(self) -> int:
-        """Groups of input folds that an output fold sees one of."""
+        """Groups of channels: an output fold sees the input folds of its own group, and no others.
+
+        With two groups, six input folds and four output folds, output folds 0 and 1 see input folds 0 to 2, and output
+        folds 2 and 3 see input folds 3 to 5. In a channelwise walk each input fold is a group.
+        """
         return self.input.folds if self.channelwise else self.input.groups
 
     @property
     def group_folds(self) -> int:
-        """Input folds that an output fold sees."""
+        """Input folds of a group: those that an output fold sees."""
         return self.input.folds // self.groups
 
     @property
-    def fold_folds(self) -> int:
-        """Output folds that see the same input folds."""
+    def group_output_folds(self) -> int:
+        """Output folds of a group: they see the same input folds."""
         return self.output_folds // self.groups
 
     @cached_property
@@ -308,7 +312,7 @@ class LineBufferConfig:
         left = min(max((step + 1) * self.pixels * self.stride[1] - self.padding[1], 0), width)
         return max(top, 0) * width + left
 
-    @cached_property
+    @property
     def need_steps(self) -> WindowSteps:
         """How ``needed`` grows from a window to the next; the last window of a frame is followed by the next frame's
         first."""
@@ -318,7 +322,7 @@ class LineBufferConfig:
         columns = tuple(self.needed(0, step + 1) - self.needed(0, step) for step in range(last))
         return WindowSteps(ends=tuple(ends), columns=columns, counts=(int(any(columns)),) * len(rows))
 
-    @cached_property
+    @property
     def release_steps(self) -> WindowSteps:
         """How ``released`` grows with each window."""
         rows, last = range(self.output_height), self.row_steps - 1
@@ -339,13 +343,13 @@ class LineBufferConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``Tk`` taps of ``Tn`` channels for each of ``Tp`` windows, and its place in the fold."""
-        pixel = data.ArrayLayout(self.input.shape, self.input.lanes)
-        return data.StructLayout({"taps": data.ArrayLayout(pixel, self.pixels * self.taps), "first": 1, "last": 1})
+        """One step: ``taps[window][tap][lane]``, and its place in the fold."""
+        taps = data.ArrayLayout(data.ArrayLayout(self.input.shape, self.input.lanes), self.taps)
+        return data.StructLayout({"taps": data.ArrayLayout(taps, self.pixels), "first": 1, "last": 1})
 
     @property
     def turns(self) -> bool:
-        """Whether windows begin in different rows of the ring."""
+        """Whether patches begin in different rows of the ring, so that the rows' banks must be turned."""
         frame = self.input.height - (self.output_height - 1) * self.stride[0]
         return any(rows % self.rows for rows in (self.stride[0], frame, self.patch[0]))
 
@@ -465,7 +469,7 @@ class LineBufferConfig:
         folds, banks, width = self.input.folds, self.column_banks, max(1, counter_bits(self.bank_depth))
         total = counter_bits(folds)
         if self.groups > 1:
-            total += counter_bits(folds) + counter_bits(self.fold_folds)
+            total += counter_bits(folds) + counter_bits(self.group_output_folds)
         total += 2 * (width - trailing_zeros(folds))
         if banks > 1:
             total += 2 * counter_bits(banks)
@@ -609,8 +613,8 @@ class _Walk:
         else:
             first = Signal(range(config.input.folds), name="group_first")
             following = Signal(range(config.input.folds), name="group_following")
-            member = Signal(range(config.fold_folds), name="group_member")  # output fold within the group
-            group_ends = member == config.fold_folds - 1
+            member = Signal(range(config.group_output_folds), name="group_member")  # output fold within the group
+            group_ends = member == config.group_output_folds - 1
             m.d.comb += following.eq(first)
             with m.If(fold_ends):
                 m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
@@ -813,7 +817,6 @@ class LineBuffer(wiring.Component):
                 m.d.sync += word.eq(dense_table(m, "write_next_row", slot, starts))
 
         values = self.i.payload.data
-        lanes = range(config.input.lanes)
         with m.Switch(phase):
             for first in range(config.column_banks):
                 with m.Case(first):
@@ -823,7 +826,7 @@ class LineBuffer(wiring.Component):
                         if pixel < pixels:
                             here = taken if pixel < short else taken & ~row_last
                             m.d.comb += [
-                                bank.write.data.eq(Cat(values[lane * pixels + pixel] for lane in lanes)),
+                                bank.write.data.eq(Cat(lane[pixel] for lane in values)),
                                 bank.write.en.eq(here if config.row_banks == 1 else here & (slot == bank.row)),
                             ]
         count = Signal(range(pixels + 1), name="write_pixels")  # in the step that is being written
@@ -890,8 +893,8 @@ class LineBuffer(wiring.Component):
         rows = self._rotate_rows(m, walk, outputs)
         pixels = self._rotate_columns(m, walk, rows)
         taps = self._choose(m, walk, pixels)
-        for number, value in enumerate(taps):
-            m.d.comb += self.o.payload.taps[number].as_value().eq(value)
+        for window, values in zip(self.o.payload.taps, taps, strict=True):
+            m.d.comb += [tap.as_value().eq(value) for tap, value in zip(window, values, strict=True)]
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", walk.stepping, config.latency, reset_less=False)),
             self.o.payload.first.eq(delayed(m, "first", walk.first, config.latency)),
@@ -947,19 +950,20 @@ class LineBuffer(wiring.Component):
                 m.d.sync += register.eq(value)
         return pixels
 
-    def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[Value]:
+    def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[list[Value]]:
         """Taps of each window, in the order of the step; one more stage where a patch has more than are used."""
         config = self.config
         windows = [column * config.stride[1] for column in range(config.pixels)]
         if not config.chooses:
             patch = [(i, j) for i in range(config.patch[0]) for j in range(config.patch[1])]
-            return [pixels[i, left + j] for left in windows for i, j in patch]
+            return [[pixels[i, left + j] for i, j in patch] for left in windows]
         turn = delayed(m, "turn", walk.turn, config.latency - 1)
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
-        chosen: list[Value] = []
-        for left in windows:
+        chosen: list[list[Value]] = []
+        for window, left in enumerate(windows):
+            chosen.append([])
             for tap in range(config.taps):
-                register = Signal(config.word_bits, name=f"tap_{len(chosen)}", reset_less=True)
+                register = Signal(config.word_bits, name=at_pixel(f"tap_{tap}", window, config.pixels), reset_less=True)
                 m.d.sync += register.eq(pad)
                 with m.Switch(turn):
                     for number, taps in enumerate(config.step_taps):
@@ -967,5 +971,5 @@ class LineBuffer(wiring.Component):
                             i, j = taps[tap]
                             with m.Case(number):
                                 m.d.sync += register.eq(pixels[i, left + j])
-                chosen.append(register)
+                chosen[-1].append(register)
         return chosen

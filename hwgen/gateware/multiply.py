@@ -10,12 +10,10 @@ adders of the tree and the accumulator, which take a carry for nothing.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -24,6 +22,8 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.weights import Weights
 
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
@@ -54,8 +54,8 @@ class MultiplyConfig:
         ``M``: output channels of the layer.
     lanes : int
         ``Tm``: output channels at once.
-    weights : array of int
-        ``(M, C // groups, Kh, Kw)``, flat in row-major order; the groups are those of the window's input.
+    weights : Weights
+        ``(M, C // groups, Kh, Kw)``; the groups are those of the window's input.
     weight_bits : int
         Width of a weight, two's complement.
     sum_bits : int
@@ -80,7 +80,7 @@ class MultiplyConfig:
     window: LineBufferConfig
     outputs: int
     lanes: int
-    weights: array = field(repr=False, compare=False)
+    weights: Weights
     weight_bits: int
     sum_bits: int
     chain: int = 16
@@ -103,7 +103,7 @@ class MultiplyConfig:
         if len(self.weights) != size:
             raise ConfigError(f"weights must be {size} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
-        least, most = self.extremes
+        least, most = self.weights.extremes
         if not (-limit <= least and most < limit):
             raise ConfigError(f"weights must fit {self.weight_bits} bits, not {least!r} .. {most!r}")
         if self.window.output_folds != self.folds:
@@ -130,9 +130,9 @@ class MultiplyConfig:
                 f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
                 f"{self.weight_bits}), not 2"
             )
-        worst = max(*self.extremes, key=abs)
+        worst = max(*self.weights.extremes, key=abs)
         if not packable(worst, worst, bits):
-            index = self.weights.index(worst)
+            index = self.weights.values.tolist().index(worst)
             place = []
             for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
                 index, rest = divmod(index, size)
@@ -203,14 +203,11 @@ class MultiplyConfig:
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
         """Width that holds each lane's sum, and any part of it, with its bias."""
-        half = 1 << (self.window.input.bits - 1)
-        size = self._output_weights
+        low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
-        for channel in range(self.outputs):
-            weights = self.weights[channel * size : (channel + 1) * size]
+        for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):
             bias = self.bias[channel] if self.bias else 0
-            least = sum(min(-weight * half, weight * (half - 1)) for weight in weights) + bias
-            most = sum(max(-weight * half, weight * (half - 1)) for weight in weights) + bias
+            least, most = positive * low + negative * high + bias, positive * high + negative * low + bias
             bits.append(1 + max(most.bit_length(), (~least).bit_length() if least < 0 else 0))
         return tuple(bits)
 
@@ -221,7 +218,8 @@ class MultiplyConfig:
             while values > LAST_LEVEL:
                 levels, values = levels + 1, -(-values // 2)
             return levels
-        # Carries take an adder each, of which there are as many as chains if the accumulator is one of them.
+        # Each chain's carry needs an adder that takes it. The tree has one adder less than there are chains; the
+        # accumulator is the missing one. Without it the last carry is a value of its own.
         left_over = self.macs_per_dsp == 2 and not self.accumulates
         return (self.chains + left_over - 1).bit_length()
 
@@ -268,23 +266,13 @@ class MultiplyConfig:
         )
 
     @property
-    def _numbers(self) -> np.ndarray:
-        """The weights: there may be millions, and planning makes many configurations."""
-        return np.asarray(self.weights)
-
-    @cached_property
-    def extremes(self) -> tuple[int, int]:
-        """The least and the greatest weight."""
-        return int(self._numbers.min()), int(self._numbers.max())
-
-    @property
     def memory_bits(self) -> int:
         return self.rom_depth * self.products * sum(self.unit_bits)
 
     @cached_property
     def upper_bits(self) -> int:
         """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
-        return self.weight_bits + (self.extremes[0] - 1 < -1 << (self.weight_bits - 1))
+        return self.weight_bits + (self.weights.extremes[0] - 1 < -1 << (self.weight_bits - 1))
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
@@ -294,7 +282,7 @@ class MultiplyConfig:
     @cached_property
     def field_bits(self) -> int:
         """Width of each sum of a chain that holds two."""
-        peak = max(map(abs, self.extremes))
+        peak = max(map(abs, self.weights.extremes))
         # One more, as the upper one lacks its carry.
         return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
 
@@ -315,8 +303,7 @@ class MultiplyConfig:
         """What must be added to each output channel's sums, as the operands are less than the activations."""
         if not self.operand_offset:
             return (0,) * self.outputs
-        sums = self._numbers.reshape(self.outputs, -1).sum(axis=1, dtype=np.int64)
-        return tuple((self.operand_offset * sums).tolist())
+        return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     def lane_of(self, chain: int, position: int) -> int | None:
         """The product (tap, then channel) at a chain's position; short chains lack their first positions."""
@@ -353,7 +340,7 @@ class MultiplyConfig:
     def _unit_weight(self, outputs: list[int | None], offset: int) -> int:
         """What a slice's weight memory holds: of these output channels, the weight at that place among its own."""
         lower, *uppers = (
-            0 if output is None else self.weights[output * self._output_weights + offset] for output in outputs
+            0 if output is None else self.weights.values[output * self._output_weights + offset] for output in outputs
         )
         word = lower & ((1 << self.weight_bits) - 1)
         for upper in uppers:
@@ -518,7 +505,7 @@ class Multiply(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, pixels innermost, once a fold; ``config.offsets`` less than those of the activations.
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
 
     Latency and throughput
         A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
@@ -535,8 +522,7 @@ class Multiply(wiring.Component):
                 "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
                 "o": Out(
                     stream.Signature(
-                        data.ArrayLayout(signed(config.sum_bits), config.lanes * config.window.pixels),
-                        always_ready=True,
+                        channels_layout(config.result, config.lanes, config.window.pixels), always_ready=True
                     )
                 ),
             }
@@ -566,14 +552,13 @@ class Multiply(wiring.Component):
             m.d.comb += self.o.valid.eq(done)
         for number, unit in enumerate(config.units):
             for pixel in pixels:
-                suffix = "" if len(pixels) == 1 else f"_pixel_{pixel}"
-                name = f"lane_{'_'.join(str(lane) for lane in unit)}{suffix}"
+                name = at_pixel(f"lane_{'_'.join(str(lane) for lane in unit)}", pixel, len(pixels))
                 sums = [
                     self._elaborate_chain(m, activations[pixel], weights, number, chain, name)
                     for chain in range(config.chains)
                 ]
                 for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
-                    name = f"lane_{lane}{suffix}"
+                    name = at_pixel(f"lane_{lane}", pixel, len(pixels))
                     if config.whole:
                         total, carries = self._elaborate_whole(m, values, carries, lane, name), []
                     else:
@@ -582,7 +567,7 @@ class Multiply(wiring.Component):
                         accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
                         m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
                         total = accumulator
-                    m.d.comb += self.o.payload[lane * len(pixels) + pixel].eq(total)
+                    m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
     def _part(self, sums: list[Signal], lanes: int) -> list[tuple[list[Value], list[Value]]]:
@@ -604,9 +589,10 @@ class Multiply(wiring.Component):
                 if lane is None:
                     continue
                 tap, channel = divmod(lane, config.window.input.lanes)
-                tap += pixel * config.window.taps
-                value = Signal(config.operand, name=f"activation_{tap}_{channel}")
-                tapped = self.i.payload.taps[tap][channel]
+                value = Signal(
+                    config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
+                )
+                tapped = self.i.payload.taps[pixel][tap][channel]
                 if config.operand_offset:  # the highest bit, as the offset is half of the range
                     tapped = tapped ^ config.operand_offset
                 m.d.comb += value.eq(tapped)
@@ -780,7 +766,14 @@ class Multiply(wiring.Component):
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:
     """The sum of two signed values and of a carry, if there is one.
 
-    Twice the sum as one addition, cut: of three operands Yosys sometimes makes two LUTs a bit.
+    The carry becomes bit 0 of both operands. The two make 0 there, and carry into bit 1 if they are set::
+
+          one[n]   ..  one[1]    one[0]    carry
+        + other[n] ..  other[1]  other[0]  carry
+        = sum[n]   ..  sum[1]    sum[0]    0
+
+    Without its lowest bit that is the sum, in one addition of two operands. Of an addition of three Yosys sometimes
+    makes two LUTs a bit.
     """
     if not carries:
         return one + other

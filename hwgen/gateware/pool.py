@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.stream import at_pixel, channels_layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,7 @@ class MaxPool(wiring.Component):
     i : In(stream, always ready)
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
-        ``Tn x Tp`` maxima, pixels innermost, once a fold.
+        ``Tn x Tp`` maxima, ``[lane][pixel]``, once a fold.
 
     Latency and throughput
         A step a cycle; maxima ``config.latency`` cycles after the fold's last step. Never stalls.
@@ -124,7 +126,7 @@ class MaxPool(wiring.Component):
             {
                 "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
                 "o": Out(
-                    stream.Signature(data.ArrayLayout(shape, config.lanes * config.window.pixels), always_ready=True)
+                    stream.Signature(channels_layout(shape, config.lanes, config.window.pixels), always_ready=True)
                 ),
             }
         )
@@ -140,11 +142,10 @@ class MaxPool(wiring.Component):
         valid = delayed(m, "valid", self.i.valid, config.levels, reset_less=False)
         first = delayed(m, "first", self.i.payload.first, config.levels)
         last = delayed(m, "last", self.i.payload.last, config.levels)
-        pixels, taps = config.window.pixels, config.window.taps
-        for number in range(config.lanes * pixels):
-            lane, pixel = divmod(number, pixels)
-            name = f"lane_{lane}" if pixels == 1 else f"lane_{lane}_pixel_{pixel}"
-            values = [self.i.payload.taps[pixel * taps + tap][lane] for tap in range(taps)]
+        pixels = config.window.pixels
+        for lane, pixel in product(range(config.lanes), range(pixels)):
+            name = at_pixel(f"lane_{lane}", pixel, pixels)
+            values = [tap[lane] for tap in self.i.payload.taps[pixel]]
             for level in range(config.levels):
                 following = []
                 for pair in range(0, len(values), 2):
@@ -157,7 +158,7 @@ class MaxPool(wiring.Component):
                 running = Signal(shape, name=f"{name}_running", reset_less=True)
                 m.d.sync += running.eq(Mux(~first & (running > total), running, total))
                 total = running
-            m.d.comb += self.o.payload[number].eq(total)
+            m.d.comb += self.o.payload[lane][pixel].eq(total)
         done = valid & last
         m.d.comb += self.o.valid.eq(delayed(m, "done", done, 1, reset_less=False) if config.accumulates else done)
         return m

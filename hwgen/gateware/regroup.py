@@ -220,8 +220,7 @@ class Regroup(wiring.Component):
         config = self.config
         lanes_out, pixels = config.output.lanes, config.output.pixels
         shape = config.output.bits * pixels  # a channel: its value for every pixel of the beat
-        incoming = self.i.payload.data.as_value().word_select
-        outgoing = self.o.payload.data.as_value().word_select
+        incoming, outgoing = ([channel.as_value() for channel in port.payload.data] for port in (self.i, self.o))
 
         fill = Signal(range(max(config.positions) + max(config.advances) + 1))
         held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
@@ -249,7 +248,7 @@ class Regroup(wiring.Component):
             value = held[lane] if lane < config.held else Const(0, shape)
             if lane >= min(config.sizes):
                 value = Mux(lane < size, value, 0)
-            m.d.comb += outgoing(lane, shape).eq(value)
+            m.d.comb += outgoing[lane].eq(value)
 
         m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "advance", beat_in, config.advances), 0))
         with m.If(sent):
@@ -269,10 +268,10 @@ class Regroup(wiring.Component):
                     continue
                 with m.If(taken & (left == position)):
                     if len(set(sources.values())) == 1:
-                        m.d.sync += register.eq(incoming(next(iter(sources.values())), shape))
+                        m.d.sync += register.eq(incoming[next(iter(sources.values()))])
                     else:
                         with m.Switch(beat_in):
                             for beat, source in sources.items():
                                 with m.Case(beat):
-                                    m.d.sync += register.eq(incoming(source, shape))
+                                    m.d.sync += register.eq(incoming[source])
         return m

@@ -27,14 +27,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import count, repeat
 from operator import or_
+from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, trailing_zeros, varying_columns
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.stream import channels_layout
 
 #: Bits of a significand: those of a float32.
 SIGNIFICAND_BITS = 24
@@ -763,7 +765,7 @@ class _Beats:
         return self._valid[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """By lane: the parameter's value for the beat that is ``cycle`` cycles behind the input.
+        """By value of a beat: the parameter for the beat that is ``cycle`` cycles behind the input.
 
         From 1 on; from 2 on where tables lie in block RAM, which is too slow for what follows and is read into its
         output registers.
@@ -795,17 +797,20 @@ class _Beats:
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """The pixels of a channel lie side by side."""
+        """A channel's for each of its pixels."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 
 def _signature(config: AddBiasConfig | RequantiseConfig) -> dict:
-    accumulators = data.ArrayLayout(config.accumulator, config.lanes * config.pixels)
-    outputs = data.ArrayLayout(config.output, config.lanes * config.pixels)
     return {
-        "i": In(stream.Signature(accumulators, always_ready=True)),
-        "o": Out(stream.Signature(outputs, always_ready=True)),
+        name: flow(stream.Signature(channels_layout(shape, config.lanes, config.pixels), always_ready=True))
+        for name, flow, shape in (("i", In, config.accumulator), ("o", Out, config.output))
     }
+
+
+def _values(port: Any) -> list[Value]:
+    """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
+    return [value for channel in port.payload for value in channel]
 
 
 class AddBias(wiring.Component):
@@ -818,7 +823,7 @@ class AddBias(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``lanes`` accumulators (of ``pixels`` pixels, innermost).
+        ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
         Their sums; lanes without a channel are 0.
 
@@ -842,11 +847,11 @@ class AddBias(wiring.Component):
         cycle = config.latency - 1
         biases, present = beats.read("bias", cycle), beats.read("present", cycle)
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
-        for lane in range(config.lanes * config.pixels):
-            accumulator = delayed(m, f"accumulator_{lane}", self.i.payload[lane], cycle)
-            total = Signal(config.output, name=f"sum_{lane}", reset_less=True)
-            m.d.sync += total.eq(Mux(present[lane], accumulator + biases[lane], 0))
-            m.d.comb += self.o.payload[lane].eq(total)
+        for number, (value, output) in enumerate(zip(_values(self.i), _values(self.o), strict=True)):
+            accumulator = delayed(m, f"accumulator_{number}", value, cycle)
+            total = Signal(config.output, name=f"sum_{number}", reset_less=True)
+            m.d.sync += total.eq(Mux(present[number], accumulator + biases[number], 0))
+            m.d.comb += output.eq(total)
         return m
 
 
@@ -860,7 +865,7 @@ class Requantise(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``lanes`` accumulators (of ``pixels`` pixels, innermost).
+        ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
         Their outputs; lanes without a channel are 0.
 
@@ -891,8 +896,7 @@ class Requantise(wiring.Component):
         beats = _Beats(m, config, self.i.valid)
         cycle = 1 + config.tables_in_block_ram
         biases = beats.read("bias", cycle)
-        lanes = range(config.lanes * config.pixels)
-        accumulators = [delayed(m, f"accumulator_{lane}", self.i.payload[lane], cycle) for lane in lanes]
+        accumulators = [delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(_values(self.i))]
 
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
@@ -943,7 +947,7 @@ class Requantise(wiring.Component):
         bounded = [Mux(here, value, 0) for value, here in zip(bounded, present, strict=True)]
         outputs = self._registers(m, "output", bounded, config.output)
         m.d.comb += self.o.valid.eq(beats.valid(cycle + 1))
-        m.d.comb += [self.o.payload[lane].eq(output) for lane, output in enumerate(outputs)]
+        m.d.comb += [place.eq(output) for place, output in zip(_values(self.o), outputs, strict=True)]
         return m
 
     def _registers(self, m: Module, name: str, values: Sequence[Value], shape: Shape) -> list[Value]:

@@ -17,8 +17,8 @@ class BeatFormat:
 
     Pixels go in row-major order (or that of an `Order`), the ``folds`` beats of a pixel innermost. A beat carries
     ``lanes`` channels of ``pixels`` neighbouring pixels of a row, the lowest channel in the lowest bits, the pixels of
-    a channel side by side; lanes past the last channel of a group are zero, pixels past the end of a row may be
-    anything. ``last``, the top bit of the payload, marks the last beat of a frame.
+    a channel side by side (``data[lane][pixel]``). Lanes past the last channel of a group are zero, pixels past the end
+    of a row may be anything. ``last``, the top bit of the payload, marks the last beat of a frame.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class BeatFormat:
 
     @property
     def layout(self) -> data.StructLayout:
-        """Layout of the payload: ``data`` (an array of values, pixels innermost), then ``last``."""
-        return data.StructLayout({"data": data.ArrayLayout(self.shape, self.lanes * self.pixels), "last": 1})
+        """Layout of the payload: ``data[lane][pixel]``, then ``last``."""
+        return data.StructLayout({"data": channels_layout(self.shape, self.lanes, self.pixels), "last": 1})
 
     @property
     def signature(self) -> stream.Signature:
@@ -177,6 +177,16 @@ class Order:
     def beats(self, beat: BeatFormat) -> int:
         """Beats a frame."""
         return self.steps(beat) * beat.folds
+
+
+def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayout:
+    """Layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``: the pixels of a channel side by side."""
+    return data.ArrayLayout(data.ArrayLayout(shape, pixels), lanes)
+
+
+def at_pixel(name: str, pixel: int, pixels: int) -> str:
+    """The name of what there is for each of a beat's pixels; ``name`` itself if that is one."""
+    return name if pixels == 1 else f"{name}_pixel_{pixel}"
 
 
 def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface) -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
+from hwgen.gateware.stream import at_pixel, channels_layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +116,9 @@ class Unload(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``Tm x Tp`` results, pixels innermost; the next ones come no sooner than the beats of these have left.
+        ``Tm x Tp`` results, ``[lane][pixel]``; the next ones come no sooner than the beats of these have left.
     o : Out(stream, always ready)
-        ``r x Tp`` results a beat, lowest channels first.
+        ``r x Tp`` results a beat, ``[lane][pixel]``, lowest channels first.
 
     Latency and throughput
         First beat after ``config.latency`` cycles, the others in the cycles that follow.
@@ -127,14 +128,8 @@ class Unload(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "i": In(
-                    stream.Signature(data.ArrayLayout(config.shape, config.lanes_in * config.pixels), always_ready=True)
-                ),
-                "o": Out(
-                    stream.Signature(
-                        data.ArrayLayout(config.shape, config.lanes_out * config.pixels), always_ready=True
-                    )
-                ),
+                name: flow(stream.Signature(channels_layout(config.shape, lanes, config.pixels), always_ready=True))
+                for name, flow, lanes in (("i", In, config.lanes_in), ("o", Out, config.lanes_out))
             }
         )
 
@@ -146,7 +141,7 @@ class Unload(wiring.Component):
         m = Module()
         config = self.config
         if config.latency == 0:
-            values = [self.i.payload[value] for value in range(config.lanes_out * config.pixels)]
+            values = [[*channel] for channel in self.i.payload]
             m.d.comb += self.o.valid.eq(self.i.valid)
         else:
             values = self._elaborate_shift(m)
@@ -156,27 +151,31 @@ class Unload(wiring.Component):
             with m.If(self.o.valid):
                 m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
             count = dense_table(m, "count", beat, counts)
-            values = [Mux(number // config.pixels < count, value, 0) for number, value in enumerate(values)]
-        m.d.comb += [self.o.payload[number].eq(value) for number, value in enumerate(values)]
+            values = [[Mux(lane < count, value, 0) for value in channel] for lane, channel in enumerate(values)]
+        for place, channel in zip(self.o.payload, values, strict=True):
+            m.d.comb += [target.eq(value) for target, value in zip(place, channel, strict=True)]
         return m
 
-    def _elaborate_shift(self, m: Module) -> list[Signal]:
+    def _elaborate_shift(self, m: Module) -> list[list[Signal]]:
         """The register; its lowest lanes are the beat."""
-        config = self.config
+        config, pixels = self.config, self.config.pixels
         values = [
-            Signal(config.shape, name=f"value_{number}", reset_less=True)
-            for number in range(config.lanes_in * config.pixels)
+            [
+                Signal(config.shape, name=at_pixel(f"value_{lane}", pixel, pixels), reset_less=True)
+                for pixel in range(pixels)
+            ]
+            for lane in range(config.lanes_in)
         ]
         fold = Signal(range(len(config.fold_beats)))
         beats = dense_table(m, "beats", fold, config.fold_beats)
         left = Signal(range(max(config.fold_beats) + 1))
         m.d.comb += self.o.valid.eq(left != 0)
-        ahead = config.lanes_out * config.pixels
-        for number, register in enumerate(values):
-            following = values[number + ahead] if number + ahead < len(values) else register
-            m.d.sync += register.eq(Mux(self.i.valid, self.i.payload[number], following))
+        for lane, channel in enumerate(values):
+            following = values[lane + config.lanes_out] if lane + config.lanes_out < len(values) else channel
+            for loaded, register, value in zip(self.i.payload[lane], channel, following, strict=True):
+                m.d.sync += register.eq(Mux(self.i.valid, loaded, value))
         with m.If(self.i.valid):
             m.d.sync += [left.eq(beats), fold.eq(Mux(fold == len(config.fold_beats) - 1, 0, fold + 1))]
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        return values[:ahead]
+        return values[: config.lanes_out]

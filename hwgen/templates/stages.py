@@ -6,11 +6,11 @@ for all kinds (`hwgen.templates.compose`).
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
 from hwgen.network.maps import signed_bits
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.templates.layers import LayerPlan
@@ -133,7 +134,7 @@ class ConvStage(Stage[Conv]):
             window=window,
             outputs=op.outputs,
             lanes=plan.tm,
-            weights=array("i", op.weights.astype(np.intc).tobytes()),
+            weights=_weights(op),
             weight_bits=op.weight_bits,
             sum_bits=self.sum_bits(plan.macs_per_dsp),
             chain=plan.chain,
@@ -173,6 +174,16 @@ class ConvStage(Stage[Conv]):
             beats=beats,
             pixels=pixels,
         )
+
+
+_KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
+
+
+def _weights(op: Conv) -> Weights:
+    """A layer's weights, the same object each time."""
+    if op not in _KNOWN:
+        _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
+    return _KNOWN[op]
 
 
 STAGES: dict[type[Op], type[Stage[Any]]] = {Conv: ConvStage, MaxPool: MaxPoolStage}

@@ -23,9 +23,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
 from hwgen.gateware.pieces import LUT_WAYS, stacked
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
-
-#: Tiles held: one that is filled and one that is read.
-HALVES = 2
+from hwgen.gateware.pyramid.timing import HALVES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,8 @@ class PyramidBufferConfig:
     Parameters
     ----------
     window : LineBufferConfig
-        The layer's windows over the whole map, and what of them is read in a step. Its ``rows`` don't matter here.
+        The layer's windows over the whole map, and what of them is read in a step. There is no ring, so its ``rows``
+        mean nothing.
     rows, columns : Axis
         The tiles.
 
@@ -201,7 +200,7 @@ class PyramidBufferConfig:
         total = 2 * HALVES + 5 + 2 * counter_bits(folds)
         total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
         if window.groups > 1:
-            total += counter_bits(folds) - trailing_zeros(window.group_folds) + counter_bits(window.fold_folds)
+            total += counter_bits(folds) - trailing_zeros(window.group_folds) + counter_bits(window.group_output_folds)
         total += not all(self.fills)
         total += counter_bits(folds) + 1
         return total + self._axis_ff(0) + self._axis_ff(1)
@@ -232,10 +231,10 @@ class PyramidBufferConfig:
 
 
 def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
-    """By span: the place in the tile of the first beat that its windows need, of its lowest lane.
+    """By span: the place in the tile of the lowest pixel of the first beat that its windows need.
 
-    Places count from the tile's first window, and those in the padding count too, though no pixel comes there. A lane
-    that comes with the beat although it lies before the tile gives a negative place.
+    Place 0 is where the tile's first window begins, which may be in the padding. If the beat begins before that, its
+    place is negative.
     """
     return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
 
@@ -258,9 +257,9 @@ def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
 
 
 class _Fill:
-    """One axis of the writer: the place of a beat in the tile, by bank and word.
+    """One axis of the writer: the bank and the word to which a beat's lowest pixel goes.
 
-    Places are of the beat's lowest lane. It may lie before the tile; such lanes, and those behind it, are not written.
+    A beat of several pixels may begin before its tile or end behind it. Such pixels are not written.
     """
 
     def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
@@ -427,8 +426,8 @@ class _InputFold:
             m.d.sync += self.inner.eq(Mux(self.ends, 0, self.inner + 1))
         if window.groups > 1:
             first = Signal(range(window.input.folds), name="group_first")
-            member = Signal(range(window.fold_folds), name="group_member")  # output fold within the group
-            group_ends = member == window.fold_folds - 1
+            member = Signal(range(window.group_output_folds), name="group_member")  # output fold within the group
+            group_ends = member == window.group_output_folds - 1
             with m.If(fold_ends):
                 m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
                 with m.If(group_ends):
@@ -459,12 +458,22 @@ class PyramidBuffer(wiring.Component):
         The steps.
 
     Latency and throughput
-        A fold takes ``config.window.steps`` cycles, without a pause between the windows and tiles that are there; its
-        first step is on ``o`` ``config.latency`` cycles after ``start``. The first window of a tile starts at the
-        earliest ``config.write_delay`` cycles after the tile's last beat was taken; the first beat of a tile is taken
-        at the earliest ``config.release_delay`` cycles after the last step of the tile before the one before. A tile
-        without a pixel takes a cycle in which nothing is taken; before the first beat of a frame one in which that is
-        offered.
+        A beat a cycle in, a step a cycle out, across windows and tiles. A fold takes ``config.window.steps`` cycles;
+        its first step is on ``o`` ``config.latency`` cycles after ``start``. What has to wait:
+
+        ===================================  ===================================================================
+        event                                at the earliest
+        ===================================  ===================================================================
+        the first window of a tile starts    ``config.write_delay`` cycles after the tile is complete
+        the first beat of a tile is taken    the cycle after the tile before is complete, and
+                                             ``config.release_delay`` cycles after the last step of the one before it
+        a tile is complete                   the cycle in which its last beat is taken
+        a tile in the padding is complete    the cycle in which it might take its first beat, if it had any
+        the same before all of its frame's   the first such cycle in which the frame's first beat is offered; in this
+        beats                                cycle that is not taken
+        ===================================  ===================================================================
+
+        `hwgen.gateware.pyramid.timing` shows how tiles hold each other up.
     """
 
     def __init__(self, config: PyramidBufferConfig):
@@ -558,8 +567,8 @@ class PyramidBuffer(wiring.Component):
     def _elaborate_writes(self, m: Module, ports: dict, row: _Fill, column: _Fill, fold: Value, taken: Value) -> None:
         """Each bank's write port: the pixels of a beat go to as many column banks, from the phase on."""
         source = self.config.window.input
-        values, lanes, pixels = self.i.payload.data, range(source.lanes), range(source.pixels)
-        words = [Cat(values[lane * source.pixels + pixel] for lane in lanes) for pixel in pixels]
+        pixels = range(source.pixels)
+        words = [Cat(lane[pixel] for lane in self.i.payload.data) for pixel in pixels]
         writes = [taken & column.writes(pixel) for pixel in pixels]
         here = Signal(range(self.config.bank_depth), name="write_address")
         behind = Signal(here.shape(), name="write_address_behind")  # of the banks before the phase
@@ -636,7 +645,8 @@ class PyramidBuffer(wiring.Component):
         m.d.sync += offset_1.eq(offset)
 
         def words(place: _Place, name: str, banks: int, pitch: int) -> list[Signal]:
-            """The word, before the phase a pitch further on."""
+            """By bank: the word that is read. A patch begins in the bank ``phase`` and goes on, round the end, in the
+            first banks, a pitch further on."""
             result = []
             for bank in range(banks):
                 word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
@@ -728,5 +738,5 @@ class PyramidBuffer(wiring.Component):
                             with m.Case(number):
                                 m.d.sync += register.eq(pixels[places[tap]])
                 taps.append(register)
-        for number, value in enumerate(taps):
-            m.d.comb += self.o.payload.taps[number].as_value().eq(value)
+        for tap, value in zip(self.o.payload.taps[0], taps, strict=True):
+            m.d.comb += tap.as_value().eq(value)

@@ -1,4 +1,4 @@
-"""One layer of a pyramid accelerator: reuse buffer, tiles, and the arithmetic of a streaming layer behind them."""
+"""One layer of a pyramid accelerator: reuse buffer and tiles, in front of what a layer has behind its line buffer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.layer import ComponentConfig, Layer, LayerConfig
+from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
-from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
+from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.pyramid.timing import HALVES, Pyramid, tiles_of, walk_tiles
 from hwgen.gateware.stream import Order
 
 
@@ -50,8 +51,8 @@ class PyramidLayerConfig(LayerConfig):
     def walk(self) -> dict[str, ComponentConfig]:
         return {**({"reuse": self.reuse} if self.reuse.needed else {}), "tiles": self.tiles}
 
-    def component(self, *, busy: bool = False) -> PyramidLayer:
-        return PyramidLayer(self, busy=busy)
+    def walk_component(self) -> PyramidWindow:
+        return PyramidWindow(self)
 
     @property
     def input_order(self) -> Order:
@@ -88,29 +89,39 @@ class PyramidLayerConfig(LayerConfig):
     def pipeline_latency(self) -> int:
         return super().pipeline_latency - self.window.latency + self.tiles.latency
 
+    @cached_property
+    def pyramids(self) -> tuple[Pyramid, ...]:
+        """The pyramids of a frame, in order."""
+        folds = self.window.input.folds
+        result, begin = [], 0
+        for row in self.tiles.rows.cut(1):
+            for column in self.tiles.columns.cut(self.window.input.pixels):
+                beats = row.size * column.size * folds
+                unused = (row.unused * column.size + column.unused) * folds
+                filled, windows = bool(row.used and column.used), row.span.windows * column.span.windows
+                result.append(Pyramid(begin, beats, unused * filled, filled, windows))
+                begin += beats
+        return tuple(result)
+
     def walk_ends(self, frames: int) -> list[int]:
         """The cycle of each tile's last step if neither neighbour makes the layer wait; 0: a first beat is offered."""
-        tiles = self.tiles
-        ends: list[int] = []
-        step = writer = reader = 0  # earliest next beat into the reuse buffer and into the tile; next step of the walk
-        for _ in range(frames):
-            begun, offered = False, step + self._first_offered
-            for beats, unused, fill, windows in self._pyramids:
-                first = step + unused + self._reuse_latency  # when the first beat that its windows need is offered
-                if not windows:
-                    step += beats
-                    continue
-                if len(ends) >= HALVES:
-                    writer = max(writer, ends[-HALVES] + tiles.release_delay)
-                if fill:
-                    step += beats + max(writer - first, 0)
-                    writer = step + self._reuse_latency
-                else:
-                    writer = (writer if begun else max(writer, offered)) + 1
-                    step += beats
-                begun = begun or bool(fill)
-                reader = max(reader, writer - 1 + tiles.write_delay) + windows * self.window.window_cycles
-                ends.append(reader - 1)
+        tiles = tiles_of(self.pyramids, self.window.window_cycles) * frames
+        each = len(tiles) // frames
+        later = [number // each * self.reuse.cycles for number in range(len(tiles))]
+        steps = [
+            tile._replace(first=tile.first + before, last=tile.last + before)
+            for tile, before in zip(tiles, later, strict=True)
+        ]
+        never = -steps[-1].last - self.tiles.release_delay
+        _, _, ends = walk_tiles(
+            steps,
+            [(never, never, never)] * len(steps),
+            lag=self.reuse.latency if self.reuse.needed else 0,
+            complete=never,
+            ends=[never] * HALVES,
+            write_delay=self.tiles.write_delay,
+            release_delay=self.tiles.release_delay,
+        )
         return ends
 
     @property
@@ -119,38 +130,10 @@ class PyramidLayerConfig(LayerConfig):
         return self.reuse.start if self.reuse.needed else 0
 
     @property
-    def _reuse_latency(self) -> int:
-        return self.reuse.latency if self.reuse.needed else 0
-
-    @property
-    def _first_offered(self) -> int:
-        """Cycles from the first beat of a frame to the first that windows need being offered to the tiles."""
-        before = 0
-        for beats, unused, fill, _ in self._pyramids:
-            if fill:
-                return before + unused + self._reuse_latency
-            before += beats
-        raise AssertionError("an axis has a pixel and a window")
-
-    @cached_property
-    def _pyramids(self) -> list[tuple[int, int, int, int]]:
-        """Of each pyramid: beats of the tile, how many of them come before the first that is used, whether any is,
-        and windows."""
-        source = self.window.input
-        result = []
-        for row in self.tiles.rows.cut(1):
-            for column in self.tiles.columns.cut(source.pixels):
-                beats = row.size * column.size * source.folds
-                unused = (row.unused * column.size + column.unused) * source.folds
-                fill = bool(row.used and column.used)
-                result.append((beats, unused * fill, fill, row.span.windows * column.span.windows))
-        return result
-
-    @property
     def pyramid_cycles(self) -> int:
         """Cycles that the largest pyramid takes, when others follow it: its tile to pass, or its windows to walk."""
         window = self.window.window_cycles
-        return max(max(beats, windows * window) for beats, _, _, windows in self._pyramids)
+        return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 
     @cached_property
     def cycles(self) -> int:
@@ -195,30 +178,3 @@ class PyramidWindow(wiring.Component):
         connect(m, tiles=tiles.o, window=wiring.flipped(self.o))
         m.d.comb += [tiles.room.eq(self.room), self.fold.eq(tiles.fold), self.start.eq(tiles.start)]
         return m
-
-
-class PyramidLayer(Layer):
-    """A layer from stream to stream, tile by tile.
-
-    Parameters
-    ----------
-    config : PyramidLayerConfig
-    busy : bool
-        Let the steps be watched.
-
-    Members
-    -------
-    i : In(stream)
-        What is new of the input map in each pyramid, row by row.
-    o : Out(stream)
-        What is new of the output map in each pyramid, row by row.
-    busy : Out(1)
-        With ``busy``: the arithmetic takes a step.
-    """
-
-    def __init__(self, config: PyramidLayerConfig, *, busy: bool = False):
-        super().__init__(config, busy=busy)
-        self._tile_config = config
-
-    def make_window(self) -> PyramidWindow:
-        return PyramidWindow(self._tile_config)
