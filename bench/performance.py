@@ -47,8 +47,13 @@ DESIGNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vgg16:6, two MACs a DSP": ("vgg16:6", "zedboard", {"macs_per_dsp": 2}),
     "vgg16:7@64x64 in pyramids": ("vgg16:7@64x64", "vc709", {"dsp": 500, "template": "pyramid", "tile": (4, 8)}),
 }
-#: Designs whose paths are measured, too.
-PATHS = ("digits", "vgg16:7", "vgg16:7, two MACs a DSP", "vgg16:7@64x64 in pyramids")
+#: Designs whose paths are measured, too, by section: each takes Yosys many minutes.
+PATHS = {
+    "paths-digits": "digits",
+    "paths": "vgg16:7",
+    "paths-two": "vgg16:7, two MACs a DSP",
+    "paths-pyramids": "vgg16:7@64x64 in pyramids",
+}
 REQUANTISER_LUTS = 300
 
 
@@ -111,7 +116,7 @@ def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
     model, board, steering = DESIGNS[name]
     design = hwgen.load(model).plan(board, **steering)
     return design, [
-        synthesis.synthesise(config, with_paths=name in PATHS, progress=partial(progress, name))
+        synthesis.synthesise(config, with_paths=name in PATHS.values(), progress=partial(progress, name))
         for config in design.plan.configs()
     ]
 
@@ -155,7 +160,7 @@ def zynq() -> str:
     return f"{layers('vgg16:6, two MACs a DSP')}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
 
 
-def path_rows(name: str) -> list[tuple[str, ...]]:
+def paths(name: str) -> str:
     """Of each layer of a design, the component with the longest path."""
     rows = []
     design, results = synthesised(name)
@@ -164,15 +169,8 @@ def path_rows(name: str) -> list[tuple[str, ...]]:
             found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
             path, component = max(found, key=lambda one: one[0].delay)
             need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
-            rows.append((name, f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
-    return rows
-
-
-def paths() -> str:
-    """The worst logic delay of each layer's components."""
-    rows = [row for name in PATHS for row in path_rows(name)]
-    head = ("design", "component", f"logic [ns], at most {LOGIC_NS}", "from", "to")
-    return markdown(head, rows)
+            rows.append((f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
+    return markdown((name, f"logic [ns], at most {LOGIC_NS}", "from", "to"), rows)
 
 
 def wide() -> str:
@@ -192,7 +190,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "seven-layers": ("Resources of the seven layers, from Yosys", seven_layers),
     "zynq": ("XC7Z020: VGG-16 to pool2 at 224 x 224", zynq),
     "wide": ("16-bit activations and weights", wide),
-    "paths": ("Worst logic delays", paths),
+    **{section: (f"Worst logic delays: {name}", partial(paths, name)) for section, name in PATHS.items()},
 }
 
 INTRODUCTION = """# Performance
@@ -215,11 +213,10 @@ DSPs. 3,600 DSPs allow 1,565,492 cycles at best, 782,746 with two multiply-adds 
 multipliers, accumulators, output FIFO. LUT are LUT1 to LUT6, INV and SRL (1 each), RAM32M and RAM64M (4), RAM32X1D
 and RAM64X1D (2). FINN's RTL on the same layer, with the same tools, stands beside. All DSP slices have MREG and PREG.
 Below: the longest paths between registers, by component.""",
-    "requantiser": "",
     "seven-layers": "Each component by itself, so the sum is rather more than the whole; shares are of the device.",
     "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
     "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
-    "paths": """Of each layer, the component whose cells take longest from register to register, by Yosys' `sta`. Wires
+    "paths-digits": """Of each layer, the component whose cells take longest from register to register, by Yosys' `sta`. Wires
 are not in these delays: they give no clock frequency.""",
 }
 
@@ -230,7 +227,9 @@ def page() -> str:
         path = KEPT / f"{name}.json"
         need(path.is_file(), f"section {name} was not measured yet: python bench/performance.py {name}")
         kept = json.loads(path.read_text())
-        parts.append("\n\n".join(part for part in (f"## {title}", TEXTS[name], kept["text"], kept["stamp"]) if part))
+        parts.append(
+            "\n\n".join(part for part in (f"## {title}", TEXTS.get(name, ""), kept["text"], kept["stamp"]) if part)
+        )
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

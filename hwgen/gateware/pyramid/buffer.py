@@ -265,6 +265,7 @@ class _Fill:
     def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
         """``pitch``: words from a pixel to the next one in the same bank; ``base``: most words before the tile."""
         self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
+        self._base = base
         self._counts = [cut.used for cut in cuts]
         self._begins = _begins(axis, cuts)
         words = [begin // banks * pitch for begin in self._begins]
@@ -288,9 +289,11 @@ class _Fill:
     def _table(span: Value, values: list[int]) -> Value:
         return sparse_table(span, dict(enumerate(values)))
 
-    def elaborate(self, m: Module, *, step: Value, restart: Value, step_span: Value, base: Value | None = None) -> None:
+    def elaborate(
+        self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
+    ) -> None:
         """``step``: to the next beat; ``restart``: to the first of the span, which is the next one's if
-        ``step_span``, with its words counted from ``base``."""
+        ``step_span``, with its words counted from ``base`` if it lies in the ``other_half``."""
         m.d.comb += self.following.eq(self.span)
         with m.If(step_span):
             m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
@@ -298,8 +301,11 @@ class _Fill:
         word = Signal(self.word.shape(), name=f"{self.word.name}_next")
         m.d.comb += word.eq(self.word)
         with m.If(restart):
-            first = self._table(self.following, [begin // self._banks * self._pitch for begin in self._begins])
-            m.d.comb += word.eq(first if base is None else first + base)
+            words = [begin // self._banks * self._pitch for begin in self._begins]
+            first = self._table(self.following, words)
+            if other_half is not None:  # chosen rather than added, as the path to here is long
+                first = Mux(other_half, self._table(self.following, [first + self._base for first in words]), first)
+            m.d.comb += word.eq(first)
             m.d.sync += [
                 self.beat.eq(0),
                 self.phase.eq(self._table(self.following, [begin % self._banks for begin in self._begins])),
@@ -559,7 +565,7 @@ class PyramidBuffer(wiring.Component):
             step=row_ends,
             restart=tile_ends,
             step_span=tile_ends & column.spans_end,
-            base=Mux(half, 0, config.half_depth),  # the other half comes next
+            other_half=~half,
         )
         self._elaborate_writes(m, ports, row, column, fold, taken)
         return tile_ends
