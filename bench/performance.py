@@ -216,8 +216,8 @@ Below: the longest paths between registers, by component.""",
     "seven-layers": "Each component by itself, so the sum is rather more than the whole; shares are of the device.",
     "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
     "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
-    "paths-digits": """Of each layer, the component whose cells take longest from register to register, by Yosys' `sta`. Wires
-are not in these delays: they give no clock frequency.""",
+    "paths-digits": """Of each layer, the component whose cells take longest from register to register, by Yosys'
+`sta`. Wires are not in these delays: they give no clock frequency.""",
 }
 
 
