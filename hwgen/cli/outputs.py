@@ -77,6 +77,7 @@ def _umask() -> int:
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
+    """The contents of a ``.npy`` file."""
     import io
 
     import numpy as np
@@ -87,6 +88,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
+    """The contents of a ``.json`` file."""
     return (json.dumps(value, indent=indent) + "\n").encode()
 
 

@@ -58,32 +58,42 @@ class PyramidWork:
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """By row and column of pyramids."""
+        """Windows of each pyramid, by row and column of pyramids."""
         rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
         return np.outer(rows, columns)
 
     @cached_property
     def beats(self) -> np.ndarray:
-        """Of a tile's pixels, by row and column of pyramids."""
+        """Beats in which the pixels of each pyramid's tile pass, by row and column of pyramids."""
         rows, columns = self.tiles
         return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
 
     @property
     def worth(self) -> int:
-        """Pyramids inside the map that a frame's windows, and its beats, come to at least."""
+        """How many of its largest pyramids a frame is worth: by its windows or by its beats, whichever is more.
+
+        Pyramids at the border are smaller than those inside the map. A frame of 10 windows in pyramids of 4, 4 and 2 is
+        worth 3 pyramids of 4.
+        """
         return max(ceil_div(int(each.sum()), int(each.max())) for each in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """``work``, as if it were ``pyramids`` inside the map: these are balanced against each other."""
+        """The work of a frame that is so many pyramids inside the map.
+
+        Layers that are balanced by it are as fast as each other inside the map.
+        """
         return self._of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """The same, but all that a frame has, where that is more: many pyramids of a small map lie at its border."""
+        """The same, but no less than what the frame really has.
+
+        Many pyramids of a small map lie at its border, and layers are better balanced over the whole frame there.
+        """
         most = (max(pyramids * int(each.max()), int(each.sum())) for each in (self.windows, self.beats))
         return self._of(work, *most)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
-        """Of each pyramid."""
+        """Cycles of each pyramid: those of its windows, or of its beats where these are more."""
         return np.maximum(self.windows * int(work.walk(unroll)), self.beats * int(work.beats(unroll)))
 
     def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
@@ -91,7 +101,7 @@ class PyramidWork:
 
 
 def most(axis: Axis, what: str) -> int:
-    """Windows, or pixels new or in all (``size``), of a span at most."""
+    """The most of something that a span of an axis has: ``windows``, ``new`` pixels, or its ``size``."""
     return max(getattr(span, what) for span in axis.spans)
 
 

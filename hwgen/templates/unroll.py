@@ -155,6 +155,7 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
 
 
 def ceil_div(dividend: Any, divisor: Any) -> Any:
+    """The quotient, rounded up; of integers or arrays of them."""
     return -(-dividend // divisor)
 
 

@@ -83,12 +83,14 @@ class Step:
 
 @dataclass
 class Floats:
+    """The model's float input, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
+
     shape: tuple[int, int, int]
 
 
 @dataclass
 class Integers:
-    pass
+    """A feature map, in the state that the hardware sees."""
 
 
 @dataclass(frozen=True)
