@@ -8,8 +8,9 @@ import os
 
 import pytest
 
-from hwgen import emit
+from hwgen.emit import folder as emit_folder
 from hwgen.emit import manifest
+from hwgen.emit.folder import replace_folder
 from hwgen.errors import InputError
 
 FIRST = {"Makefile": b"one", "net.v": b"module", "net.a.mem": b"0", "net-conv/net.v": b"x", "net-conv/deep/y.mem": b"y"}
@@ -26,7 +27,7 @@ def digest(content):
 
 @pytest.fixture
 def result(tmp_path):
-    emit.replace_folder(FIRST, tmp_path / "result")
+    replace_folder(FIRST, tmp_path / "result")
     return tmp_path / "result"
 
 
@@ -41,11 +42,11 @@ def test_what_is_not_written_any_more_goes(result):
     (result / "net.b.mem").write_text("looks like one of ours")
     (result / "net-conv" / "obj_dir").mkdir()
     (result / "net-conv" / "obj_dir" / "log").write_text("of make")
-    emit.replace_folder(SECOND, result)
+    replace_folder(SECOND, result)
     left = {"notes.txt", "net.b.mem", "net-conv/obj_dir/log"}
     assert set(tree(result)) == {*SECOND, "manifest.json", *left}
     assert not (result / "net-conv" / "deep").exists()
-    emit.replace_folder(FIRST, result)
+    replace_folder(FIRST, result)
     assert set(tree(result)) == {*FIRST, "manifest.json", *left}
     assert not (result / "other").exists()
 
@@ -55,12 +56,12 @@ def test_what_was_changed_stays_and_is_told(result):
     (result / "net-conv" / "net.v").unlink()
     (result / "net-conv" / "net.v").mkdir()
     said = []
-    emit.replace_folder(SECOND, result, said.append)
+    replace_folder(SECOND, result, said.append)
     assert said == [f"kept {result / 'net.a.mem'}: an earlier build wrote it, and it was changed since"]
     assert (result / "net.a.mem").read_text() == "changed"
     assert (result / "net-conv" / "net.v").is_dir()
     said.clear()
-    emit.replace_folder(FIRST | SECOND, result / "again", said.append)
+    replace_folder(FIRST | SECOND, result / "again", said.append)
     assert said == []
 
 
@@ -81,7 +82,7 @@ def test_what_was_changed_stays_and_is_told(result):
 )
 def test_a_manifest_that_is_none(result, text):
     (result / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
-    emit.replace_folder(SECOND, result)
+    replace_folder(SECOND, result)
     assert set(tree(result)) == {*FIRST, *SECOND, "manifest.json"}
 
 
@@ -116,7 +117,7 @@ def test_a_hostile_manifest_deletes_nothing_outside(result, tmp_path):
     ]
     files = dict.fromkeys(names, digest(b"mine")) | {"Makefile": 3, "net.v": "x", "net.a.mem": None}
     (result / "manifest.json").write_text(json.dumps({"written_by": "hwgen", "files": files}))
-    emit.replace_folder({"Makefile": b"two"}, result)
+    replace_folder({"Makefile": b"two"}, result)
     assert (outside / "file").read_bytes() == b"mine"
     assert (outside / "empty").is_dir()
     assert (result / "direct").is_symlink()
@@ -140,7 +141,7 @@ def test_nothing_goes_when_nothing_is_written(result, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(emit.Path, "write_bytes", full)
+    monkeypatch.setattr(emit_folder.Path, "write_bytes", full)
     with pytest.raises(InputError, match="No space left"):
-        emit.replace_folder(SECOND, result)
+        replace_folder(SECOND, result)
     assert tree(result) == before

@@ -208,7 +208,7 @@ def test_work(name):
 def test_least_traffic_in_bytes(name, maps, total):
     network = shapes.load(name)
     assert 4 * pyramid.map_traffic([network.layers]) == maps
-    assert 4 * (pyramid.map_traffic([network.layers]) + network.weights) == total
+    assert 4 * (pyramid.map_traffic([network.layers]) + network.weight_count) == total
 
 
 def test_flownets_weights_and_maps():
