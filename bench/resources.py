@@ -12,14 +12,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from resource_layers import FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of
+
+from hwgen.emit import synthesis
+from hwgen.templates.tiles import RECOMPUTE
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "rtl_tests"))
-
-from resource_layers import FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of  # noqa: E402
-
-from hwgen.emit import synthesis  # noqa: E402
-from hwgen.templates.tiles import RECOMPUTE  # noqa: E402
-
 PAGE = ROOT / "docs" / "resources.md"
 
 TEXT = """# Resources: estimated and synthesised
