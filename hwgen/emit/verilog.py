@@ -275,8 +275,11 @@ def _memory_module(
         body += ["    generate", '        if (INIT != "") initial $readmemh(INIT, memory);', "    endgenerate", ""]
     else:
         body += [
+            "    // A device's memories begin with zeros anyway, and synthesis would take this loop row by row.",
+            "`ifndef SYNTHESIS",
             "    integer row;",
             "    initial for (row = 0; row < DEPTH; row = row + 1) memory[row] = {WIDTH{1'b0}};",
+            "`endif",
             "",
         ]
     for number, kind in enumerate(reads):
