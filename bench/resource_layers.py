@@ -54,6 +54,7 @@ class Shape:
     overlap: str = REUSE
     behind: Window | None = None
     pixels: int = 1
+    dilation: tuple[int, int] = (1, 1)
 
 
 _PLAIN = Shape(name="plain", channels=1, outputs=1, size=(1, 1), kernel=(1, 1))
@@ -250,6 +251,36 @@ TILED = [
         tk=5, tip=(3, 8), bits=6,
     ),
 ]  # fmt: skip
+#: Layers whose windows are dilated, row by row and in tiles.
+_APART = replace(_SAME, padding=(2, 2, 2, 2), dilation=(2, 2))
+_TILED_APART = replace(_APART, tip=(4, 4))
+DILATED = [
+    replace(_APART, name="dilated3x3", channels=4, outputs=8, size=(14, 14), tn=2, tm=2, tk=3, next_tn=2),
+    replace(_TILED_APART, name="tile-dilated3x3", channels=4, outputs=4, size=(16, 16), tn=2, tm=2, tk=3),
+    replace(_APART, name="dilated3x3-whole", channels=4, outputs=6, size=(12, 15), tn=2, tm=2, tk=9, signed=True),
+    replace(
+        _APART, name="dilated3x3-far", padding=(6, 6, 6, 6), dilation=(6, 6), channels=6, outputs=4, size=(20, 20),
+        tn=3, tm=2, tk=3, next_tn=2,
+    ),
+    replace(_APART, name="dilated3x3-pixels", channels=4, outputs=4, size=(14, 18), tn=2, tm=2, tk=3, tp=2),
+    replace(
+        _APART, name="dilated3x3-taps", padding=(3, 3, 3, 3), dilation=(3, 3), channels=4, outputs=6, size=(13, 16),
+        tn=2, tm=2, tk=4,
+    ),
+    replace(
+        _PLAIN, name="dilated-pool3x2", kind="maxpool", kernel=(3, 2), stride=(2, 2), dilation=(2, 3), channels=6,
+        outputs=6, size=(17, 20), tn=3, tm=3, tk=2,
+    ),
+    replace(
+        _TILED_APART, name="tile-dilated3x3-whole", channels=4, outputs=4, size=(24, 24), tn=2, tm=2, tk=9,
+        behind=_HALVES, tip=(2, 2),
+    ),
+    replace(
+        _TILED_APART, name="tile-dilated3x3-third", padding=(3, 3, 3, 3), dilation=(3, 3), channels=3, outputs=4,
+        size=(21, 24), tn=3, tm=2, tk=9, tip=(3, 6), pixels=2,
+    ),
+    replace(_TILED_APART, name="tile-dilated3x3-taps", channels=4, outputs=6, size=(15, 11), tn=2, tm=3, tk=4, bits=5),
+]  # fmt: skip
 #: So many of them were at hand when the estimates of tiles were fitted; the others were not.
 TILED_FITTED = 24
 #: So many of them were at hand when the estimates were fitted; the others were not.
@@ -259,7 +290,7 @@ FITTED = 16
 def network_of(shape: Shape) -> Network:
     """The layer with random weights, as many bits in and out."""
     rng = np.random.default_rng(sum(shape.name.encode()))
-    window = Window(kernel=shape.kernel, stride=shape.stride, padding=shape.padding)
+    window = Window(kernel=shape.kernel, stride=shape.stride, padding=shape.padding, dilation=shape.dilation)
     height, width = window.output_size(*shape.size)
     kind = IntegerType(bits=shape.bits, signed=shape.signed)
     zero = shape.zero_point

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from resource_layers import FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of
+from resource_layers import DILATED, FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of
 
 from hwgen.emit import synthesis
 from hwgen.templates.tiles import RECOMPUTE
@@ -55,6 +55,10 @@ above the line at hand, {tiled_fitted} of them:
 Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%};
 of flip-flops: median {ff_median:.1%}, worst {ff_worst:.1%}.
 
+Layers with dilated windows (d: rows and columns from tap to tap), for which nothing was fitted:
+
+{dilated}
+
 ## Paths
 
 `hwgen synth --paths` also prints the worst logic delay of each component and where it is, and `--json` has it as
@@ -78,6 +82,8 @@ for the seven layers of VGG-16 with one and two multiply-adds a slice, and for o
 
 def describe(shape: Shape) -> str:
     kernel = f"{shape.kernel[0]}x{shape.kernel[1]}"
+    if shape.dilation != (1, 1):
+        kernel += f" d {shape.dilation[0]}x{shape.dilation[1]}"
     stride = "" if shape.stride == (1, 1) else f" / {shape.stride[0]}"
     groups = "" if shape.groups == 1 else f", {shape.groups} groups"
     return (
@@ -99,7 +105,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args().names
     if names:
-        for shape in SHAPES + TILED:
+        for shape in SHAPES + TILED + DILATED:
             if shape.name in names:
                 print(synthesised(shape).table())
         return
@@ -107,12 +113,14 @@ def main() -> None:
     different: list[str] = []
     table = table_of(SHAPES, FITTED, errors, different)
     tiled = table_of(TILED, TILED_FITTED, errors, different)
+    dilated = table_of(DILATED, len(DILATED), {"lut": [], "ff": []}, different)
     page = TEXT.format(
         fitted=FITTED,
         tiled_fitted=TILED_FITTED,
         exact="" if not different else f", but for {', '.join(different)}",
         table=table,
         tiled=tiled,
+        dilated=dilated,
         lut_median=statistics.median(errors["lut"]),
         lut_worst=max(errors["lut"]),
         ff_median=statistics.median(errors["ff"]),

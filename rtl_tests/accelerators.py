@@ -58,9 +58,10 @@ def windows(draw, height: int, width: int) -> Window:
     else:
         strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
         padding = tuple(draw(st.integers(0, 2)) for _ in range(4))
-    window = Window(kernel=kernel, stride=strides, padding=padding)
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 2), (1, 3), (2, 1)]))
+    window = Window(kernel=kernel, stride=strides, padding=padding, dilation=dilation)
     if min(window.output_size(height, width)) < 1:
-        window = replace(window, padding=(*kernel, 0, 0))
+        window = replace(window, padding=(*window.extent, 0, 0))
     assume(min(window.output_size(height, width)) >= 1)
     return window
 

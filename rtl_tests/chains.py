@@ -10,12 +10,13 @@ from hwgen.network.ops import KINDS, Conv, MaxPool
 
 @st.composite
 def chains(draw, most=6):
-    """One to ``most`` layers: groups, strides, oblong windows, and padding that may hold a whole window."""
+    """One to ``most`` layers: groups, strides, oblong and dilated windows, and padding that may hold a whole window."""
     channels, height, width = draw(st.integers(1, 4)), draw(st.integers(4, 20)), draw(st.integers(4, 20))
     layers = []
     for index in range(draw(st.integers(1, most))):
         kind = draw(st.sampled_from(["conv", "conv", "maxpool"]))
         kernel = tuple(draw(st.integers(1, min(4, size))) for size in (height, width))
+        dilation = tuple(draw(_dilations(taps, size)) for taps, size in zip(kernel, (height, width), strict=True))
         stride = tuple(draw(st.integers(1, 3)) for _ in kernel)
         padding = tuple(draw(st.integers(0, kernel[axis % 2])) for axis in range(4))
         groups = draw(st.sampled_from([1, 1, channels])) if kind == "conv" else 1
@@ -26,7 +27,7 @@ def chains(draw, most=6):
             outputs=outputs,
             height=height,
             width=width,
-            window=Window(kernel=kernel, stride=stride, padding=padding),
+            window=Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation),
             groups=groups,
         )
         layers.append(layer)
@@ -34,7 +35,12 @@ def chains(draw, most=6):
     return tuple(layers)
 
 
-def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1):
+def _dilations(taps, size):
+    """Mostly 1; never so much that no window fits."""
+    return st.sampled_from([1, 1, *(d for d in (2, 3, 4) if (taps - 1) * d < size)])
+
+
+def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1, dilation=1):
     """A square convolution."""
     return Conv.shaped(
         name=name,
@@ -42,7 +48,7 @@ def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1)
         outputs=outputs,
         height=size,
         width=size,
-        window=Window(kernel=(kernel,) * 2, stride=(stride,) * 2, padding=(padding,) * 4),
+        window=Window(kernel=(kernel,) * 2, stride=(stride,) * 2, padding=(padding,) * 4, dilation=(dilation,) * 2),
         groups=groups,
     )
 

@@ -126,18 +126,19 @@ def test_unknown_network_names_the_nearest(refuse, name, near):
 # Models that hold what is not built
 
 
-def quantised(*, operator=None, dilations=(1, 1), height=8):
+def quantised(*, operator=None, attributes=None, height=8):
     """A QDQ model of one convolution; ``operator`` is put behind it, with its own quantisation."""
     rng = np.random.default_rng(0)
     scalars = {"s": np.float32(0.05), "z": np.uint8(0), "ws": np.float32(0.02), "wz": np.int8(0)}
     initializers = [numpy_helper.from_array(np.array(value), name) for name, value in scalars.items()]
     weight = rng.integers(-100, 100, (4, 1, 3, 3), dtype=np.int8)
     initializers.append(numpy_helper.from_array(weight, "w"))
+    attributes = {"kernel_shape": [3, 3], **(attributes or {})}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="x_q"),
         helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], name="x_dq"),
         helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], name="w_dq"),
-        helper.make_node("Conv", ["xd", "wd"], ["c"], name="first", dilations=list(dilations), kernel_shape=[3, 3]),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], name="first", **attributes),
         helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], name="c_q"),
         helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["cd"], name="c_dq"),
     ]
@@ -165,7 +166,7 @@ def quantised(*, operator=None, dilations=(1, 1), height=8):
     [
         ({"operator": "Sigmoid"}, ["Sigmoid", "second"]),
         ({"operator": "Erf"}, ["Erf", "second"]),
-        ({"dilations": (2, 2)}, ["dilation", "first"]),
+        ({"attributes": {"dilations": (4, 2)}}, ["kernel 3x3 with dilations 4x2 does not fit its 8x8 input", "first"]),
         ({"height": "rows"}, ["dynamic", "rows"]),
     ],
     ids=["sigmoid", "erf", "dilation", "dynamic"],

@@ -27,6 +27,7 @@ def rounded(accumulator: int, rule: Requantisation, channel: int) -> int:
 def convolved(layer: Conv, frame: list) -> np.ndarray:
     top, left, _, _ = layer.window.padding
     (kernel_rows, kernel_columns), (down, right) = layer.window.kernel, layer.window.stride
+    below, beside = layer.window.dilation
     filters, per_group = layer.weights.shape[:2]
     weights = layer.weights.tolist()
     output = np.empty(layer.output.shape, object)
@@ -38,7 +39,7 @@ def convolved(layer: Conv, frame: list) -> np.ndarray:
                 for c in range(per_group):
                     for y in range(kernel_rows):
                         for x in range(kernel_columns):
-                            r, q = row * down + y - top, column * right + x - left
+                            r, q = row * down + y * below - top, column * right + x * beside - left
                             if 0 <= r < layer.input.height and 0 <= q < layer.input.width:
                                 value = frame[first + c][r][q] - layer.input.zero_point
                                 accumulator += weights[m][c][y][x] * value
@@ -51,12 +52,13 @@ def convolved(layer: Conv, frame: list) -> np.ndarray:
 def pooled(layer: MaxPool, frame: list) -> np.ndarray:
     top, left, _, _ = layer.window.padding
     (kernel_rows, kernel_columns), (down, right) = layer.window.kernel, layer.window.stride
+    below, beside = layer.window.dilation
     output = np.empty(layer.output.shape, object)
     for channel, row, column in np.ndindex(output.shape):
         output[channel, row, column] = max(
             frame[channel][r][q]
-            if 0 <= (r := row * down + y - top) < layer.input.height
-            and 0 <= (q := column * right + x - left) < layer.input.width
+            if 0 <= (r := row * down + y * below - top) < layer.input.height
+            and 0 <= (q := column * right + x * beside - left) < layer.input.width
             else layer.input.type.minimum
             for y in range(kernel_rows)
             for x in range(kernel_columns)
@@ -72,7 +74,11 @@ def windows(draw: st.DrawFn, height: int, width: int) -> Window:
         draw(st.integers(1, min(4, width + padding[1] + padding[3]))),
     )
     stride = (draw(st.integers(1, 4)), draw(st.integers(1, 4)))
-    return Window(kernel=kernel, stride=stride, padding=padding)
+    dilation = tuple(
+        draw(st.integers(1, max(1, min(3, (size + before + after - 1) // max(1, taps - 1)))))
+        for taps, size, before, after in zip(kernel, (height, width), padding[:2], padding[2:], strict=True)
+    )
+    return Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
 TYPES = st.builds(IntegerType, bits=st.integers(2, 16), signed=st.booleans())

@@ -136,7 +136,7 @@ def test_rate(shape, taps, pixels, rows):
     assert masked(config, frames, trace.words) == expected_steps(config, frames)
     check_times(config, trace, 3)
     steps = config.windows * config.window_cycles
-    if rows > config.kernel[0]:
+    if rows > config.extent[0]:
         assert trace.times[-1] - trace.times[steps] == 2 * steps - 1
 
 
@@ -176,8 +176,8 @@ def test_needed_and_released(config):
         single = [
             [
                 y * source.width + x
-                for y in range(max(top, 0), min(top + config.kernel[0], source.height))
-                for x in range(max(left, 0), min(left + config.kernel[1], source.width))
+                for y in range(max(top, 0), min(top + config.extent[0], source.height))
+                for x in range(max(left, 0), min(left + config.extent[1], source.width))
             ]
             for left in lefts
         ]
@@ -247,15 +247,21 @@ def test_cost(config):
     [
         ({"kernel": (0, 3)}, "kernel and stride must be positive, not (0, 3) and (1, 1)"),
         ({"stride": (1, 0)}, "kernel and stride must be positive, not (3, 3) and (1, 0)"),
+        ({"dilation": (1, 0)}, "dilation must be positive, not (1, 0)"),
         ({"padding": (1, -1, 1, 1)}, "padding must not be negative, not (1, -1, 1, 1)"),
         ({"taps": 10}, "taps must be between 1 and the kernel's 9, not 10"),
         ({"taps": 0}, "taps must be between 1 and the kernel's 9, not 0"),
         ({"pixels": 8}, "pixels must be between 1 and the 7 of a row, not 8"),
         ({"pixels": 0}, "pixels must be between 1 and the 7 of a row, not 0"),
         ({"rows": 2}, "rows must be at least the kernel's 3, not 2"),
+        ({"dilation": (2, 1), "rows": 4}, "rows must be at least the kernel's 5, not 4"),
         (
             {"height": 2, "padding": (0, 0, 0, 0)},
             "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",
+        ),
+        (
+            {"dilation": (1, 4), "padding": (0, 0, 0, 0)},
+            "input and padding must hold at least one 3 x 9 window, not 5 x 7 with (0, 0, 0, 0)",
         ),
         ({"output_folds": 0}, "output_folds must be a positive integer, not 0"),
         ({"groups": 3, "lanes": 1}, "output_folds must be a positive multiple of the 3 groups, not 2"),
@@ -301,6 +307,30 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert masked(config, frames, trace.words) == expected_steps(config, frames)
     check_times(config, trace, 3)
+
+
+@pytest.mark.parametrize(
+    ("dilation", "taps", "pixels", "columns", "banks"),
+    [
+        (2, 3, 1, [0, 2, 4], (1, 3)),  # banks 0, 2, 1
+        (3, 3, 1, [0, 3, 6], (1, 4)),  # banks 0, 3, 2: with three banks all would lie in one
+        (4, 9, 1, [0, 4, 8], (9, 3)),
+        (2, 9, 2, [0, 1, 2, 3, 4, 5], (5, 6)),
+        (3, 9, 2, [0, 1, 3, 4, 6, 7], (7, 8)),
+        (3, 4, 1, [0, 3, 6], (7, 4)),  # taps are chosen behind the memory
+        (2, 1, 3, [0, 1, 2], (1, 3)),
+    ],
+)
+def test_dilation(dilation, taps, pixels, columns, banks):
+    """The column banks are the fewest in which the columns that are read together never meet."""
+    shape = {"height": 11, "width": 13, "padding": (dilation, dilation, dilation, 0), "input_pixels": pixels}
+    config = make(dilation=(dilation,) * 2, taps=taps, pixels=pixels, rows=2 * dilation + 1, **shape)
+    assert list(config.read_columns) == columns
+    assert (config.row_banks, config.column_banks) == banks
+    frames = frames_for(config, 2, 5)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert masked(config, frames, trace.words) == expected_steps(config, frames)
+    check_times(config, trace, 2)
 
 
 def test_several_output_folds_a_group():

@@ -26,6 +26,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load
 from hwgen.network.graph import Network
+from hwgen.network.maps import Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import prepare_input
@@ -218,6 +219,11 @@ class Writer:
         attributes: dict[str, Any] = {"strides": stride}
         pads = [0, 0, 0, 0]
         mode = self.random.random()
+        dilation = [1, 1]
+        if mode >= 0.2 and self.random.random() < 0.4:
+            most = [(size - 1) // max(1, k - 1) for size, k in zip(self.shape[1:], kernel, strict=True)]
+            attributes["dilations"] = dilation = [int(self.random.integers(1, max(1, min(3, d)) + 1)) for d in most]
+        covered = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         if mode < 0.2 and (not pool or all(k >= s for k, s in zip(kernel, stride, strict=True))):
             attributes["auto_pad"] = str(self.random.choice(["SAME_UPPER", "SAME_LOWER"]))
             self.reference &= not pool  # onnx.reference's MaxPool takes both for the same
@@ -228,7 +234,7 @@ class Writer:
             pads = [int(self.random.integers(0, k)) for k in (*kernel, *kernel)]
             attributes["pads"] = pads
         ceil = pool and mode >= 0.3 and self.random.random() < 0.5
-        for extent, k, s, before, after in zip(self.shape[1:], kernel, stride, pads, pads[2:], strict=False):
+        for extent, k, s, before, after in zip(self.shape[1:], covered, stride, pads, pads[2:], strict=False):
             # The shape inference of onnx 1.23 counts windows that start behind the map; see the test below.
             ceil = ceil and -(-(extent + before + after - k) // s) * s < extent + before
         if ceil:
@@ -238,7 +244,7 @@ class Writer:
         size = []
         for axis in range(2):
             extent = self.shape[1 + axis]
-            room = extent + pads[axis] + pads[axis + 2] - kernel[axis]
+            room = extent + pads[axis] + pads[axis + 2] - covered[axis]
             count = room // stride[axis] + 1
             if ceil and room % stride[axis]:
                 count += 1
@@ -786,6 +792,31 @@ def test_ceil_mode_as_onnxruntime(kernel: tuple[int, ...], strides: tuple[int, .
     np.testing.assert_array_equal(by_hwgen(model, x), by_onnxruntime(model, x))
 
 
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_of_dilated_windows(mode: str, strides: tuple[int, int]) -> None:
+    """As ONNX defines it, for all that a window covers; ONNX Runtime, which refuses it, takes the same as pads."""
+    attributes = {"strides": strides, "dilations": (2, 3)}
+    (layer,) = to_network(quantised_chain(("Conv", attributes | {"auto_pad": mode})), "m").layers
+    height, width = layer.input.shape[1:]
+    assert (layer.output.height, layer.output.width) == (-(-height // strides[0]), -(-width // strides[1]))
+    top, left, bottom, right = layer.window.padding
+    for before, after in ((top, bottom), (left, right)):
+        assert before + after == 0 or (after - before if mode == "SAME_UPPER" else before - after) in (0, 1)
+    padded = quantised_chain(("Conv", attributes | {"pads": layer.window.padding}))
+    x = frames_for(padded)
+    model = quantised_chain(("Conv", attributes | {"auto_pad": mode}))
+    np.testing.assert_array_equal(by_hwgen(model, x), by_onnxruntime(padded, x))
+
+
+def test_a_single_tap_has_no_dilation() -> None:
+    model = quantised_chain(("MaxPool", {"kernel_shape": (1, 2), "dilations": (3, 2)}))
+    (layer,) = to_network(model, "m").layers
+    assert layer.window == Window(kernel=(1, 2), dilation=(1, 2))
+    x = frames_for(model)
+    np.testing.assert_array_equal(by_hwgen(model, x), by_onnxruntime(model, x))
+
+
 def test_padding_that_no_window_reaches_is_dropped() -> None:
     model = quantised_chain(("Conv", {"strides": [4, 5], "pads": [1, 0, 2, 1]}))
     (layer,) = to_network(model, "m").layers
@@ -852,8 +883,11 @@ def test_multiplier(bits: int) -> None:
         ),
         ([("Conv", {}), ("Sigmoid", {})], (2, 8, 8), r"Sigmoid node 'node1': operator Sigmoid is not supported"),
         ([("ConvTranspose", {})], (2, 8, 8), r"ConvTranspose node 'node0': operator ConvTranspose is not"),
-        ([("Conv", {"dilations": [2, 1]})], (2, 8, 8), r"Conv node 'node0': dilation 2x1 is not supported, 1x1 is"),
-        ([("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 2]})], (2, 8, 8), r"'node0': dilation 2x2 is not"),
+        (
+            [("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 1], "auto_pad": "SAME_LOWER"})],
+            (2, 8, 8),
+            r"MaxPool node 'node0': auto_pad SAME_LOWER with dilations 2x1 is ambiguous; give pads instead",
+        ),
         ([("Conv", {})], (2, 8, None), r"input 'x' has a dynamic shape \(\?, 2, 8, \?\): only the batch may be symb"),
         ([("Conv", {})], (2, 8, "width"), r"input 'x' has a dynamic shape \(\?, 2, 8, width\)"),
         ([("MaxPool", {"kernel_shape": [2]})], (2, 8), r"input 'x' must be \(batch, channels, height, width\) or"),

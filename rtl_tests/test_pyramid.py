@@ -90,9 +90,8 @@ def needed(layers, axis, rows):
     for layer in reversed(layers):
         size = (layer.height, layer.width)[axis]
         window = layer.window
-        rows = {
-            row * window.stride[axis] + tap - window.padding[axis] for row in rows for tap in range(window.kernel[axis])
-        }
+        taps = [tap * window.dilation[axis] for tap in range(window.kernel[axis])]
+        rows = {row * window.stride[axis] + tap - window.padding[axis] for row in rows for tap in taps}
         rows = range(min(rows), max(rows) + 1) if rows else ()  # pyramids are solid
         rows = {row for row in rows if 0 <= row < size}
         result.append(rows)
@@ -127,8 +126,10 @@ def test_tiles_hold_what_an_inner_pyramid_needs(layers):
         span = 1
         low = 0
         for layer, level in zip(reversed(layers), reversed(pyramid.back_map(layers)), strict=True):
-            kernel, stride = layer.window.kernel[axis], layer.window.stride[axis]
-            taps = {row * stride + tap for row in (low, low + span - 1) for tap in range(kernel)}
+            kernel, stride, dilation = (
+                part[axis] for part in (layer.window.kernel, layer.window.stride, layer.window.dilation)
+            )
+            taps = {row * stride + tap * dilation for row in (low, low + span - 1) for tap in range(kernel)}
             low, span = min(taps), max(taps) - min(taps) + 1
             assert level.tile[axis] == span
         assert level.advance[axis] == prod(layer.window.stride[axis] for layer in layers)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from resource_layers import SHAPES, TILED, config_of
+from resource_layers import DILATED, SHAPES, TILED, config_of
 
 from hwgen.boards import load as load_board
 from hwgen.cli import main as cli
@@ -39,7 +39,7 @@ def compare(shape) -> dict[str, float]:
 PACKED = [shape for shape in SHAPES if shape.macs_per_dsp == 2]
 
 
-@pytest.mark.parametrize("shape", [*SHAPES[:SMALL], PACKED[0], *TILED[:2]], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [*SHAPES[:SMALL], PACKED[0], *TILED[:2], *DILATED[:2]], ids=lambda shape: shape.name)
 def test_small_layers(shape):
     errors = compare(shape)
     assert abs(errors["lut"]) <= 0.15
@@ -61,7 +61,7 @@ def test_sixteen_bits_take_one_slice():
 
 @pytest.mark.long
 def test_layers():
-    errors = {shape.name: compare(shape) for shape in SHAPES + TILED}
+    errors = {shape.name: compare(shape) for shape in SHAPES + TILED + DILATED}
     for kind in ("lut", "ff"):
         of_kind = {name: round(abs(error[kind]), 3) for name, error in errors.items()}
         assert max(of_kind.values()) <= 0.15, of_kind

@@ -178,7 +178,7 @@ def test_reloaded_input_of_alexnet(pixels, row):
 def small(**changes) -> ReuseBufferConfig:
     """3 x 3 windows over 3 x 4 x 4, two rows and columns of windows a pyramid."""
     spans = (Span(begin=0, fresh=0, end=3, window=0, windows=1), Span(begin=1, fresh=3, end=4, window=1, windows=1))
-    axis = Axis(size=4, kernel=3, stride=1, padding=0, spans=spans)
+    axis = Axis(size=4, extent=3, stride=1, padding=0, spans=spans)
     source = BeatFormat(channels=3, height=4, width=4, lanes=2, bits=8, signed=False)
     return ReuseBufferConfig(**{"input": source, "rows": axis, "columns": axis} | changes)
 
@@ -219,7 +219,7 @@ def test_not_needed():
             {
                 "columns": Axis(
                     size=4,
-                    kernel=3,
+                    extent=3,
                     stride=1,
                     padding=0,
                     spans=(
@@ -242,7 +242,7 @@ def test_reads_what_was_just_stored():
     spans = tuple(
         Span(begin=max(0, n - 1), fresh=n, end=n + 1, window=max(0, n - 1), windows=int(n > 0)) for n in range(4)
     )
-    axis = Axis(size=4, kernel=2, stride=1, padding=0, spans=spans)
+    axis = Axis(size=4, extent=2, stride=1, padding=0, spans=spans)
     config = small(
         input=BeatFormat(channels=1, height=4, width=4, lanes=1, bits=8, signed=False), rows=axis, columns=axis
     )

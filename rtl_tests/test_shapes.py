@@ -11,7 +11,8 @@ from chains import conv, pool
 from onnx import TensorProto, helper
 
 from hwgen import network
-from hwgen.errors import ConfigError, InputError, ModelError
+from hwgen.blocking.problem import Problem
+from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.network import shapes
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
@@ -219,6 +220,21 @@ def test_pads_that_the_model_leaves_open(tmp_path):
     assert valid.window == Window(kernel=(2, 3))
 
 
+def test_dilation(tmp_path):
+    nodes = [
+        node("Conv", "x", "a", "w", dilations=[2, 3]),
+        node("MaxPool", "a", "b", kernel_shape=[2, 1], dilations=[4, 4]),
+    ]
+    first, second = shapes.load(save(tmp_path / "m.onnx", nodes, weights=[("w", [2, 2, 3, 3])])).layers
+    assert first.window == Window(kernel=(3, 3), dilation=(2, 3))
+    assert (first.output_height, first.output_width) == (8, 6)  # of 12 x 12, under windows of 5 x 7
+    assert second.window == Window(kernel=(2, 1), dilation=(4, 1))
+    assert (second.output_height, second.output_width) == (4, 6)
+    assert shapes.least_size([first.window, second.window]) == (9, 7)
+    with pytest.raises(PlanError, match="a: loops over a window with dilation 2x3 can't be blocked, 1x1 can"):
+        Problem.of(first)
+
+
 def test_a_window_that_would_start_behind_the_map(tmp_path):
     # 5 rows, padded to 7: windows at 0, 3 and, rounded up, 6, which is padding
     pool = node("MaxPool", "x", "a", kernel_shape=[2, 2], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1)
@@ -233,8 +249,6 @@ def test_a_window_that_would_start_behind_the_map(tmp_path):
          ("Sigmoid b: planned as if free, not buildable", "AveragePool c and what follows")),
         ([node("Conv", "x", "a", "w"), node("Relu", "a", "b"), node("Add", "a", "c", "b")],
          ("a fork behind Conv a into Relu b, Add c",)),
-        ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "v", dilations=[2, 2])],
-         ("Conv b: dilation is not supported",)),
         ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "full"), node("Relu", "b", "c")],
          ("b and what follows: fully connected",)),
     ],

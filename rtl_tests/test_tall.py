@@ -54,7 +54,12 @@ def tall_networks(draw):
         else:
             kernel, stride = draw(st.integers(1, 3)), draw(st.integers(1, 2 if number else 1))
             padding = draw(st.integers(0, kernel - 1))
-            window = Window(kernel=(kernel, min(kernel, last.width)), stride=(stride, 1), padding=(padding,) * 4)
+            window = Window(
+                kernel=(kernel, min(kernel, last.width)),
+                stride=(stride, 1),
+                padding=(padding,) * 4,
+                dilation=(draw(st.sampled_from([1, 1, 2, 3])), 1),
+            )
             layer = conv(name, last, draw(st.integers(1, 6)), window)
         pool = isinstance(layer, MaxPool)
         lanes = draw(st.integers(1, last.channels))
@@ -66,7 +71,7 @@ def tall_networks(draw):
                 tm=lanes if pool else draw(st.integers(1, layer.output.channels)),
                 tk=draw(st.integers(1, layer.window.taps)),
                 chain=8,
-                line_rows=layer.window.kernel[0] * 2 + 4,
+                line_rows=layer.window.extent[0] * 2 + 4,
                 fifo_depth=64,
             )
         )

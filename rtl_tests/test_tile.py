@@ -22,7 +22,7 @@ from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferCo
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.templates.tiles import axes
+from hwgen.templates.tiles import KINDS, REUSE, axes
 
 SEEDS = st.integers(0, 2**32)
 
@@ -120,7 +120,7 @@ def test_reset(config, seed, offer, room, reset_at):
 def small(**changes) -> PyramidBufferConfig:
     """3 x 3 windows over 3 x 6 x 6, tiles of 2 x 2 windows, 3 taps and 2 channels a cycle."""
     spans = tuple(Span(begin=begin, fresh=begin, end=begin + 4, window=begin, windows=2) for begin in (0, 2))
-    axis = Axis(size=6, kernel=3, stride=1, padding=0, spans=spans)
+    axis = Axis(size=6, extent=3, stride=1, padding=0, spans=spans)
     window = {
         "input": BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False),
         "kernel": (3, 3),
@@ -131,8 +131,9 @@ def small(**changes) -> PyramidBufferConfig:
         "output_folds": 2,
         "channelwise": False,
     }
-    window |= {name: changes.pop(name) for name in list(changes) if name in window or name == "pixels"}
-    window["rows"] = window["kernel"][0]
+    fields = (*window, "pixels", "dilation")
+    window |= {name: changes.pop(name) for name in list(changes) if name in fields}
+    window["rows"] = 2 * 11  # more than any window covers; a pyramid has no ring
     return PyramidBufferConfig(**{"window": LineBufferConfig(**window), "rows": axis, "columns": axis} | changes)
 
 
@@ -198,6 +199,23 @@ def test_banks_in_block_ram(kernel, taps, banks, registered):
     check_windows(config, 1, ALWAYS, ALWAYS)
 
 
+@pytest.mark.parametrize(
+    ("dilation", "taps", "banks"), [(2, 3, (1, 3)), (2, 9, (3, 3)), (3, 9, (4, 4)), (4, 4, (3, 3)), (3, 1, (1, 1))]
+)
+@pytest.mark.parametrize("overlap", KINDS)
+def test_dilation(dilation, taps, banks, overlap):
+    """As many banks as part the taps of a patch: of three with dilation 3 they would all meet in one of three."""
+    layer = conv("a", 3, 1, 14, padding=dilation, dilation=dilation)
+    ((rows, columns),) = axes([layer], (3, 4), overlap)
+    source = BeatFormat(channels=3, height=14, width=14, lanes=2, bits=8, signed=False)
+    window = {"padding": layer.window.padding, "dilation": layer.window.dilation, "taps": taps, "pad_value": 9}
+    config = small(input=source, rows=rows, columns=columns, output_folds=1, **window)
+    assert (config.row_banks, config.column_banks) == banks
+    assert rows.kept == (2 * dilation if overlap == REUSE else 0)
+    frames = frames_for(config.window, 2, 1)
+    assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
+
+
 def test_groups():
     """Four output folds for each of two groups of channels, two beats each."""
     source = BeatFormat(channels=6, height=6, width=6, lanes=2, bits=8, signed=False, groups=2)
@@ -231,11 +249,11 @@ def test_filled_while_read():
         ),
         (
             {"stride": (2, 1)},
-            "rows must have the window's size, kernel, stride and padding (6, 3, 2, 0), not (6, 3, 1, 0)",
+            "rows must have the window's size, extent, stride and padding (6, 3, 2, 0), not (6, 3, 1, 0)",
         ),
         (
             {"padding": (0, 1, 0, 0)},
-            "columns must have the window's size, kernel, stride and padding (6, 3, 1, 1), not (6, 3, 1, 0)",
+            "columns must have the window's size, extent, stride and padding (6, 3, 1, 1), not (6, 3, 1, 0)",
         ),
     ],
 )

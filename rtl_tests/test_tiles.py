@@ -39,7 +39,7 @@ def test_reuse(data, layers):
                 assert not span.windows or needs.stop == span.end
                 # Kept is what later windows need of what was there.
                 later = done - span.windows
-                assert span.kept <= max(axis.kernel - axis.stride, 0)
+                assert span.kept <= max(axis.extent - axis.stride, 0)
                 if span.kept:
                     assert span.begin == max(later * axis.stride - axis.padding, 0)
             following = both[number + 1][place] if number + 1 < len(layers) else None
@@ -61,10 +61,10 @@ def test_bands_are_no_larger_than_counted(data, layers):
         both = axes(layers, tip)
     for layer, pair, level in zip(layers, both, pyramid.back_map(layers, tip), strict=True):
         for place, axis in enumerate(pair):
-            overlap = max(layer.window.kernel[place] - layer.window.stride[place], 0)
+            overlap = max(layer.window.extent[place] - layer.window.stride[place], 0)
             assert axis.kept <= overlap
             assert axis.new <= level.advance[place]
-            assert axis.tile <= level.advance[place] + axis.kernel - axis.stride
+            assert axis.tile <= level.advance[place] + axis.extent - axis.stride
 
 
 @settings(max_examples=150)
@@ -180,7 +180,7 @@ SECOND = Span(begin=1, fresh=3, end=4, window=1, windows=1)
 
 
 def make(*spans: Span, **changes) -> Axis:
-    return Axis(**{"size": 4, "kernel": 3, "stride": 1, "padding": 0, "spans": spans} | changes)
+    return Axis(**{"size": 4, "extent": 3, "stride": 1, "padding": 0, "spans": spans} | changes)
 
 
 def test_figures():
@@ -192,7 +192,7 @@ def test_figures():
 @pytest.mark.parametrize(
     ("spans", "changes", "message"),
     [
-        ((FIRST,), {"stride": 0}, "size, kernel and stride must be positive and padding not negative, not 4, 3, 0"),
+        ((FIRST,), {"stride": 0}, "size, extent and stride must be positive and padding not negative, not 4, 3, 0"),
         (
             (Span(begin=0, fresh=0, end=2, window=0, windows=0),),
             {},

@@ -115,7 +115,7 @@ def window_pixels(axis: Axis, span: Span) -> slice:
     if not span.windows:
         return slice(0, 0)
     first = span.window * axis.stride - axis.padding
-    last = (span.window + span.windows - 1) * axis.stride - axis.padding + axis.kernel
+    last = (span.window + span.windows - 1) * axis.stride - axis.padding + axis.extent
     return slice(min(max(first, 0), axis.size), min(max(last, 0), axis.size))
 
 
@@ -204,7 +204,8 @@ def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferC
         taps=draw(st.integers(1, layer.taps)),
         output_folds=source.folds if channelwise else layer.groups * draw(st.integers(1, 3)),
         channelwise=channelwise,
-        rows=layer.window.kernel[0],
+        rows=layer.window.extent[0],
+        dilation=layer.window.dilation,
     )
     config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
     assume(sum(config.walks) <= most)

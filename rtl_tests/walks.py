@@ -35,6 +35,7 @@ def line_buffers(
         groups=groups,
     )
     kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 2), (3, 1), (2, 3), (4, 4)]))
     low = -(1 << (bits - 1)) if signed else 0
     padding = draw(st.sampled_from([(0,) * 4, (kernel[0] // 2, kernel[1] // 2) * 2])) if draw(st.booleans()) else None
     spare = 0 if (draw(st.booleans()) if least is None else least) else draw(st.integers(0, 4))
@@ -48,7 +49,8 @@ def line_buffers(
             taps=draw(st.integers(1, kernel[0] * kernel[1])),
             output_folds=source.folds if walk else groups * draw(st.integers(1, 3)),
             channelwise=walk,
-            rows=min(kernel[0], source.height) + spare,
+            rows=min((kernel[0] - 1) * dilation[0] + 1, source.height) + spare,
+            dilation=dilation,
         )
     except ConfigError:
         assume(False)
@@ -65,8 +67,8 @@ def whole_windows(config: LineBufferConfig, frames: np.ndarray) -> np.ndarray:
     padded = np.zeros((len(frames), source.folds * source.lanes, source.height, source.width), np.int64)
     padded[:, channel_lanes(source)] = frames
     padded = np.pad(padded, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=config.pad_value)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, config.kernel, axis=(2, 3))
-    windows = windows[:, :, :: config.stride[0], :: config.stride[1]]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, config.extent, axis=(2, 3))
+    windows = windows[:, :, :: config.stride[0], :: config.stride[1], :: config.dilation[0], :: config.dilation[1]]
     return windows.transpose(0, 2, 3, 1, 4, 5)
 
 

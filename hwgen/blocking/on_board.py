@@ -66,7 +66,7 @@ def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
     Raises
     ------
     PlanError
-        As `tiled`.
+        As `tiled`; also if its window is dilated.
     """
     size = layer.input.type.dtype.itemsize
     found = tiled(Problem.of(layer), board, 8 * size, products)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from hwgen.errors import ConfigError, InputError
+from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.ops import Op
 
@@ -141,7 +141,16 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """The loops of a convolution or a pool."""
+        """The loops of a convolution or a pool.
+
+        Raises
+        ------
+        PlanError
+            If its window is dilated: what is counted here are windows without gaps.
+        """
+        if layer.window.dilation != (1, 1):
+            dilation = "x".join(map(str, layer.window.dilation))
+            raise PlanError(f"{layer.name}: loops over a window with dilation {dilation} can't be blocked, 1x1 can")
         top, left, _, _ = layer.window.padding
         pool = layer.channelwise
         groups = layer.channels if pool else layer.groups

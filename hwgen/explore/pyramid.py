@@ -32,7 +32,7 @@ class Level:
     advance : pair
         From one pyramid to the next: the product of the strides from here to the tip, times the tip.
     tile : pair
-        Of a pyramid inside the map: ``R' = S R + K - S`` from the tip back (3.1).
+        Of a pyramid inside the map: ``R' = S R + K - S`` from the tip back (3.1); ``K`` is what a window covers.
     first : pair
         Of the first pyramid, which begins at the map's corner: padding counts here, and what lies in the padding of
         the layers behind isn't computed.
@@ -55,10 +55,10 @@ def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
     advance, tile, first = tip, tip, tip
     levels = []
     for layer in reversed(layers):
-        kernel, stride, padding = layer.window.kernel, layer.window.stride, layer.window.padding[:2]
+        extent, stride, padding = layer.window.extent, layer.window.stride, layer.window.padding[:2]
         advance = (advance[0] * stride[0], advance[1] * stride[1])
-        tile = (_back(tile[0], kernel[0], stride[0]), _back(tile[1], kernel[1], stride[1]))
-        first = (_back(first[0], kernel[0], stride[0]), _back(first[1], kernel[1], stride[1]))
+        tile = (_back(tile[0], extent[0], stride[0]), _back(tile[1], extent[1], stride[1]))
+        first = (_back(first[0], extent[0], stride[0]), _back(first[1], extent[1], stride[1]))
         levels.append(Level(advance=advance, tile=tile, first=first))
         first = (max(first[0] - padding[0], 1), max(first[1] - padding[1], 1))
     return levels[::-1]
@@ -177,14 +177,14 @@ def _extents(layers: Sequence[Op], axis: int, size: int, tip: int) -> list[int]:
     return sums[::-1]
 
 
-def _back(size: int, kernel: int, stride: int) -> int:
-    return stride * size + kernel - stride
+def _back(size: int, extent: int, stride: int) -> int:
+    return stride * size + extent - stride
 
 
 def _overlap(layer: Op) -> Pair:
     """Rows and columns that neighbouring windows share; 0 where the stride skips."""
-    kernel, stride = layer.window.kernel, layer.window.stride
-    return max(kernel[0] - stride[0], 0), max(kernel[1] - stride[1], 0)
+    extent, stride = layer.window.extent, layer.window.stride
+    return max(extent[0] - stride[0], 0), max(extent[1] - stride[1], 0)
 
 
 def _check(layers: Sequence[Op], tip: Pair) -> None:

@@ -215,7 +215,7 @@ class LayerConfig:
     @property
     def least_rows(self) -> int:
         """The fewest ``window.rows`` that the layer works with: those of one window."""
-        return min(self.window.kernel[0], self.window.input.height)
+        return self.window.least_rows
 
     @cached_property
     def fifo(self) -> FifoConfig:

@@ -9,10 +9,15 @@ ends and frame ends cost no cycle. Two signed counters decide everything:
 
 Memory is split into banks so that pixels read or written together never meet in one bank: column ``x`` lies in
 column bank ``x mod column_banks``, and where a patch is higher than one row, each ring row has banks of its own.
+
+The taps of a window may lie apart (dilation). Then as many column banks are taken as part the columns that are read
+together, which mostly is no more than there are such columns: of a patch of three taps with dilation 2, columns 0, 2
+and 4 lie in banks 0, 2 and 1 of three.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -94,9 +99,11 @@ class LineBufferConfig:
     channelwise : bool
         Each lane keeps its channel, as in pooling: output fold ``f`` sees input fold ``f`` alone.
     rows : int
-        Rows the ring holds, at least the kernel's.
+        Rows the ring holds, at least those that a window covers.
     pixels : int
         ``Tp``: neighbouring windows walked at once.
+    dilation : tuple of int
+        Rows and columns from one tap of a window to the next.
 
     Raises
     ------
@@ -114,6 +121,7 @@ class LineBufferConfig:
     channelwise: bool
     rows: int
     pixels: int = 1
+    dilation: tuple[int, int] = (1, 1)
 
     #: Cycles from a pixel's last beat being taken to the start of the window that waits for it.
     write_delay = 1
@@ -124,17 +132,19 @@ class LineBufferConfig:
         kernel_taps = self.kernel[0] * self.kernel[1]
         if min(*self.kernel, *self.stride) < 1:
             raise ConfigError(f"kernel and stride must be positive, not {self.kernel!r} and {self.stride!r}")
+        if min(self.dilation) < 1:
+            raise ConfigError(f"dilation must be positive, not {self.dilation!r}")
         if min(self.padding) < 0:
             raise ConfigError(f"padding must not be negative, not {self.padding!r}")
         if not 1 <= self.taps <= kernel_taps:
             raise ConfigError(f"taps must be between 1 and the kernel's {kernel_taps}, not {self.taps!r}")
         if not 1 <= self.pixels <= max(self.output_width, 1):
             raise ConfigError(f"pixels must be between 1 and the {self.output_width} of a row, not {self.pixels!r}")
-        if self.rows < self.kernel[0] and self.rows < self.input.height:
-            raise ConfigError(f"rows must be at least the kernel's {self.kernel[0]}, not {self.rows!r}")
+        if self.rows < self.least_rows:
+            raise ConfigError(f"rows must be at least the kernel's {self.extent[0]}, not {self.rows!r}")
         if min(self.output_height, self.output_width) < 1:
             raise ConfigError(
-                f"input and padding must hold at least one {self.kernel[0]} x {self.kernel[1]} window, "
+                f"input and padding must hold at least one {self.extent[0]} x {self.extent[1]} window, "
                 f"not {self.input.height} x {self.input.width} with {self.padding!r}"
             )
         if self.output_folds < 1 or self.output_folds % self.groups:
@@ -147,14 +157,25 @@ class LineBufferConfig:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns that a window covers, from its first tap to its last."""
+        (height, width), (below, beside) = self.kernel, self.dilation
+        return (height - 1) * below + 1, (width - 1) * beside + 1
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest ``rows`` that hold a window."""
+        return min(self.extent[0], self.input.height)
+
+    @property
     def output_height(self) -> int:
         top, _, bottom, _ = self.padding
-        return (self.input.height + top + bottom - self.kernel[0]) // self.stride[0] + 1
+        return (self.input.height + top + bottom - self.extent[0]) // self.stride[0] + 1
 
     @property
     def output_width(self) -> int:
         _, left, _, right = self.padding
-        return (self.input.width + left + right - self.kernel[1]) // self.stride[1] + 1
+        return (self.input.width + left + right - self.extent[1]) // self.stride[1] + 1
 
     @property
     def row_steps(self) -> int:
@@ -187,7 +208,7 @@ class LineBufferConfig:
 
     @cached_property
     def patch(self) -> tuple[int, int]:
-        """Rows and columns of the window that are read in one cycle; as few rows as the taps allow.
+        """Rows and columns of taps that are read in one cycle; as few rows as the taps allow.
 
         If the taps divide the kernel there is such a patch of just as many; otherwise it is the whole window, and
         the taps are chosen behind the memory.
@@ -231,9 +252,27 @@ class LineBufferConfig:
         return self.steps * self.output_folds
 
     @property
-    def read_columns(self) -> int:
-        """Neighbouring columns read in one cycle: the patches of ``Tp`` windows."""
-        return (self.pixels - 1) * self.stride[1] + self.patch[1]
+    def patch_advance(self) -> tuple[int, int]:
+        """Rows and columns from a patch of a window to the next one below and beside it."""
+        return self.patch[0] * self.dilation[0], self.patch[1] * self.dilation[1]
+
+    @property
+    def patch_rows(self) -> range:
+        """Rows read in one cycle, counted from the patch's first."""
+        return range(0, self.patch_advance[0], self.dilation[0])
+
+    @property
+    def patch_columns(self) -> range:
+        """Columns read in one cycle for one window, counted from the patch's first."""
+        return range(0, self.patch_advance[1], self.dilation[1])
+
+    @cached_property
+    def read_columns(self) -> Sequence[int]:
+        """Columns read in one cycle for the patches of ``Tp`` windows, counted from the first; all in between too if
+        taps are neighbours."""
+        lefts = range(0, self.pixels * self.stride[1], self.stride[1])
+        columns = sorted({left + column for left in lefts for column in self.patch_columns})
+        return range(columns[-1] + 1) if self.dilation[1] == 1 else columns
 
     @property
     def row_banks(self) -> int:
@@ -241,7 +280,7 @@ class LineBufferConfig:
 
     @property
     def column_banks(self) -> int:
-        return max(self.read_columns, self.input.pixels)
+        return banks_apart(self.read_columns, self.input.pixels)
 
     @property
     def row_words(self) -> int:
@@ -295,8 +334,8 @@ class LineBufferConfig:
         # Windows that begin right of the map need nothing of it.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
         column = min((step + 1) * self.pixels - 1, self.output_width - 1, begins)
-        bottom = min(max(row * self.stride[0] - self.padding[0] + self.kernel[0] - 1, 0), self.input.height - 1)
-        right = min(max(column * self.stride[1] - self.padding[1] + self.kernel[1] - 1, 0), self.input.width - 1)
+        bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
+        right = min(max(column * self.stride[1] - self.padding[1] + self.extent[1] - 1, 0), self.input.width - 1)
         return bottom * self.input.width + right + 1
 
     def released(self, row: int, step: int) -> int:
@@ -351,7 +390,7 @@ class LineBufferConfig:
     def turns(self) -> bool:
         """Whether patches begin in different rows of the ring, so that the rows' banks must be turned."""
         frame = self.input.height - (self.output_height - 1) * self.stride[0]
-        return any(rows % self.rows for rows in (self.stride[0], frame, self.patch[0]))
+        return any(rows % self.rows for rows in (self.stride[0], frame, self.patch_advance[0]))
 
     @property
     def choice_luts(self) -> int:
@@ -362,7 +401,7 @@ class LineBufferConfig:
     def resources(self) -> Resources:
         cost = Cost()
         row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
-        patch_rows, reads = self.patch[0], self.read_columns
+        patch_rows, reads = self.patch[0], len(self.read_columns)
         for _ in range(row_banks * column_banks):
             cost.ram(word, self.bank_depth)
 
@@ -411,7 +450,7 @@ class LineBufferConfig:
         if banks > 1:
             total += 4 * banks
         if any(self.padding):
-            total += 2.4 * self.patch[0] * self.read_columns
+            total += 2.4 * self.patch[0] * len(self.read_columns)
         if self.row_banks == 1:
             total += 3.6 * self.rows
         if self.chooses:
@@ -457,11 +496,12 @@ class LineBufferConfig:
         ):
             if windows > 1:
                 total += bits_for_range(-padding, (windows - 1) * stride - padding).width - trailing_zeros(stride)
-        total += counter_bits(self.output_folds) + counter_bits(self.group_folds) + counter_bits(self.kernel[1])
+        total += counter_bits(self.output_folds) + counter_bits(self.group_folds)
+        total += counter_bits(self.extent[1]) - trailing_zeros(self.dilation[1])
         turns = self.tap_folds if self.chooses else self.kernel[0] // self.patch[0]
         total += counter_bits(turns)
         if not self.chooses and turns > 1 and any(self.padding):
-            total += counter_bits(self.kernel[0])
+            total += counter_bits(self.extent[0]) - trailing_zeros(self.dilation[0])
         return total
 
     @property
@@ -476,10 +516,12 @@ class LineBufferConfig:
         if self.turns:
             total += 2 * counter_bits(self.rows)
         total += width + banks * width
+        # Words that a bank may be ahead; of bits where taps are neighbours, it is one.
+        ahead = max(1, ((banks - 1 + self.read_columns[-1]) // banks).bit_length())
         if folds & (folds - 1):
-            return total + banks * (counter_bits(folds) + 1)
+            return total + banks * (counter_bits(folds) + ahead)
         # The banks' sums have all bits but the highest in common.
-        return total + counter_bits(folds) + banks - 1
+        return total + counter_bits(folds) + banks * ahead - 1
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
@@ -521,6 +563,26 @@ def _divides(columns: int, taps: int, width: int, height: int) -> bool:
     return taps % columns == 0 and width % columns == 0 and height % (taps // columns) == 0
 
 
+def banks_apart(places: Sequence[int], least: int = 1) -> int:
+    """The fewest banks, ``least`` or more, in which pixels at these places along an axis never meet."""
+    banks = max(len(places), least)
+    while len({place % banks for place in places}) < len(places):
+        banks += 1
+    return banks
+
+
+def words_ahead(phase: Value, bank: int, places: Sequence[int], banks: int, pitch: int) -> Value:
+    """How many words beyond that of a pixel in bank ``phase`` a bank is read, if it holds one that lies at one of these
+    places from there; ``pitch`` is the words from a pixel to the next one in the same bank."""
+    if places[-1] < banks:
+        return Mux(bank < phase, pitch, 0)
+    words = {}
+    for first in range(banks):
+        turns = (((first + place) // banks, (first + place) % banks) for place in places)
+        words[first] = next((turn * pitch for turn, there in turns if there == bank), 0)
+    return sparse_table(phase, words)
+
+
 def _wraps(phase: Value, turn: int, banks: int) -> Value:
     """Whether ``phase + turn`` is ``banks`` or more; looked up, as what depends on it has a carry chain already."""
     return sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
@@ -534,21 +596,21 @@ class _Walk:
 
     def __init__(self, m: Module, config: LineBufferConfig, room: Value):
         self._m, self._config = m, config
-        patch_rows, patch_columns = config.patch
+        rows_on, columns_on = config.patch_advance
         last_row, last_step = config.output_height - 1, config.row_steps - 1
-        turns = config.tap_folds if config.chooses else config.kernel[0] // patch_rows
+        turns = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
 
         self.window_ready = Signal()
         self.top = self._position("top", [self.top_of(row) for row in range(last_row + 1)])
         self.left = self._position("left", [self.left_of(step) for step in range(last_step + 1)])
         self.fold = Signal(range(config.output_folds), name="output_fold")
         self.turn = Signal(range(turns))  # of patch rows; where the taps are chosen, the tap fold
-        patch_row = Signal(range(config.kernel[0]))
-        patch_column = Signal(range(config.kernel[1]))
+        patch_row = Signal(range(config.extent[0]))
+        patch_column = Signal(range(config.extent[1]))
         inner = Signal(range(config.group_folds))  # input fold within the group
 
         inner_ends = inner == config.group_folds - 1
-        across_ends = inner_ends & (patch_column == config.kernel[1] - patch_columns)
+        across_ends = inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on)
         self.first = Signal()
         self.last = Signal()
         self.stepping = Signal()
@@ -575,11 +637,11 @@ class _Walk:
         with m.If(self.stepping):
             m.d.sync += inner.eq(Mux(inner_ends, 0, inner + 1))
             with m.If(inner_ends):
-                m.d.sync += patch_column.eq(Mux(across_ends, 0, patch_column + patch_columns))
+                m.d.sync += patch_column.eq(Mux(across_ends, 0, patch_column + columns_on))
             with m.If(across_ends):
                 m.d.sync += self.turn.eq(Mux(self.last, 0, self.turn + 1))
                 if not config.chooses:
-                    m.d.sync += patch_row.eq(Mux(self.last, 0, patch_row + patch_rows))
+                    m.d.sync += patch_row.eq(Mux(self.last, 0, patch_row + rows_on))
         with m.If(fold_ends):
             m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
         with m.If(self.window_ends):
@@ -658,7 +720,7 @@ class _Walk:
             ]
         m.d.sync += [window_word.eq(next_word), window_phase.eq(next_phase)]
         with m.If(self.stepping & inner_ends):
-            word, phase = ahead(self.column_word, self.phase, config.patch[1])
+            word, phase = ahead(self.column_word, self.phase, config.patch_advance[1])
             m.d.sync += [
                 self.column_word.eq(Mux(across_ends, next_word, word)),
                 self.phase.eq(Mux(across_ends, next_phase, phase)),
@@ -690,7 +752,7 @@ class _Walk:
             m.d.sync += self.slot.eq(next_top)
         if not config.chooses:
             with m.Elif(self.stepping & across_ends):
-                m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch[0]))
+                m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
         """A bit for each row and column read, a cycle later: it lies in the map, not in the padding. ``None`` without
@@ -699,13 +761,13 @@ class _Walk:
         if not any(config.padding):
             return None
 
-        def inside(name: str, first: Value, size: int, count: int) -> list[Value]:
+        def inside(name: str, first: Value, size: int, places: Sequence[int]) -> list[Value]:
             # The sum and its comparisons, a carry chain each, are parted by a register.
             first_1 = Signal(first.shape(), name=f"{name}_1", reset_less=True)
             m.d.sync += first_1.eq(first)
-            return [(first_1 >= -number) & (first_1 < size - number) for number in range(count)]
+            return [(first_1 >= -number) & (first_1 < size - number) for number in places]
 
-        rows = inside("patch_top", self.top + patch_row, config.input.height, config.patch[0])
+        rows = inside("patch_top", self.top + patch_row, config.input.height, config.patch_rows)
         columns = inside("patch_left", self.left + patch_column, config.input.width, config.read_columns)
         return Cat(row & column for row in rows for column in columns)
 
@@ -883,7 +945,8 @@ class LineBuffer(wiring.Component):
         m.d.sync += base_1.eq(base)
         for column in range(config.column_banks):
             fold_1 = Signal(width, name=f"fold_{column}_1", reset_less=True)
-            m.d.sync += fold_1.eq(walk.input_fold + Mux(column < walk.phase, config.input.folds, 0))
+            ahead = words_ahead(walk.phase, column, config.read_columns, config.column_banks, config.input.folds)
+            m.d.sync += fold_1.eq(walk.input_fold + ahead)
             address = Signal(width, name=f"address_{column}", reset_less=True)
             m.d.sync += address.eq(base_1 + fold_1)
             for bank in banks:
@@ -907,19 +970,19 @@ class LineBuffer(wiring.Component):
         Words of block RAM have just come into its output registers; their rows are chosen in the next stage.
         """
         config = self.config
-        patch_rows, columns, banks = config.patch[0], range(config.column_banks), config.row_banks
+        columns, banks = range(config.column_banks), config.row_banks
         if banks == 1:  # one bank holds every row; where a patch has several, the ring has but one
-            return {(row, column): outputs[0, column] for row in range(patch_rows) for column in columns}
+            return {(row, column): outputs[0, column] for row in range(config.patch[0]) for column in columns}
         late = config.registers_words
         slot = delayed_fast(m, "slot", walk.slot, 4) if late else delayed(m, "slot", walk.slot, 3)
         rotated: _Pixels = {}
-        for row in range(patch_rows):
+        for row, below in enumerate(config.patch_rows):
             for column in columns:
                 turned = Signal(config.word_bits, name=f"row_{row}_{column}_turned")
                 with m.Switch(slot):
                     for first in range(banks):
                         with m.Case(first):
-                            m.d.comb += turned.eq(outputs[(first + row) % banks, column])
+                            m.d.comb += turned.eq(outputs[(first + below) % banks, column])
                 rotated[row, column] = turned if late else delayed(m, f"row_{row}_{column}", turned, 1)
         return rotated
 
@@ -933,7 +996,7 @@ class LineBuffer(wiring.Component):
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
         pixels: _Pixels = {}
         for row in range(config.patch[0]):
-            for column in range(config.read_columns):
+            for number, column in enumerate(config.read_columns):
                 value = Signal(config.word_bits, name=f"pixel_{row}_{column}")
                 if banks == 1:
                     m.d.comb += value.eq(rows[row, 0])
@@ -943,7 +1006,7 @@ class LineBuffer(wiring.Component):
                             with m.Case(first):
                                 m.d.comb += value.eq(rows[row, (first + column) % banks])
                 if inside is not None:
-                    value = Mux(inside[row * config.read_columns + column], value, pad)
+                    value = Mux(inside[row * len(config.read_columns) + number], value, pad)
                 pixels[row, column] = register = Signal(
                     config.word_bits, name=f"pixel_{row}_{column}_padded", reset_less=True
                 )
@@ -955,7 +1018,7 @@ class LineBuffer(wiring.Component):
         config = self.config
         windows = [column * config.stride[1] for column in range(config.pixels)]
         if not config.chooses:
-            patch = [(i, j) for i in range(config.patch[0]) for j in range(config.patch[1])]
+            patch = [(i, j) for i in range(config.patch[0]) for j in config.patch_columns]
             return [[pixels[i, left + j] for i, j in patch] for left in windows]
         turn = delayed(m, "turn", walk.turn, config.latency - 1)
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
@@ -970,6 +1033,6 @@ class LineBuffer(wiring.Component):
                         if tap < len(taps):
                             i, j = taps[tap]
                             with m.Case(number):
-                                m.d.sync += register.eq(pixels[i, left + j])
+                                m.d.sync += register.eq(pixels[i, left + config.patch_columns[j]])
                 chosen[-1].append(register)
         return chosen

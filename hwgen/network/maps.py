@@ -70,7 +70,7 @@ def check_map(what: str, channels: int, height: int, width: int) -> None:
 
 
 def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse windows over maps that are too large with their padding, and strides beyond `MOST_SIDE`.
+    """Refuse windows over maps that are too large with their padding, and numbers beyond `MOST_SIDE`.
 
     Raises
     ------
@@ -83,6 +83,8 @@ def check_window(what: str, window: Window, channels: int, height: int, width: i
         raise ConfigError(
             f"{what}: kernel and strides must be at most {MOST_SIDE:,}, not {window.kernel}, {window.stride}"
         )
+    if min(window.dilation) < 1 or max(window.dilation) > MOST_SIDE:
+        raise ConfigError(f"{what}: dilations must be between 1 and {MOST_SIDE:,}, not {window.dilation}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +117,29 @@ class FeatureMap:
         return f"{self.channels}x{self.height}x{self.width} {self.type}"
 
 
+def covered(taps: int, dilation: int) -> int:
+    """Pixels from the first of so many taps to the last, one ``dilation`` apart, both included."""
+    return (taps - 1) * dilation + 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Kernel, stride and zero padding of a sliding window; pairs are (vertical, horizontal).
+    """Kernel, stride, zero padding and dilation of a sliding window; pairs are (vertical, horizontal).
 
-    ``padding`` is (top, left, bottom, right) as in ONNX. ``ceil_mode`` and ``auto_pad`` are resolved
-    before: what they add is part of the padding.
+    ``kernel`` counts taps, and ``dilation`` is the distance from one tap to the next: a 3 x 3 kernel with dilation 2
+    covers 5 x 5 pixels, of which it reads 9. ``padding`` is (top, left, bottom, right) as in ONNX. ``ceil_mode`` and
+    ``auto_pad`` are resolved before: what they add is part of the padding.
     """
 
     kernel: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns that a window covers, from its first tap to its last."""
+        return covered(self.kernel[0], self.dilation[0]), covered(self.kernel[1], self.dilation[1])
 
     @property
     def taps(self) -> int:
@@ -134,8 +148,8 @@ class Window:
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of windows over a ``height x width`` map (0 or less: no window fits)."""
         top, left, bottom, right = self.padding
-        rows = (height + top + bottom - self.kernel[0]) // self.stride[0] + 1
-        columns = (width + left + right - self.kernel[1]) // self.stride[1] + 1
+        rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
+        columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
@@ -144,4 +158,4 @@ class Window:
         Both are half-open intervals of integers, or of arrays of them.
         """
         before = self.padding[axis]
-        return begin * self.stride[axis] - before, (end - 1) * self.stride[axis] - before + self.kernel[axis]
+        return begin * self.stride[axis] - before, (end - 1) * self.stride[axis] - before + self.extent[axis]

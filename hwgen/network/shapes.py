@@ -95,6 +95,6 @@ def least_size(windows: Sequence[Window]) -> tuple[int, int]:
     rows = columns = 1
     for window in reversed(windows):
         top, left, bottom, right = window.padding
-        rows = max(1, (rows - 1) * window.stride[0] + window.kernel[0] - top - bottom)
-        columns = max(1, (columns - 1) * window.stride[1] + window.kernel[1] - left - right)
+        rows = max(1, (rows - 1) * window.stride[0] + window.extent[0] - top - bottom)
+        columns = max(1, (columns - 1) * window.stride[1] + window.extent[1] - left - right)
     return rows, columns

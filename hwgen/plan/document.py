@@ -207,8 +207,8 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any
 
 
 def _least_rows(layer: Op) -> int:
-    """Rows that hold one window; a map may have fewer than its kernel."""
-    return min(layer.window.kernel[0], layer.input.height)
+    """Rows that hold one window; a map may have fewer than it covers."""
+    return min(layer.window.extent[0], layer.input.height)
 
 
 def _most_rows(layer: Op) -> int:

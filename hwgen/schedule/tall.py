@@ -60,7 +60,7 @@ def _of_height(config: AcceleratorConfig, height: int) -> AcceleratorConfig | No
     layers: list[LayerConfig] = []
     for layer in config.layers:
         top, _, bottom, _ = layer.window.padding
-        if height + top + bottom < layer.window.kernel[0] or height < layer.window.rows:
+        if height + top + bottom < layer.window.extent[0] or height < layer.window.rows:
             return None
         window = replace(layer.window, input=replace(layer.window.input, height=height))
         height = window.output_height

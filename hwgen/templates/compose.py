@@ -109,6 +109,7 @@ def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatForm
         channelwise=layer.channelwise,
         rows=plan.line_rows,
         pixels=plan.tp,
+        dilation=layer.window.dilation,
     )
     fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
     beats = UnloadConfig(

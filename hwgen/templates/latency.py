@@ -35,8 +35,8 @@ def _through(
     walk = float(work.walk(unroll))
     row = walk * -(-work.width // unroll.tp)
     numbers = np.arange(work.height)
-    needed = np.clip(numbers * window.stride[0] - window.padding[0] + window.kernel[0] - 1, 0, work.input_height - 1)
-    column = min(max(window.kernel[1] - window.padding[1], 1), work.input_width) / work.input_width
+    needed = np.clip(numbers * window.stride[0] - window.padding[0] + window.extent[0] - 1, 0, work.input_height - 1)
+    column = min(max(window.extent[1] - window.padding[1], 1), work.input_width) / work.input_width
     ready = starts[needed] + column * (ends[needed] - starts[needed])
     earliest = np.maximum(ready + row, ends[needed] + walk)
     ramp = (numbers + 1) * row

@@ -194,7 +194,7 @@ class PyramidSearch(GroupSearch):
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
         return tuple(
-            replace(plan, line_rows=min(layer.window.kernel[0], layer.input.height), fifo_lanes=lanes)
+            replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
         )
 

@@ -225,7 +225,7 @@ class GroupSearch:
     def _lack(self, way: Way) -> OverBudgetError | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
-        rows = [min(layer.window.kernel[0], layer.input.height) for layer in self.network.layers]
+        rows = [min(layer.window.extent[0], layer.input.height) for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.tm for layer in layers]))
         try:
             check_budget(group.resources, self.task.board, self.goal.dsp)

@@ -1,9 +1,9 @@
 """Pyramids cut into tiles: which part of each layer's input belongs to which pyramid (Alwani 2015, section 3.1).
 
 A pyramid's last output is its tip; its part of every layer's input follows from the tip back. With reuse, a pyramid
-holds what is new since the one before, and ``K - S`` pixels that were kept; with recomputation, all that the tip
-depends on. In between, what is in the maps inside the group is kept, and the group's own input comes in with its halo
-each time (as in the thesis's implementation).
+holds what is new since the one before, and ``K - S`` pixels that were kept (``K`` is what a window covers); with
+recomputation, all that the tip depends on. In between, what is in the maps inside the group is kept, and the group's
+own input comes in with its halo each time (as in the thesis's implementation).
 
 The thesis begins with a pyramid at the map's corner, whose part of the first layers is much larger than that of any
 other (of AlexNet's first two layers 51 rows, later 16). Here the pyramids begin as far before the corner as the group
@@ -53,9 +53,9 @@ def _kept(layers: Sequence[Op], place: int, tip: int, overlap: str) -> list[Axis
     # Of each map, first to last: pixels delivered after pyramid v are (v + 1) * advance + phase, clipped to the map.
     lines = [(tip, 0)]
     for layer in reversed(layers):
-        kernel, stride, padding = _window(layer, place)
+        extent, stride, padding = _window(layer, place)
         advance, phase = lines[0]
-        lines.insert(0, (advance * stride, (phase - 1) * stride - padding + kernel))
+        lines.insert(0, (advance * stride, (phase - 1) * stride - padding + extent))
     first = 0  # the first pyramid that delivers anything; before it there is nothing at all
     while any(first * advance + phase > 0 for advance, phase in lines[overlap == RELOAD :]):
         first -= 1
@@ -66,7 +66,7 @@ def _kept(layers: Sequence[Op], place: int, tip: int, overlap: str) -> list[Axis
     ]
     result = []
     for number, layer in enumerate(layers):
-        kernel, stride, padding = _window(layer, place)
+        _, stride, padding = _window(layer, place)
         before, after = delivered[number], delivered[number + 1]
         if number == 0 and overlap == RELOAD:
             result.append(_whole(layer, place, list(pairwise(after))))
@@ -126,12 +126,12 @@ def _nothing(layer: Op) -> PlanError:
 
 def _window(layer: Op, place: int) -> tuple[int, int, int]:
     window = layer.window
-    return window.kernel[place], window.stride[place], window.padding[place]
+    return window.extent[place], window.stride[place], window.padding[place]
 
 
 def _axis(layer: Op, place: int, spans: list[Span]) -> Axis:
-    kernel, stride, padding = _window(layer, place)
+    extent, stride, padding = _window(layer, place)
     size = (layer.height, layer.width)[place]
     if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):
         raise _nothing(layer)
-    return Axis(size=size, kernel=kernel, stride=stride, padding=padding, spans=tuple(spans))
+    return Axis(size=size, extent=extent, stride=stride, padding=padding, spans=tuple(spans))

@@ -6,7 +6,7 @@ A pixel's place is counted from where the tile's first window begins, so that wi
 smaller; they are walked only as far as they have windows.
 
 Rows and columns are dealt out to as many banks as a patch has rows and columns, so that any patch is read in one
-cycle; columns to more of them if a beat brings more pixels.
+cycle; columns to more of them if a beat brings more pixels, and both if taps lie apart such that two would meet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, rotation_luts, table_bits, trailing_zeros
-from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
+from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
 from hwgen.gateware.pieces import LUT_WAYS, stacked
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
@@ -62,11 +62,11 @@ class PyramidBufferConfig:
             ("rows", self.rows, window.input.height, 0),
             ("columns", self.columns, window.input.width, 1),
         ):
-            wanted = (size, window.kernel[place], window.stride[place], window.padding[place])
-            there = (axis.size, axis.kernel, axis.stride, axis.padding)
+            wanted = (size, window.extent[place], window.stride[place], window.padding[place])
+            there = (axis.size, axis.extent, axis.stride, axis.padding)
             if there != wanted:
                 raise ConfigError(
-                    f"{name} must have the window's size, kernel, stride and padding {wanted}, not {there}"
+                    f"{name} must have the window's size, extent, stride and padding {wanted}, not {there}"
                 )
         self.columns.cut(window.input.pixels)
 
@@ -82,11 +82,11 @@ class PyramidBufferConfig:
 
     @property
     def row_banks(self) -> int:
-        return self.window.patch[0]
+        return banks_apart(self.window.patch_rows)
 
     @property
     def column_banks(self) -> int:
-        return max(self.window.patch[1], self.window.input.pixels)
+        return banks_apart(self.window.patch_columns, self.window.input.pixels)
 
     @property
     def row_words(self) -> int:
@@ -109,8 +109,8 @@ class PyramidBufferConfig:
     def phase_bits(self, axis: int) -> int:
         """Bits of the bank in which a window begins, of rows (0) or columns (1): none if all begin in the first."""
         window, banks = self.window, (self.row_banks, self.column_banks)[axis]
-        patch = window.patch[axis]
-        moves = window.stride[axis] % banks or (patch < window.kernel[axis] and patch % banks)
+        several = window.patch[axis] < window.kernel[axis]
+        moves = window.stride[axis] % banks or (several and window.patch_advance[axis] % banks)
         return (banks - 1).bit_length() if moves else 0
 
     @cached_property
@@ -158,10 +158,11 @@ class PyramidBufferConfig:
         # Data path behind the memories. Padding is a register's reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
-            cost.ff += self.row_banks * self.column_banks * word
+            rows = self.row_banks if self.registers_words else window.patch[0]
+            cost.ff += rows * self.column_banks * word
             stage += 1
         if self.row_banks > 1:
-            cost.lut += self.row_banks * self.column_banks * word * mux_luts(self.row_banks) * bool(row_phase)
+            cost.lut += window.patch[0] * self.column_banks * word * mux_luts(self.row_banks) * bool(row_phase)
             cost.delay(row_phase, 3)
             cost.ff += row_phase * self.registers_words
         cost.delay(column_phase, stage)
@@ -220,8 +221,8 @@ class PyramidBufferConfig:
         words = counter_bits((axis.tile // banks + 1) * pitch + 1) - trailing_zeros(pitch)
         phase = self.phase_bits(place)
         total += counter_bits(len(axis.walks)) + counter_bits(max(span.windows for span in axis.walks)) + words + phase
-        if patch < axis.kernel:
-            total += words + phase + counter_bits(axis.kernel) - trailing_zeros(patch)
+        if patch < self.window.kernel[place]:
+            total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patch_advance[place])
         total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
         if limits := _limits(axis):
             total += counter_bits(axis.tile) - trailing_zeros(axis.stride) + 3 * counter_bits(axis.tile + 1) + 2
@@ -247,7 +248,7 @@ def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
     """
     begins = [max(0, -axis.origin(span)) for span in axis.walks]
     ends = [span.end - axis.origin(span) for span in axis.walks]
-    needs = [(span.windows - 1) * axis.stride + axis.kernel for span in axis.walks]
+    needs = [(span.windows - 1) * axis.stride + axis.extent for span in axis.walks]
     if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
         return None
     return (
@@ -345,24 +346,26 @@ def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Va
 class _Place:
     """One axis of the reader: the window in its tile, the patch in its window, by bank and word."""
 
-    def __init__(self, m: Module, axis: Axis, name: str, *, patch: int, banks: int, pitch: int):
-        """``patch``: pixels of a patch; ``pitch``: words from a pixel to the next one in the same bank."""
+    def __init__(self, m: Module, axis: Axis, name: str, *, places: range, banks: int, pitch: int):
+        """``places``: of a patch's pixels, from its first; ``pitch``: words from a pixel to the next one in the same
+        bank."""
         self._m, self._axis, self._name = m, axis, name
-        self._size, self._banks, self._pitch = patch, banks, pitch
+        self._places, self._banks, self._pitch = places, banks, pitch
+        self._several = places[-1] < axis.extent - 1  # patches in a window
         words = range((axis.tile // banks + 1) * pitch + 1)
         self.span = Signal(range(len(axis.walks)), name=f"{name}_span")
         self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window")
         self.first = Signal(range(axis.tile), name=f"{name}_first")  # pixel at which the window begins
-        self.patch = Signal(range(axis.kernel), name=f"{name}_patch")  # pixels of the window before the patch
+        self.patch = Signal(range(axis.extent), name=f"{name}_patch")  # pixels of the window before the patch
         self._window_phase = Signal(range(banks), name=f"{name}_window_phase")  # where the window begins
         self._window_word = Signal(words, name=f"{name}_window_word")
         self.phase, self.word = self._window_phase, self._window_word  # where the patch begins
-        if patch < axis.kernel:
+        if self._several:
             self.phase = Signal(range(banks), name=f"{name}_phase")
             self.word = Signal(words, name=f"{name}_word")
         self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
         self.spans_end = self.span == len(axis.walks) - 1
-        self.patch_ends = self.patch == axis.kernel - patch
+        self.patch_ends = self.patch == axis.extent - 1 - places[-1]
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
@@ -384,11 +387,11 @@ class _Place:
             m.d.comb += [phase.eq(turned), word.eq(self._window_word + words)]
             m.d.sync += [self.window.eq(self.window + 1), self.first.eq(self.first + axis.stride)]
         m.d.sync += [self._window_phase.eq(phase), self._window_word.eq(word)]
-        if self._size < axis.kernel:
-            turned, words = _ahead(self.phase, self._size, self._banks, self._pitch)
+        if self._several:
+            turned, words = _ahead(self.phase, self._places.stop, self._banks, self._pitch)
             with m.If(patch):
                 m.d.sync += [
-                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._size)),
+                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._places.stop)),
                     self.phase.eq(Mux(self.patch_ends, phase, turned)),
                     self.word.eq(Mux(self.patch_ends, word, self.word + words)),
                 ]
@@ -398,8 +401,8 @@ class _Place:
     #: Cycles from a step to what `inside` returns for it.
     inside_delay = 3
 
-    def inside(self, count: int) -> Value | None:
-        """A bit for each of ``count`` pixels of the patch: it lies in the map. ``None`` if all of them always do."""
+    def inside(self) -> Value | None:
+        """A bit for each pixel of the patch: it lies in the map. ``None`` if all of them always do."""
         axis = self._axis
         if (limits := _limits(axis)) is None:
             return None
@@ -409,14 +412,14 @@ class _Place:
             Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
             for name, signed in (("place", 0), ("begin", 0), ("end", 0), ("since", 1), ("until", 1))
         )
-        result = Signal(count, name=f"{self._name}_inside", reset_less=True)
+        result = Signal(len(self._places), name=f"{self._name}_inside", reset_less=True)
         self._m.d.sync += [
             place.eq(self.first + self.patch),
             begin.eq(self._table(begins)),
             end.eq(self._table(ends)),
             since.eq(place - begin),
             until.eq(end - place),
-            result.eq(Cat((since >= -number) & (until > number) for number in range(count))),
+            result.eq(Cat((since >= -number) & (until > number) for number in self._places)),
         ]
         return result
 
@@ -598,8 +601,10 @@ class PyramidBuffer(wiring.Component):
         """The walk and the reading pipeline. Returns whether this cycle's step is a tile's last."""
         config, window = self.config, self.config.window
         folds = window.input.folds
-        row = _Place(m, config.rows, "row", patch=window.patch[0], banks=config.row_banks, pitch=config.row_words)
-        column = _Place(m, config.columns, "column", patch=window.patch[1], banks=config.column_banks, pitch=folds)
+        row = _Place(m, config.rows, "row", places=window.patch_rows, banks=config.row_banks, pitch=config.row_words)
+        column = _Place(
+            m, config.columns, "column", places=window.patch_columns, banks=config.column_banks, pitch=folds
+        )
         turn = Signal(range(window.tap_folds))
         half = Signal(name="read_half")
         idle = Signal(init=1)  # between two output folds
@@ -650,18 +655,19 @@ class PyramidBuffer(wiring.Component):
         offset_1 = Signal(shape, name="offset_1", reset_less=True)
         m.d.sync += offset_1.eq(offset)
 
-        def words(place: _Place, name: str, banks: int, pitch: int) -> list[Signal]:
+        def words(place: _Place, name: str, places: range, banks: int, pitch: int) -> list[Signal]:
             """By bank: the word that is read. A patch begins in the bank ``phase`` and goes on, round the end, in the
             first banks, a pitch further on."""
             result = []
             for bank in range(banks):
                 word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
-                m.d.sync += word.eq(place.word + Mux(bank < place.phase, pitch, 0))
+                m.d.sync += word.eq(place.word + words_ahead(place.phase, bank, places, banks, pitch))
                 result.append(word)
             return result
 
-        rows = words(row, "row_word", config.row_banks, config.row_words)
-        columns = words(column, "column_word", config.column_banks, config.window.input.folds)
+        window = config.window
+        rows = words(row, "row_word", window.patch_rows, config.row_banks, config.row_words)
+        columns = words(column, "column_word", window.patch_columns, config.column_banks, window.input.folds)
         for (bank_row, bank_column), port in ports.items():
             address = Signal(shape, name=f"address_{bank_row}_{bank_column}", reset_less=True)
             m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
@@ -678,9 +684,10 @@ class PyramidBuffer(wiring.Component):
         if config.row_banks > 1:
             phase = delayed_fast(m, "row_phase", row.phase, stage)
             values = {
-                place: self._turned(m, f"row_{place[0]}_{place[1]}", phase, place[0], banks)
-                for place in values
-                for banks in [[values[bank, place[1]] for bank in range(config.row_banks)]]
+                (number, column): self._turned(m, f"row_{number}_{column}", phase, below, banks)
+                for number, below in enumerate(window.patch_rows)
+                for column in range(config.column_banks)
+                for banks in [[values[bank, column] for bank in range(config.row_banks)]]
             }  # by row of the patch and column bank
             if not config.registers_words:
                 values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
@@ -691,7 +698,7 @@ class PyramidBuffer(wiring.Component):
         pixels = {}
         for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
             banks = [values[place[0], bank] for bank in range(config.column_banks)]
-            value = self._turned(m, f"column_{place[0]}_{place[1]}", phase, place[1], banks)
+            value = self._turned(m, f"column_{place[0]}_{place[1]}", phase, window.patch_columns[place[1]], banks)
             if inside is not None:
                 value = Mux(inside[place[0] * window.patch[1] + place[1]], value, pad)
             register = Signal(window.word_bits, name=f"pixel_{place[0]}_{place[1]}", reset_less=True)
@@ -718,7 +725,7 @@ class PyramidBuffer(wiring.Component):
     def _inside(self, m: Module, row: _Place, column: _Place, stage: int) -> Value | None:
         """A bit for each pixel of the patch: it lies in the map. ``None`` if there is no padding in any tile."""
         height, width = self.config.window.patch
-        rows, columns = row.inside(height), column.inside(width)
+        rows, columns = row.inside(), column.inside()
         if rows is None and columns is None:
             return None
         # By axis through the pipeline: as many bits as rows and columns, not as pixels.

@@ -90,8 +90,9 @@ class Axis:
     ----------
     size : int
         Pixels of the map.
-    kernel, stride, padding : int
-        Of the window; the padding before the map. It is in no span: padding is computed, not stored.
+    extent, stride, padding : int
+        Pixels that a window covers from its first tap to its last; those from one window to the next; and the padding
+        before the map. It is in no span: padding is computed, not stored.
     spans : tuple of Span
         One for each row (or column) of pyramids; a pyramid's may be empty.
 
@@ -103,16 +104,16 @@ class Axis:
     """
 
     size: int
-    kernel: int
+    extent: int
     stride: int
     padding: int
     spans: tuple[Span, ...]
 
     def __post_init__(self) -> None:
-        if min(self.size, self.kernel, self.stride) < 1 or self.padding < 0:
+        if min(self.size, self.extent, self.stride) < 1 or self.padding < 0:
             raise ConfigError(
-                f"size, kernel and stride must be positive and padding not negative, "
-                f"not {self.size!r}, {self.kernel!r}, {self.stride!r} and {self.padding!r}"
+                f"size, extent and stride must be positive and padding not negative, "
+                f"not {self.size!r}, {self.extent!r}, {self.stride!r} and {self.padding!r}"
             )
         if not any(self.used(span) for span in self.spans):
             raise ConfigError(f"a span must have a pixel that its windows need, not {self.spans!r}")
@@ -121,7 +122,7 @@ class Axis:
                 raise ConfigError(f"a span must lie in order in the {self.size} pixels of the map, not {span!r}")
             if span.windows:
                 first = self.origin(span)
-                last = first + (span.windows - 1) * self.stride + self.kernel
+                last = first + (span.windows - 1) * self.stride + self.extent
                 if min(max(first, 0), self.size) < span.begin or min(max(last, 0), self.size) != span.end:
                     raise ConfigError(f"a span must hold the {first} to {last} that its windows need, not {span!r}")
         for before, after in pairwise(self.loads):
@@ -193,7 +194,7 @@ class Axis:
 
     @property
     def kept(self) -> int:
-        """Pixels kept at most: ``K - S`` between two pyramids inside the map."""
+        """Pixels kept at most: the extent less the stride between two pyramids inside the map."""
         return max(span.kept for span in self.spans)
 
     @property
@@ -213,8 +214,8 @@ class Axis:
 
     @property
     def tile(self) -> int:
-        """Pixels that the windows of a pyramid take at most, padding included: ``S R + K - S``."""
-        return (max(span.windows for span in self.spans) - 1) * self.stride + self.kernel
+        """Pixels that the windows of a pyramid take at most, padding included: ``S (R - 1)`` and the extent."""
+        return (max(span.windows for span in self.spans) - 1) * self.stride + self.extent
 
     @property
     def windows(self) -> int:

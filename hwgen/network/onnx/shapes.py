@@ -230,8 +230,6 @@ class _Graph:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
         attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-        if any(value != 1 for value in attributes.get("dilations", ())):
-            return "dilation is not supported"
         if node.op_type in POOLS:
             self._pools += 1
             name, outputs, groups = f"pool{self._pools}", channels, 1
@@ -246,9 +244,9 @@ class _Graph:
         name = _name(node, name)
         if len(kernel) != 2 or outputs < 1:
             return "its kernel or its outputs are not known from the model"
-        numbers = (*kernel, *attributes.get("strides", ()), groups)
+        numbers = (*kernel, *attributes.get("strides", ()), *attributes.get("dilations", ()), groups)
         if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
-            return "kernel, strides and groups must be positive, and padding 0 or more"
+            return "kernel, strides, dilations and groups must be positive, and padding 0 or more"
         try:
             window = window_of(node, kernel, height, width)
             return POOLS.get(node.op_type, Conv).shaped(

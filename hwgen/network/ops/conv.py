@@ -54,7 +54,8 @@ class Conv(Op):
 
     @property
     def dense(self) -> bool:
-        return self.output.shape[1:] == (1, 1) and self.window.kernel == self.input.shape[1:]
+        whole = self.window.kernel == self.window.extent == self.input.shape[1:]
+        return whole and self.output.shape[1:] == (1, 1)
 
     @property
     def weight_count(self) -> int:
@@ -132,8 +133,9 @@ class Conv(Op):
 
     def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
         """Windows of the output rows ``first`` to ``last``, less the zero point: ``(taps, pixels)``."""
-        kernel, stride, columns = self.window.kernel, self.window.stride, self.output.width
-        band = padded[:, first * stride[0] : (last - 1) * stride[0] + kernel[0]].astype(exact)
+        extent, (down, right), columns = self.window.extent, self.window.stride, self.output.width
+        band = padded[:, first * down : (last - 1) * down + extent[0]].astype(exact)
         band -= self.input.zero_point
-        windows = sliding_window_view(band, kernel, axis=(1, 2))[:, :: stride[0], :: stride[1]]
+        below, beside = self.window.dilation
+        windows = sliding_window_view(band, extent, axis=(1, 2))[:, ::down, ::right, ::below, ::beside]
         return windows[:, :, :columns].transpose(0, 3, 4, 1, 2).reshape(-1, (last - first) * columns)

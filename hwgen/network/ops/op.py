@@ -87,8 +87,8 @@ class Op(ABC):
             raise ConfigError(f"{name}: a pool must keep its {channels} channels, not give {outputs}")
         rows, columns = window.output_size(height, width)
         if min(rows, columns) < 1:
-            kernel = "x".join(map(str, window.kernel))
-            raise ConfigError(f"{name}: a {height} x {width} map is too small for its {kernel} window")
+            extent = "x".join(map(str, window.extent))
+            raise ConfigError(f"{name}: a {height} x {width} map is too small for its {extent} window")
         return cls(
             name=name,
             input=FeatureMap(channels=channels, height=height, width=width, type=UINT8),

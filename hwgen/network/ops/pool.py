@@ -24,10 +24,11 @@ class MaxPool(Op):
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         padded = self._padded(maps[0])
         (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride
+        below, beside = self.window.dilation
         rows, columns = self.output.height, self.output.width
         result = np.full(self.output.shape, self.pad_value, self.output.type.dtype)
-        for y in range(kernel_rows):
-            for x in range(kernel_columns):
+        for y in range(0, kernel_rows * below, below):
+            for x in range(0, kernel_columns * beside, beside):
                 tap = padded[:, y : y + (rows - 1) * down + 1 : down, x : x + (columns - 1) * right + 1 : right]
                 np.maximum(result, tap, out=result)
         return result
