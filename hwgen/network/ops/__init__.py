@@ -10,7 +10,7 @@ from hwgen.network.ops.pool import MaxPool
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool)}
 
-POOLS: dict[str, type[Op]] = {op.operator: op for op in KINDS.values() if op.channelwise}
-"""Kinds without weights that keep each channel to itself, by their ONNX operator."""
+POOLS: dict[str, type[Op]] = {name: op for op in KINDS.values() if op.channelwise for name in op.operators}
+"""Kinds without weights that keep each channel to itself, by their ONNX operators."""
 
 __all__ = ["KINDS", "POOLS", "Conv", "MaxPool", "Op"]
