@@ -45,6 +45,11 @@ class Stage(Generic[Kind]):
         return False
 
     @property
+    def whole_windows(self) -> bool:
+        """Whether all taps of a window must be taken in one cycle."""
+        return False
+
+    @property
     def finish_slices(self) -> int:
         """DSP slices for each channel that the layer finishes in a cycle."""
         return 0
@@ -64,6 +69,8 @@ class Stage(Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.op.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+        if self.whole_windows and plan.tk != self.op.taps:
+            raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
         """How often the windows are walked."""
