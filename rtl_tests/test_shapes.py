@@ -249,7 +249,7 @@ def test_what_is_left_out_is_named(tmp_path, nodes, left_out):
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("Relu", "x", "a")], "no Conv or MaxPool to plan"),
+        ([node("Relu", "x", "a")], "no convolution or pool to plan"),
         ([node("Conv", "x", "a", "full")], "no convolution or pool to plan: the first layer is fully connected"),
     ],
 )
@@ -261,7 +261,7 @@ def test_models_with_nothing_to_plan(tmp_path, nodes, message):
 def test_sizes_that_the_model_leaves_open(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Conv", "x", "a", "w")], ("n", 2, "h", "w"), [("w", [2, 2, 3, 3])])
     with pytest.raises(
-        ModelError, match=r"no Conv or MaxPool to plan; Conv a: its input's shape \(0, 2, 0, 0\) is not"
+        ModelError, match=r"no convolution or pool to plan; Conv a: its input's shape \(0, 2, 0, 0\) is not"
     ):
         shapes.load(path)
 

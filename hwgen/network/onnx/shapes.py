@@ -113,7 +113,7 @@ def _parts(path: Path, dense: bool) -> list[_Part]:
     found = [part for part in parts if part.layers]
     if not found:
         why = "".join(f"; {part.end}" for part in parts[:1])
-        raise ModelError(f"{path}: no {' or '.join((*Conv.operators, *POOLS))} to plan{why}")
+        raise ModelError(f"{path}: no convolution or pool to plan{why}")
     return found
 
 
