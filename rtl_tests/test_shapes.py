@@ -174,7 +174,7 @@ def test_parts_of_a_residual_network():
         (64, 256, (1, 1)),
     ]
     assert any("joins 2 branches" in text for text in second.left_out)
-    assert second.left_out[-1] == "20 other linear parts with 51 convolutions and pools"
+    assert second.left_out[-1] == "21 other linear parts with 52 convolutions and pools"
 
 
 # Models made here.
@@ -226,11 +226,27 @@ def test_a_window_that_would_start_behind_the_map(tmp_path):
     assert (layer.output_height, layer.output_width) == (2, 2)
 
 
+def test_average_pools(tmp_path):
+    """A window by its attributes; for the global one the whole map."""
+    nodes = [
+        node("Conv", "x", "a", "w"),
+        node("AveragePool", "a", "b", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], count_include_pad=1),
+        node("GlobalAveragePool", "b", "c"),
+    ]
+    loaded = shapes.load(save(tmp_path / "m.onnx", nodes, weights=[("w", [2, 2, 3, 3])]))
+    assert not loaded.left_out
+    _, pool, whole = loaded.layers
+    assert (pool.kind, whole.kind) == ("averagepool", "globalaveragepool")
+    assert pool.window == Window(kernel=(3, 2), stride=(2, 2), padding=(1, 0, 0, 0))
+    assert whole.window.kernel == pool.output.shape[1:]
+    assert whole.output.shape == (2, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("nodes", "left_out"),
     [
-        ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("AveragePool", "b", "c", kernel_shape=[2, 2])],
-         ("Sigmoid b: planned as if free, not buildable", "AveragePool c and what follows")),
+        ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("LpPool", "b", "c", kernel_shape=[2, 2])],
+         ("Sigmoid b: planned as if free, not buildable", "LpPool c and what follows")),
         ([node("Conv", "x", "a", "w"), node("Relu", "a", "b"), node("Add", "a", "c", "b")],
          ("a fork behind Conv a into Relu b, Add c",)),
         ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "v", dilations=[2, 2])],

@@ -15,6 +15,7 @@ from onnx import TensorProto
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host
 from hwgen.network.graph import Network
+from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx.builder import Builder
@@ -210,6 +211,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
+    **onnx_average.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     "Flatten": _flatten,
