@@ -21,12 +21,13 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
-from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.stages import stage_of
 
 #: Deeper than any FIFO of a network this small can use.
 DEEP = 100_000
@@ -79,11 +80,52 @@ def _requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
     )
 
 
+def average_pool(rng: np.random.Generator, name: str, source: FeatureMap, window: Window) -> AveragePool:
+    """One of any scales: equal ones, powers of two, any; a window of which every one holds a pixel of the map."""
+    rows, columns = window.output_size(source.height, source.width)
+    scales = [float(np.float32(value)) for value in (0.5, 0.125, rng.uniform(0.05, 0.2), rng.uniform(0.05, 0.2))]
+    x_scale, y_scale = map(float, rng.choice(scales, 2))
+    zero = int(rng.integers(source.type.minimum, source.type.maximum + 1))
+    return AveragePool(
+        name=name,
+        input=source,
+        output=replace(source, height=rows, width=columns, zero_point=zero if rng.integers(2) else source.zero_point),
+        window=window,
+        x_scale=x_scale,
+        y_scale=x_scale if rng.random() < 0.4 else y_scale,
+        include_padding=bool(rng.integers(2)),
+    )
+
+
+def global_average_pool(rng: np.random.Generator, name: str, source: FeatureMap) -> GlobalAveragePool:
+    pixels, kind = source.height * source.width, source.type
+    return GlobalAveragePool(
+        name=name,
+        input=source,
+        output=replace(source, height=1, width=1),
+        window=Window(kernel=(source.height, source.width)),
+        requantisation=Requantisation(
+            significand=np.full(source.channels, rng.integers(1 << 23, 1 << 24)),
+            shift=np.full(source.channels, 23 + pixels.bit_length() - rng.integers(2)),
+            zero_point=source.zero_point,
+            low=kind.minimum,
+            high=kind.maximum,
+            float32=True,
+        ),
+    )
+
+
 @st.composite
 def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool | None = None) -> Network:
-    """A chain of convolutions and max pools; ``last_raw``: a last convolution keeps its accumulators."""
+    """A chain of convolutions and pools; ``last_raw``: a last convolution keeps its accumulators."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kinds = draw(st.lists(st.sampled_from(["conv", "conv", "maxpool"]), min_size=1, max_size=most_layers))
+    kinds = draw(
+        st.lists(
+            st.sampled_from(["conv", "conv", "conv", "maxpool", "averagepool", "globalaveragepool"]),
+            min_size=1,
+            max_size=most_layers,
+        )
+    )
 
     def a_map(channels: int, height: int, width: int) -> FeatureMap:
         kind = IntegerType(bits=int(rng.choice([8, 8, 8, 4, 11, 16])), signed=bool(rng.integers(2)))
@@ -100,6 +142,16 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
         if kind == "maxpool":
             after = replace(before, height=rows, width=columns)
             layers.append(MaxPool(name=name, input=before, output=after, window=window))
+        elif kind != "conv":
+            assume(before.type.bits <= 8)
+            if kind == "averagepool":
+                top, left, bottom, right = window.padding
+                assume(max(top, bottom) < window.kernel[0])
+                assume(max(left, right) < window.kernel[1])
+                layers.append(average_pool(rng, name, before, window))
+            else:
+                layers.append(global_average_pool(rng, name, before))
+            after = layers[-1].output
         else:
             groups = draw(st.sampled_from([g for g in range(1, before.channels + 1) if before.channels % g == 0]))
             channels = groups * draw(st.integers(1, max(1, 6 // groups)))
@@ -151,8 +203,8 @@ def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = Fals
                 name=layer.name,
                 kind=layer.kind,
                 tn=tn,
-                tm=tn if layer.kind == "maxpool" else tm,
-                tk=taps if widest else draw(st.integers(1, taps)),
+                tm=tn if layer.channelwise else tm,
+                tk=taps if widest or stage_of(layer).whole_windows else draw(st.integers(1, taps)),
                 tp=tp,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
                 line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),

@@ -879,7 +879,7 @@ def test_multiplier(bits: int) -> None:
         (
             [("LRN", {"size": 3})],
             (2, 8, 8),
-            r"LRN node 'node0': operator LRN is not supported; supported are Add, Clip",
+            r"LRN node 'node0': operator LRN is not supported; supported are Add, AveragePool, Clip",
         ),
         ([("Conv", {}), ("Sigmoid", {})], (2, 8, 8), r"Sigmoid node 'node1': operator Sigmoid is not supported"),
         ([("ConvTranspose", {})], (2, 8, 8), r"ConvTranspose node 'node0': operator ConvTranspose is not"),

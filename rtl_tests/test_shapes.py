@@ -175,7 +175,7 @@ def test_parts_of_a_residual_network():
         (64, 256, (1, 1)),
     ]
     assert any("joins 2 branches" in text for text in second.left_out)
-    assert second.left_out[-1] == "20 other linear parts with 51 convolutions and pools"
+    assert second.left_out[-1] == "21 other linear parts with 52 convolutions and pools"
 
 
 # Models made here.
@@ -242,11 +242,27 @@ def test_a_window_that_would_start_behind_the_map(tmp_path):
     assert (layer.output_height, layer.output_width) == (2, 2)
 
 
+def test_average_pools(tmp_path):
+    """A window by its attributes; for the global one the whole map."""
+    nodes = [
+        node("Conv", "x", "a", "w"),
+        node("AveragePool", "a", "b", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], count_include_pad=1),
+        node("GlobalAveragePool", "b", "c"),
+    ]
+    loaded = shapes.load(save(tmp_path / "m.onnx", nodes, weights=[("w", [2, 2, 3, 3])]))
+    assert not loaded.left_out
+    _, pool, whole = loaded.layers
+    assert (pool.kind, whole.kind) == ("averagepool", "globalaveragepool")
+    assert pool.window == Window(kernel=(3, 2), stride=(2, 2), padding=(1, 0, 0, 0))
+    assert whole.window.kernel == pool.output.shape[1:]
+    assert whole.output.shape == (2, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("nodes", "left_out"),
     [
-        ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("AveragePool", "b", "c", kernel_shape=[2, 2])],
-         ("Sigmoid b: planned as if free, not buildable", "AveragePool c and what follows")),
+        ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("LpPool", "b", "c", kernel_shape=[2, 2])],
+         ("Sigmoid b: planned as if free, not buildable", "LpPool c and what follows")),
         ([node("Conv", "x", "a", "w"), node("Relu", "a", "b"), node("Add", "a", "c", "b")],
          ("a fork behind Conv a into Relu b, Add c",)),
         ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "full"), node("Relu", "b", "c")],
@@ -263,7 +279,7 @@ def test_what_is_left_out_is_named(tmp_path, nodes, left_out):
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("Relu", "x", "a")], "no Conv or MaxPool to plan"),
+        ([node("Relu", "x", "a")], "no convolution or pool to plan"),
         ([node("Conv", "x", "a", "full")], "no convolution or pool to plan: the first layer is fully connected"),
     ],
 )
@@ -275,7 +291,7 @@ def test_models_with_nothing_to_plan(tmp_path, nodes, message):
 def test_sizes_that_the_model_leaves_open(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Conv", "x", "a", "w")], ("n", 2, "h", "w"), [("w", [2, 2, 3, 3])])
     with pytest.raises(
-        ModelError, match=r"no Conv or MaxPool to plan; Conv a: its input's shape \(0, 2, 0, 0\) is not"
+        ModelError, match=r"no convolution or pool to plan; Conv a: its input's shape \(0, 2, 0, 0\) is not"
     ):
         shapes.load(path)
 

@@ -193,6 +193,7 @@ def works(draw, number: int) -> LayerWork:
     sides = {name: draw(st.integers(1, 4)) for name in ("height", "width")}
     sides |= {f"input_{name}": draw(st.integers(1, 2 * size + 1)) for name, size in sides.items()}
     common = {"name": f"layer{number}", **sides, "taps": draw(st.sampled_from([1, 4, 5, 6, 9]))}
+    common |= {"whole_windows": draw(st.sampled_from([False, False, True]))}
     if draw(st.booleans()):
         channels = draw(st.integers(1, 6))
         return LayerWork(**common, channels=channels, outputs=channels, groups=1, channelwise=True)
@@ -227,13 +228,13 @@ def rank(cost, work, unroll):
 
 
 def every(work: LayerWork, pixels=1) -> list[Unroll]:
-    """All factors; but of taps that need as many folds only the least."""
+    """All factors; but of taps that need as many folds only the least, and all taps where windows are taken whole."""
     groups = 1 if work.channelwise else work.groups
     taps = range(1, work.taps + 1)
     taps = [tk for tk in taps if not any(o < tk and -(-work.taps // o) == -(-work.taps // tk) for o in taps)]
     return [
         Unroll(tn, tm, tk, tp)
-        for tk in taps
+        for tk in (taps[-1:] if work.whole_windows else taps)
         for tn in range(1, work.channels // groups + 1)
         for tm in ([tn] if work.channelwise else range(1, work.outputs // groups + 1))
         for tp in range(1, min(pixels, work.width) + 1)

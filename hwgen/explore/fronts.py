@@ -15,6 +15,7 @@ from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span
+from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import Choice, LayerWork, Unroll, choices
 
 WORD_BYTES = 4
@@ -190,7 +191,7 @@ def _choices(layer: Op) -> list[Choice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
         return 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp
 
-    return choices(LayerWork.of(layer), multipliers)
+    return choices(LayerWork.of(layer, whole_windows=stage_of(layer).whole_windows), multipliers)
 
 
 def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:

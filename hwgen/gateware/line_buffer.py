@@ -104,11 +104,14 @@ class LineBufferConfig:
         ``Tp``: neighbouring windows walked at once.
     dilation : tuple of int
         Rows and columns from one tap of a window to the next.
+    inside : bool
+        A step says of each tap whether it lies in the map, not in the padding.
 
     Raises
     ------
     ConfigError
-        If no window fits, there are more taps than the kernel has, or the rows don't hold a window.
+        If no window fits, there are more taps than the kernel has, the rows don't hold a window, or ``inside`` is asked
+        for without padding or for parts of windows.
     """
 
     input: BeatFormat
@@ -122,6 +125,7 @@ class LineBufferConfig:
     rows: int
     pixels: int = 1
     dilation: tuple[int, int] = (1, 1)
+    inside: bool = False
 
     #: Cycles from a pixel's last beat being taken to the start of the window that waits for it.
     write_delay = 1
@@ -155,6 +159,8 @@ class LineBufferConfig:
         least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
         if not 0 <= self.pad_value - least < 1 << self.input.bits:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
+        if self.inside and (self.taps != kernel_taps or not any(self.padding)):
+            raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -382,9 +388,10 @@ class LineBufferConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``taps[window][tap][lane]``, and its place in the fold."""
+        """One step: ``taps[window][tap][lane]``, and its place in the fold; ``inside[window][tap]`` if asked for."""
         taps = data.ArrayLayout(data.ArrayLayout(self.input.shape, self.input.lanes), self.taps)
-        return data.StructLayout({"taps": data.ArrayLayout(taps, self.pixels), "first": 1, "last": 1})
+        inside = {"inside": data.ArrayLayout(data.ArrayLayout(1, self.taps), self.pixels)} if self.inside else {}
+        return data.StructLayout({"taps": data.ArrayLayout(taps, self.pixels), "first": 1, "last": 1, **inside})
 
     @property
     def turns(self) -> bool:
@@ -432,6 +439,7 @@ class LineBufferConfig:
             cost.ff += counter_bits(self.rows) * self.registers_words
         if any(self.padding):
             cost.delay(patch_rows * reads, self.word_stage)
+            cost.ff += patch_rows * reads * self.inside
         if self.chooses:
             cost.delay(counter_bits(self.tap_folds), self.latency - 1)
         cost.ff += self.latency
@@ -993,6 +1001,11 @@ class LineBuffer(wiring.Component):
         banks = config.column_banks
         phase = delayed(m, "phase", walk.phase, stage)
         inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage - 1)
+        if config.inside and inside is not None:
+            late = delayed(m, "taps_inside", inside, 1)
+            for window, bits in enumerate(self.o.payload.inside):
+                for tap, (i, j) in enumerate(config.step_taps[0]):
+                    m.d.comb += bits[tap].eq(late[i * config.read_columns + window * config.stride[1] + j])
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
         pixels: _Pixels = {}
         for row in range(config.patch[0]):

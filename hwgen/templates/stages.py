@@ -6,7 +6,7 @@ for all kinds (`hwgen.templates.compose`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -15,15 +15,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.gateware.average import FloatSumConfig, SumConfig
+from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.weights import Weights
-from hwgen.network.maps import signed_bits
-from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.maps import IntegerType, signed_bits
+from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
+from hwgen.network.requantise import Requantisation
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.unroll import LayerWork, Unroll
@@ -42,6 +46,11 @@ class Stage(Generic[Kind]):
     @property
     def packs(self) -> bool:
         """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
+        return False
+
+    @property
+    def whole_windows(self) -> bool:
+        """Whether all taps of a window must be taken in one cycle."""
         return False
 
     @property
@@ -64,6 +73,8 @@ class Stage(Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.op.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+        if self.whole_windows and plan.tk != self.op.taps:
+            raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
         """How often the windows are walked."""
@@ -159,21 +170,34 @@ class ConvStage(Stage[Conv]):
                 beats=beats,
                 pixels=pixels,
             )
-        return RequantiseConfig(
-            lanes=lanes,
-            accumulator_bits=accumulator_bits,
-            bias=tuple(bias),
-            significand=tuple(rule.significand.tolist()),
-            shift=tuple(rule.shift.tolist()),
-            zero_point=rule.zero_point,
-            low=rule.low,
-            high=rule.high,
-            bits=kind.bits,
-            signed=kind.signed,
-            float32=rule.float32,
-            beats=beats,
-            pixels=pixels,
-        )
+        return _requantiser(kind, rule, accumulator_bits, bias, lanes, beats, pixels)
+
+
+def _requantiser(
+    kind: IntegerType,
+    rule: Requantisation,
+    accumulator_bits: int,
+    bias: Sequence[int],
+    lanes: int,
+    beats: Beats,
+    pixels: int,
+) -> RequantiseConfig:
+    """A requantiser that does what ``rule`` says, for outputs of ``kind``."""
+    return RequantiseConfig(
+        lanes=lanes,
+        accumulator_bits=accumulator_bits,
+        bias=tuple(bias),
+        significand=tuple(rule.significand.tolist()),
+        shift=tuple(rule.shift.tolist()),
+        zero_point=rule.zero_point,
+        low=rule.low,
+        high=rule.high,
+        bits=kind.bits,
+        signed=kind.signed,
+        float32=rule.float32,
+        beats=beats,
+        pixels=pixels,
+    )
 
 
 _KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
@@ -186,7 +210,112 @@ def _weights(op: Conv) -> Weights:
     return _KNOWN[op]
 
 
-STAGES: dict[type[Op], type[Stage[Any]]] = {Conv: ConvStage, MaxPool: MaxPoolStage}
+@dataclass(frozen=True)
+class AveragePoolStage(Stage[AveragePool]):
+    """Sums, in integers where float32 rounds none of them, and the thresholds between outputs."""
+
+    @cached_property
+    def _unit(self) -> tuple[int, int]:
+        """The input's scale as ``unit * 2**exponent``, with an odd unit."""
+        fraction, exponent = np.frexp(self.op.x_scale)
+        unit = int(np.ldexp(fraction, 24))
+        zeros = trailing_zeros(unit)
+        return unit >> zeros, int(exponent) - 24 + zeros
+
+    @cached_property
+    def _counts(self) -> tuple[int, ...]:
+        """All numbers by which sums are divided."""
+        return tuple(np.unique(self.op.counts).tolist())
+
+    @property
+    def whole_windows(self) -> bool:
+        exact = self.op.taps * self.op.reach * self._unit[0] <= 1 << 24
+        return not exact or len(self._counts) > 1
+
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        zero, (unit, _) = self.op.input.zero_point, self._unit
+        if self.whole_windows:
+            window = replace(window, inside=len(self._counts) > 1)
+            floats = FloatSumConfig(window=window, zero_point=zero, unit=unit)
+            return floats, self._finish(floats, 1, 0, lanes, beats)
+        integers = SumConfig(window=window)
+        return integers, self._finish(integers, unit, integers.terms * zero, lanes, beats)
+
+    def _finish(
+        self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
+    ) -> ThresholdConfig:
+        """The thresholds of sums that stand for ``unit * (sum - offset)``."""
+        op, (least, most), counts = self.op, compute.sum_range, self._counts
+
+        def outputs(sums: np.ndarray, count: int) -> np.ndarray:
+            reals = np.ldexp((unit * (sums - offset)).astype(np.float64), self._unit[1])
+            return op.rounded(reals.astype(np.float32), count).astype(np.int64)
+
+        ends = [outputs(np.array([least, most]), count) for count in counts]
+        low, high = int(min(end[0] for end in ends)), int(max(end[1] for end in ends))
+        kind, bits, varying = op.output.type, signed_bits(least, most), len(counts) > 1
+        return ThresholdConfig(
+            lanes=lanes,
+            accumulator_bits=bits,
+            thresholds=tuple(
+                _first_sums(lambda sums, count=count: outputs(sums, count), least, most, np.arange(low + 1, high + 1))
+                for count in counts
+            ),
+            counts=counts if varying else (),
+            count_bits=op.taps.bit_length() if varying else 0,
+            low=low,
+            bits=kind.bits,
+            signed=kind.signed,
+            beats=beats,
+            pixels=compute.window.pixels,
+        )
+
+
+def _first_sums(
+    function: Callable[[np.ndarray], np.ndarray], least: int, most: int, wanted: np.ndarray
+) -> tuple[int, ...]:
+    """The first integer from ``least`` to ``most`` for which a rising function is at least each ``wanted`` value.
+
+    The one behind ``most`` where it never is.
+    """
+    before, first = np.full(wanted.shape, least - 1), np.full(wanted.shape, most + 1)
+    while (searching := first - before > 1).any():
+        middle = (before + first) // 2
+        reached = function(middle) >= wanted
+        first = np.where(searching & reached, middle, first)
+        before = np.where(searching & ~reached, middle, before)
+    return tuple(first.tolist())
+
+
+@dataclass(frozen=True)
+class GlobalAveragePoolStage(Stage[GlobalAveragePool]):
+    """Sums in integers, and a requantiser."""
+
+    @cached_property
+    def finish_slices(self) -> int:
+        kind, pixels = self.op.input.type, self.op.taps
+        bits = signed_bits(pixels * kind.minimum, pixels * kind.maximum)
+        return self._finish(bits, pixels, 1, tuple((channel,) for channel in range(self.op.outputs)), 1).multipliers
+
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        compute = SumConfig(window=window)
+        return compute, self._finish(compute.result.width, compute.terms, lanes, beats, window.pixels)
+
+    def _finish(self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int) -> RequantiseConfig:
+        bias = [-terms * self.op.input.zero_point] * self.op.outputs
+        return _requantiser(self.op.output.type, self.op.requantisation, bits, bias, lanes, beats, pixels)
+
+
+STAGES: dict[type[Op], type[Stage[Any]]] = {
+    Conv: ConvStage,
+    MaxPool: MaxPoolStage,
+    AveragePool: AveragePoolStage,
+    GlobalAveragePool: GlobalAveragePoolStage,
+}
 
 
 def stage_of(op: Op) -> Stage[Any]:

@@ -72,8 +72,8 @@ class Task:
         self._stages = {layer.name: stage_of(layer) for layer in network.layers}
         self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
         self.works = [
-            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN)
-            for layer, macs in zip(network.layers, self.macs, strict=True)
+            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN, whole_windows=stage.whole_windows)
+            for layer, macs, stage in zip(network.layers, self.macs, self._stages.values(), strict=True)
         ]
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
 

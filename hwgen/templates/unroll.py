@@ -47,6 +47,8 @@ class LayerWork:
         Multipliers in a chain at most.
     least_steps : int
         Cycles that an output fold takes at least, if any factors allow that many.
+    whole_windows : bool
+        All taps of a window are taken in one cycle.
     """
 
     name: str
@@ -61,9 +63,10 @@ class LayerWork:
     channelwise: bool
     chain: int = 16
     least_steps: int = 1
+    whole_windows: bool = False
 
     @classmethod
-    def of(cls, op: Op, chain: int = 16) -> LayerWork:
+    def of(cls, op: Op, chain: int = 16, *, whole_windows: bool = False) -> LayerWork:
         """That of a layer in a frame; ``chain``: multipliers in a chain at most."""
         return cls(
             name=op.name,
@@ -77,6 +80,7 @@ class LayerWork:
             taps=op.taps,
             channelwise=op.channelwise,
             chain=chain,
+            whole_windows=whole_windows,
         )
 
     @property
@@ -202,7 +206,7 @@ class _Options:
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
     """For each number of output pixels a cycle: the choices that none beats in rank, cycles and input beats at once."""
     by_folds: dict[int, int] = {}
-    for tk in range(1, work.taps + 1):
+    for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
     tn, tk = np.array(_least_factors(work.group_channels)), np.array(list(by_folds.values()))
     if work.channelwise:

@@ -167,7 +167,7 @@ class PyramidBufferConfig:
             cost.ff += row_phase * self.registers_words
         cost.delay(column_phase, stage)
         pixels = window.patch[0] * window.patch[1]
-        cost.ff += pixels * word
+        cost.ff += pixels * (word + window.inside)
         cost.lut += pixels * word * (1.5 if turned == 4 else rotation_luts(turned, padded=False))
         if window.chooses:
             cost.ff += window.taps * word
@@ -694,6 +694,9 @@ class PyramidBuffer(wiring.Component):
                 stage += 1
         phase = delayed(m, "column_phase", column.phase, stage)
         inside = self._inside(m, row, column, stage)
+        if window.inside:
+            late = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
+            m.d.comb += self.o.payload.inside.eq(late)
         pad = self._pad()
         pixels = {}
         for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:

@@ -8,6 +8,7 @@ output was compared with the table.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,8 +17,9 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
-from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Reals, Step, Sums
+from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Pending, Reals, Step, Sums
 from hwgen.network.onnx.windows import padding_mode, window_of
+from hwgen.network.ops import MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
 
@@ -39,7 +41,7 @@ class Builder:
         """Whether the value has two dimensions, behind Flatten."""
         self.map = Map(0, 0, 0, UINT8)
         """The last feature map."""
-        self.state: Floats | Integers | Reals | Sums = Integers()
+        self.state: Floats | Integers | Pending | Reals | Sums = Integers()
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
         self._names: set[str] = set()
@@ -70,8 +72,8 @@ class Builder:
         if None not in (here.scale, scale) and here.scale != scale:
             raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
         maps = [here]
-        for step in reversed(self.steps):  # a pool's input has its output's label
-            if step.weights is not None:
+        for step in reversed(self.steps):  # what selects has its output's label
+            if not step.kind.selects:
                 break
             maps.append(step.input)
         for each in maps:
@@ -101,7 +103,7 @@ class Builder:
         """Dequantised values become integers: nothing, bounds of the convolution before, or a layer of its own."""
         values = self._values()
         wanted = self._wanted(node, state, scale, zero, kind)
-        conv = next((step for step in reversed(self.steps) if step.weights is not None), None)
+        conv = self._source()
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
         if clips and conv is not None and conv.requantisation is not None:
@@ -161,9 +163,13 @@ class Builder:
 
     def _values(self) -> np.ndarray:
         """All integers that the current map can hold, int64."""
-        conv = next((step for step in reversed(self.steps) if step.weights is not None), None)
-        low, high = (self.map.type.minimum, self.map.type.maximum) if conv is None else (conv.low, conv.high)
+        source = self._source()
+        low, high = (self.map.type.minimum, self.map.type.maximum) if source is None else (source.low, source.high)
         return np.arange(low, high + 1)
+
+    def _source(self) -> Step | None:
+        """The layer that made the integers of the current map; ``None`` if they are the input's."""
+        return next((step for step in reversed(self.steps) if not step.kind.selects), None)
 
     # Layers.
 
@@ -240,9 +246,15 @@ class Builder:
     def emit_pool(self, node: onnx.NodeProto) -> None:
         """A max pool of the current map."""
         window, size = self.pool_window(node, self.map.height, self.map.width)
-        source = self.map
-        self.map = Map(source.channels, *size, source.type, source.zero_point, source.scale)
-        self.steps.append(Step(self._unique(node), source, self.map, window))
+        here = self.map
+        self.emit(node, MaxPool, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
+
+    def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
+        """A layer without weights over the current map; ``parameters`` are its kind's own."""
+        step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
+        step.low, step.high = output.type.minimum, output.type.maximum
+        self.steps.append(step)
+        self.map = output
 
     def _emit_table(
         self,
@@ -300,7 +312,7 @@ class Builder:
     # Windows and sums.
 
     def pool_window(self, node: onnx.NodeProto, height: int, width: int) -> tuple[Window, tuple[int, int]]:
-        """A max pool's window, and its output's rows and columns."""
+        """A pool's window, and its output's rows and columns."""
         kernel = tuple(attribute(node, "kernel_shape", ()))
         if int(attribute(node, "storage_order", 0)):
             raise self.refusal(node, "storage_order 1 is not supported, 0 is")

@@ -15,6 +15,7 @@ from onnx import TensorProto
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host
 from hwgen.network.graph import Network
+from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx.builder import Builder
@@ -22,7 +23,7 @@ from hwgen.network.onnx.check import check, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import attribute, data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
-from hwgen.network.onnx.values import Floats, Map, Reals, Sums
+from hwgen.network.onnx.values import Floats, Map, Pending, Reals, Sums
 from hwgen.network.ops import Op
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
@@ -113,13 +114,15 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity", "Flatten", "Reshape"):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
+    if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", "Identity"):
+        raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
     operator(build, node)
 
 
 def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, before: list[str]) -> Host | None:
     """The host's part of a model whose hardware ends at ``tensor``; ``None`` if the hardware has to go on."""
     state = build.state
-    if not build.steps or isinstance(state, Floats | Sums) or (isinstance(state, Reals) and state.steps):
+    if not build.steps or isinstance(state, Floats | Pending | Sums) or (isinstance(state, Reals) and state.steps):
         return None
     constants = state.node.input[1:] if isinstance(state, Reals) else ()
     tail = ends.behind(tensor, constants)
@@ -161,7 +164,7 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
 def _unfinished(build: Builder, where: str) -> ModelError:
     """The error of a model that ends where the hardware can't."""
     state = build.state
-    if isinstance(state, Sums):
+    if isinstance(state, Pending | Sums):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
@@ -208,6 +211,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
+    **onnx_average.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     "Flatten": _flatten,

@@ -11,7 +11,7 @@ from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.values import Floats, Integers, Map, Reals, Sums
+from hwgen.network.onnx.values import Floats, Integers, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -34,13 +34,15 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         build.map = Map(*state.shape, kind, zero, scale)
     elif isinstance(state, Sums):
         build.requantise_sums(state, scale, zero, kind)
+    elif isinstance(state, Pending):
+        state.make(scale, zero, kind)
     else:
         build.requantise_reals(node, state, scale, zero, kind)
     build.state = Integers()
 
 
-def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """The float input of a convolution or a matrix product, which must be a plain DequantizeLinear."""
+def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
+    """The float input of a layer, which must be a plain DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals):
         last = f"{title(state.node)!r} gives floats" if isinstance(state, Sums) else "it gets integers"
@@ -51,14 +53,14 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    operand = _operand(build, node)
+    operand = plain_operand(build, node)
     weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
     build.state = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    operand = _operand(build, node)
+    operand = plain_operand(build, node)
     transposed = plain_product(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
@@ -69,7 +71,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
-    operand = _operand(build, node)
+    operand = plain_operand(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 1)
     bias = np.zeros(matrix.shape[1], np.int64)
     build.state = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)

@@ -1,9 +1,9 @@
 """Shapes of the convolutions and pools of an ONNX model, float or quantised, whatever else the model holds.
 
-A model is cut into its linear parts: chains of Conv and MaxPool in which each one's only consumer is the next, with
-nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as convolutions
-with the whole map. The first part in the graph's order is what is planned unless another one is asked for; what ends
-it, and the operators that hwgen can't build, are named.
+A model is cut into its linear parts: chains of convolutions and pools in which each one's only consumer is the next,
+with nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as
+convolutions with the whole map. The first part in the graph's order is what is planned unless another one is asked for;
+what ends it, and the operators that hwgen can't build, are named.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _parts(path: Path, dense: bool) -> list[_Part]:
     parts = _Graph(inferred, str(path), dense).parts()
     found = [part for part in parts if part.layers]
     if not found:
-        raise ModelError(f"{path}: no Conv or MaxPool to plan" + "".join(f"; {part.end}" for part in parts[:1]))
+        why = "".join(f"; {part.end}" for part in parts[:1])
+        raise ModelError(f"{path}: no convolution or pool to plan{why}")
     return found
 
 
@@ -233,7 +234,8 @@ class _Graph:
         if node.op_type in POOLS:
             self._pools += 1
             name, outputs, groups = f"pool{self._pools}", channels, 1
-            kernel = tuple(attributes.get("kernel_shape", ()))
+            whole = (height, width) if "Global" in node.op_type else ()
+            kernel = tuple(attributes.get("kernel_shape", whole))
         else:
             position = _CONVOLUTIONS[node.op_type]
             weights = self._shapes.get(node.input[position], ())

@@ -4,7 +4,8 @@
 - ``Integers``: a feature map, in the state the hardware sees;
 - ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
   what every integer has become;
-- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet.
+- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
+- ``Pending``: another layer that needs the QuantizeLinear right behind it.
 
 `Map` and `Step` are the feature maps and layers that are made meanwhile.
 """
@@ -12,13 +13,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
 
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.ops import Conv, Op
 from hwgen.network.requantise import Requantisation
 
 
@@ -46,7 +49,10 @@ class Map:
 
 @dataclass
 class Step:
-    """A layer in the making. Without ``weights`` it is a max pool."""
+    """A layer in the making: a convolution, or with ``kind`` a layer without weights, with ``parameters`` of its own.
+
+    Outputs lie between ``low`` and ``high``.
+    """
 
     name: str
     input: Map
@@ -58,12 +64,15 @@ class Step:
     low: int = 0
     high: int = 0
     groups: int = 1
+    kind: type[Op] = Conv
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     def frozen(self, source: FeatureMap) -> Op:
         """The layer, behind a map that is known by now."""
-        if self.weights is None:
-            return MaxPool(name=self.name, input=source, output=self.output.frozen(), window=self.window)
-        return self.convolution(source)
+        if self.kind is Conv:
+            return self.convolution(source)
+        output = self.output.frozen()
+        return self.kind(name=self.name, input=source, output=output, window=self.window, **self.parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
         """The same of a step that has weights."""
@@ -142,3 +151,14 @@ class Sums:
     high: float = math.inf
     pools: list[onnx.NodeProto] = field(default_factory=list)
     groups: int = 1
+
+
+@dataclass
+class Pending:
+    """A layer between DequantizeLinear and QuantizeLinear, which has to come right behind it.
+
+    ``make`` adds the layer, for the scale, the zero point and the type of its output.
+    """
+
+    node: onnx.NodeProto
+    make: Callable[[np.float32, int, IntegerType], None]

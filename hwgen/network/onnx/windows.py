@@ -17,7 +17,7 @@ def padding_mode(node: onnx.NodeProto) -> str:
     mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ConfigError(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
-    if mode != "NOTSET" and node.op_type != "MaxPool" and attribute(node, "pads", None) is not None:
+    if mode != "NOTSET" and not node.op_type.endswith("Pool") and attribute(node, "pads", None) is not None:
         raise ConfigError(f"has pads beside auto_pad {mode}; give one of the two")
     return mode
 
@@ -61,7 +61,7 @@ def window_of(node: onnx.NodeProto, kernel: tuple[int, ...], height: int, width:
         if mode.startswith("SAME"):
             count = -(-size // s)
             total = (count - 1) * s + k - size
-            if total < 0 and node.op_type == "MaxPool":
+            if total < 0 and node.op_type.endswith("Pool"):
                 # ONNX Runtime pads by so much less than nothing, or refuses, by the type of the map.
                 raise ConfigError(
                     f"auto_pad {mode} would pad by {total}: kernel {by(kernel)} is too small for strides {by(stride)} "

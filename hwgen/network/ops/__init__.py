@@ -1,16 +1,17 @@
 """The kinds of layers: one class each, registered by its name.
 
 >>> sorted(KINDS)
-['conv', 'maxpool']
+['averagepool', 'conv', 'globalaveragepool', 'maxpool']
 """
 
+from hwgen.network.ops.average import AveragePool, GlobalAveragePool
 from hwgen.network.ops.conv import Conv
 from hwgen.network.ops.op import Op
 from hwgen.network.ops.pool import MaxPool
 
-KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool)}
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool, AveragePool, GlobalAveragePool)}
 
-POOLS: dict[str, type[Op]] = {op.operator: op for op in KINDS.values() if op.channelwise}
-"""Kinds without weights that keep each channel to itself, by their ONNX operator."""
+POOLS: dict[str, type[Op]] = {name: op for op in KINDS.values() if op.channelwise for name in op.operators}
+"""Kinds without weights that keep each channel to itself, by their ONNX operators."""
 
-__all__ = ["KINDS", "POOLS", "Conv", "MaxPool", "Op"]
+__all__ = ["KINDS", "POOLS", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Op"]

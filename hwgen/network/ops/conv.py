@@ -43,7 +43,7 @@ class Conv(Op):
     groups: int = 1
 
     kind = "conv"
-    operator = "Conv"
+    operators = ("Conv",)
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:

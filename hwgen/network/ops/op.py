@@ -41,10 +41,12 @@ class Op(ABC):
 
     kind: ClassVar[str]
     """Its name in plans, tables and messages."""
-    operator: ClassVar[str]
-    """The ONNX operator that computes it in float."""
+    operators: ClassVar[tuple[str, ...]]
+    """The ONNX operators that compute it: the one in float first, then those between integers."""
     channelwise: ClassVar[bool] = False
     """Whether each output channel depends on the input channel of the same number alone."""
+    selects: ClassVar[bool] = False
+    """Whether each output is one of the inputs: their type, scale, zero point and bounds pass through."""
     groups = 1
     """Groups of channels that have nothing in common (ONNX ``group``)."""
 

@@ -14,8 +14,9 @@ class MaxPool(Op):
     """Max pooling; padding counts as the input type's minimum. Type and zero point pass through."""
 
     kind = "maxpool"
-    operator = "MaxPool"
+    operators = ("MaxPool",)
     channelwise = True
+    selects = True
 
     @property
     def pad_value(self) -> int:

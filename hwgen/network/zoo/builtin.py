@@ -136,7 +136,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
         shape, window = layer.shape, layer.shape.window
         place = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
         if not shape.weight_count:
-            add(shape.operator, shape.name, **place)
+            add(shape.operators[0], shape.name, **place)
             continue
         if layer.dense and not flat:
             add("Flatten", "flatten")
@@ -153,7 +153,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
         if layer.dense:
             add("Gemm", shape.name, *operands, transB=1)
         else:
-            add(shape.operator, shape.name, *operands, group=shape.groups, **place)
+            add(shape.operators[0], shape.name, *operands, group=shape.groups, **place)
         if layer.relu:
             add("Relu", f"{shape.name}_relu")
     first, last = layers[0].shape, layers[-1].shape

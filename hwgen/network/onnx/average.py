@@ -1,0 +1,97 @@
+"""Average pools of quantised models, where ONNX Runtime has integer kernels for them: 8 bits in, the same type out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import onnx
+
+from hwgen.network.maps import IntegerType, Window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute, by
+from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.values import Map, Pending
+from hwgen.network.ops import AveragePool, GlobalAveragePool
+from hwgen.network.requantise import Requantisation
+from hwgen.network.rescale import multiplier
+
+_FACTORS = (2.0**-32, 256.0)
+"""The least factor that ONNX Runtime's kernel for whole maps takes, and the first one that is too large."""
+
+
+def _pool(build: Builder, node: onnx.NodeProto) -> None:
+    """Between DequantizeLinear and QuantizeLinear: ONNX Runtime makes one operator of the three."""
+    state = plain_operand(build, node)
+    if node.input[0] != state.node.output[0]:
+        raise build.refusal(node, "must stand right behind a DequantizeLinear: ONNX Runtime averages floats otherwise")
+    build.state = Pending(node, partial(_emit, build, node, state.scale))
+
+
+def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearAveragePool, QLinearGlobalAveragePool."""
+    if attribute(node, "channels_last", 0):
+        raise build.refusal(node, "channels_last 1 is not supported, 0 is")
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.integer_input(node, x_scale, x_zero, x_kind)
+    _emit(build, node, x_scale, *build.constants.per_tensor(node, 3, build.map.type.dtype))
+
+
+def _emit(
+    build: Builder, node: onnx.NodeProto, x_scale: np.float32, scale: np.float32, zero: int, kind: IntegerType
+) -> None:
+    here = build.map
+    if build.flat:
+        raise build.refusal(node, "must come before Flatten")
+    if kind != here.type or kind.bits != 8:
+        raise build.refusal(
+            node,
+            f"must take and give integers of one 8-bit type, not {here.type} and {kind}: ONNX Runtime averages others "
+            "in floats",
+        )
+    if "Global" in node.op_type:
+        output = Map(here.channels, 1, 1, kind, zero, scale)
+        window = Window(kernel=(here.height, here.width))
+        rule = _whole_map(build, node, x_scale, output)
+        build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
+        return
+    window, size = build.pool_window(node, here.height, here.width)
+    if window.dilation != (1, 1):
+        raise build.refusal(node, f"dilation {by(window.dilation)} of an average pool is not supported, 1x1 is")
+    build.emit(
+        node,
+        AveragePool,
+        window,
+        Map(here.channels, *size, kind, zero, scale),
+        x_scale=float(x_scale),
+        y_scale=float(scale),
+        include_padding=bool(attribute(node, "count_include_pad", 0)),
+    )
+
+
+def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
+    """From the sum over a whole map to its average."""
+    here = build.map
+    assert output.scale is not None
+    pixels, kind = here.height * here.width, here.type
+    factor = np.float32(x_scale / (output.scale * np.float32(pixels)))
+    if not _FACTORS[0] <= factor < _FACTORS[1]:
+        raise build.refusal(node, f"x_scale / (y_scale * {pixels}) must be from 2**-32 to below 256, not {factor:g}")
+    bound = pixels * (kind.maximum - kind.minimum)
+    significand, shift = (np.repeat(array, here.channels) for array in multiplier(np.array([factor]), bound))
+    return Requantisation(
+        significand=significand,
+        shift=shift,
+        zero_point=output.zero_point or 0,
+        low=kind.minimum,
+        high=kind.maximum,
+        float32=True,
+    )
+
+
+OPERATORS = {
+    "AveragePool": _pool,
+    "GlobalAveragePool": _pool,
+    "QLinearAveragePool": _qlinear_pool,
+    "QLinearGlobalAveragePool": _qlinear_pool,
+}

@@ -1,0 +1,144 @@
+"""Average pooling, as ONNX Runtime's integer kernels compute it: in float32, but for the sum over a whole map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.network.maps import Window
+from hwgen.network.ops.op import Op
+from hwgen.network.requantise import Requantisation, requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AveragePool(Op):
+    """The average of each channel's window (QLinearAveragePool).
+
+    The real values ``x_scale * (x - x_zero_point)`` are added up in float32, tap by tap in row-major order, and the
+    sum is divided by their number, then by ``y_scale``. The output's zero point is added before the result is rounded
+    to an integer, ties to even. Every step rounds to float32. As that order decides where ties lie, no formula on the
+    integer sum gives the same.
+
+    Parameters
+    ----------
+    x_scale, y_scale : float
+        Of the input and of the output, float32 numbers.
+    include_padding : bool
+        Divide by all taps of the window, not by those inside the map (ONNX ``count_include_pad``).
+
+    Raises
+    ------
+    ConfigError
+        If a window lies in the padding wholly, has gaps between its taps, or a sum is beyond float32.
+    """
+
+    x_scale: float
+    y_scale: float
+    include_padding: bool
+
+    kind = "averagepool"
+    operators = ("AveragePool", "QLinearAveragePool")
+    channelwise = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window.dilation != (1, 1):
+            raise ConfigError(f"{self.name}: the dilation of an average pool must be 1x1, not {self.window.dilation}")
+        if not self._inside.all():
+            raise ConfigError(f"{self.name}: each window must hold a pixel of the map, not padding alone")
+        if not self.taps * self.reach * self.x_scale <= np.finfo(np.float32).max:
+            raise ConfigError(f"{self.name}: sums must be finite in float32, not with input scale {self.x_scale:g}")
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        return {"x_scale": 1.0, "y_scale": 1.0, "include_padding": True}
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.zero_point
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude of an input less its zero point."""
+        return max(self.input.type.maximum - self.input.zero_point, self.input.zero_point - self.input.type.minimum)
+
+    @cached_property
+    def _inside(self) -> np.ndarray:
+        """How many taps of each window lie in the map, int64 ``(H, W)``."""
+        spans = [[self.needed(axis, n, n + 1) for n in range(self.output.shape[1 + axis])] for axis in (0, 1)]
+        rows, columns = (np.array([end - begin for begin, end in axis]) for axis in spans)
+        return rows[:, None] * columns
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """By how much the sum of each window is divided, int64 ``(H, W)``."""
+        return np.full_like(self._inside, self.taps) if self.include_padding else self._inside
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        """See `Op.compute`."""
+        zero = self.input.zero_point
+        padded = (self._padded(maps[0]).astype(np.int64) - zero).astype(np.float32) * np.float32(self.x_scale)
+        (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride
+        rows, columns = self.output.height, self.output.width
+        total = np.zeros(self.output.shape, np.float32)
+        for y in range(kernel_rows):
+            for x in range(kernel_columns):
+                total += padded[:, y : y + (rows - 1) * down + 1 : down, x : x + (columns - 1) * right + 1 : right]
+        return self.rounded(total, self.counts)
+
+    def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
+        """The outputs for float32 sums of ``count`` values."""
+        kind = self.output.type
+        with np.errstate(over="ignore"):
+            quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)
+            result = np.rint(quotient + np.float32(self.output.zero_point))
+        return np.clip(result, kind.minimum, kind.maximum).astype(kind.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GlobalAveragePool(Op):
+    """The average of each channel's map (QLinearGlobalAveragePool): the sum in integers, requantised.
+
+    Parameters
+    ----------
+    requantisation : Requantisation
+        For the sum of ``x - x_zero_point``: the number of pixels is part of the factor.
+
+    Raises
+    ------
+    ConfigError
+        If the window is not the map.
+    """
+
+    requantisation: Requantisation
+
+    kind = "globalaveragepool"
+    operators = ("GlobalAveragePool", "QLinearGlobalAveragePool")
+    channelwise = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window.kernel != self.input.shape[1:] or any(self.window.padding):
+            raise ConfigError(f"{self.name}: the window must be the map, not {self.window}")
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        one = np.full(outputs, 1 << 23)
+        shift = np.full(outputs, 23 + window.taps.bit_length())
+        return {"requantisation": Requantisation(significand=one, shift=shift, zero_point=0, low=0, high=255)}
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.zero_point
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        """See `Op.compute`."""
+        kind, zero = self.input.type, self.input.zero_point
+        sums = maps[0].astype(np.int64).sum(axis=(1, 2)) - self.taps * zero
+        bound = self.taps * max(kind.maximum - zero, zero - kind.minimum)
+        outputs = requantise(sums[:, None], self.requantisation, bound)
+        return outputs.reshape(self.output.shape).astype(self.output.type.dtype)
