@@ -1003,9 +1003,11 @@ class LineBuffer(wiring.Component):
         inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage - 1)
         if config.inside and inside is not None:
             late = delayed(m, "taps_inside", inside, 1)
+            columns = config.read_columns
             for window, bits in enumerate(self.o.payload.inside):
                 for tap, (i, j) in enumerate(config.step_taps[0]):
-                    m.d.comb += bits[tap].eq(late[i * config.read_columns + window * config.stride[1] + j])
+                    column = columns.index(window * config.stride[1] + j * config.dilation[1])
+                    m.d.comb += bits[tap].eq(late[i * len(columns) + column])
         pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
         pixels: _Pixels = {}
         for row in range(config.patch[0]):
