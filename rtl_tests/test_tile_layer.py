@@ -10,9 +10,10 @@ import pytest
 from accelerators import frames_for, networks, unrolls
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from testbench import Pattern, Trace, patterns, run, stalls
+from testbench import PATIENCE, Pattern, Trace, patterns, run, stalls
 from tiles import beats_of, new_lanes, new_parts, output_parts, tilings, widths
 
+from hwgen.emit.testbench import patience
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
@@ -87,6 +88,7 @@ def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int 
 
 def simulate(case: Case, frames: np.ndarray, **options) -> tuple[Trace, list[int]]:
     expected = case.beats_out(frames)
+    options.setdefault("patience", max(PATIENCE, patience(case.config)))
     return run(Accelerator(case.config), case.beats_in(frames), len(expected), **options), expected
 
 

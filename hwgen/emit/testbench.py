@@ -155,6 +155,8 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
 def patience(config: Config, stalls: tuple[float, float] | None = None, waits: int = 0) -> int:
     """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other.
 
+    A layer with a shallow FIFO takes longer than its steps: each beat waits for the credit of one before.
+
     Parameters
     ----------
     config : AcceleratorConfig
@@ -165,7 +167,8 @@ def patience(config: Config, stalls: tuple[float, float] | None = None, waits: i
     """
     layers = getattr(config, "layers", ())
     ends = ((config.input, config.input_order), (config.output, config.output_order))
-    cycles = sum(layer.cycles for layer in layers) or 2 * sum(order.beats(beat) for beat, order in ends)
+    cycles = sum(layer.cycles + layer.credit_cycles for layer in layers)
+    cycles = cycles or 2 * sum(order.beats(beat) for beat, order in ends)
     slow = 1.0
     for probability in stalls or ():
         slow /= 1 - probability

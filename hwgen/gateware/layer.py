@@ -277,6 +277,15 @@ class LayerConfig:
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
     @property
+    def credit_cycles(self) -> int:
+        """Cycles of a frame in which the layer waits for credits at most, if beats are taken as soon as they are there.
+
+        With a FIFO of ``fifo_depth`` beats a beat's credit comes back a pipeline's latency after it was claimed.
+        """
+        round_trip = self.pipeline_latency + self.fifo.latency + self.credit_delay
+        return -(-self.beats // self.fifo_depth) * round_trip
+
+    @property
     def multipliers(self) -> int:
         return self.compute.multipliers + (self.finish.multipliers if self.finish else 0)
 

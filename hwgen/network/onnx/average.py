@@ -57,7 +57,7 @@ def _emit(
         return
     window, size = build.pool_window(node, here.height, here.width)
     if window.dilation != (1, 1):
-        raise build.refusal(node, f"dilation {by(window.dilation)} of an average pool is not supported, 1x1 is")
+        raise build.refusal(node, f"dilation {by(window.dilation)} is not supported, 1x1 is")
     build.emit(
         node,
         AveragePool,
