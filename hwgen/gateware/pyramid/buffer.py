@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, rotation_luts, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
-from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, ram_attributes, sparse_table
-from hwgen.gateware.pieces import LUT_WAYS, stacked
+from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, sparse_table
+from hwgen.gateware.pieces import LUT_WAYS, memory_in_pieces, piece_depth, stacked
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
 from hwgen.gateware.pyramid.timing import HALVES
 
@@ -122,6 +122,11 @@ class PyramidBufferConfig:
         return self.bank_depth > LUT_DEPTH and number * ways > LUT_WAYS
 
     @property
+    def pieces(self) -> int:
+        """Memories that a bank is made of."""
+        return -(-self.bank_depth // piece_depth(self.window.word_bits, self.bank_depth))
+
+    @property
     def latency(self) -> int:
         """Cycles from a step being issued to its taps being on ``o``."""
         return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
@@ -153,13 +158,15 @@ class PyramidBufferConfig:
         window, word = self.window, self.window.word_bits
         row_phase, column_phase = self.phase_bits(0), self.phase_bits(1)
         turned = self.column_banks if column_phase else 1
-        for _ in range(self.row_banks * self.column_banks):
+        banks = self.row_banks * self.column_banks
+        for _ in range(banks):
             cost.ram(word, self.bank_depth)
         # Data path behind the memories. Padding is a register's reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
-            rows = self.row_banks if self.registers_words else window.patch[0]
-            cost.ff += rows * self.column_banks * word
+            rows = self.row_banks * self.pieces if self.registers_words else window.patch[0]
+            cost.ff += rows * self.column_banks * word + 2 * banks * counter_bits(self.pieces)
+            cost.lut += banks * word * mux_luts(self.pieces)
             stage += 1
         if self.row_banks > 1:
             cost.lut += window.patch[0] * self.column_banks * word * mux_luts(self.row_banks) * bool(row_phase)
@@ -506,19 +513,18 @@ class PyramidBuffer(wiring.Component):
         banks = {}
         for row in range(config.row_banks):
             for column in range(config.column_banks):
-                storage = memory.Memory(
-                    shape=config.window.word_bits,
+                banks[row, column] = memory_in_pieces(
+                    m,
+                    f"bank_{row}_{column}",
+                    width=config.window.word_bits,
                     depth=config.bank_depth,
-                    init=[],
-                    attrs=ram_attributes(config.bank_depth),
+                    registered=config.registers_words,
                 )
-                m.submodules[f"bank_{row}_{column}"] = storage
-                banks[row, column] = storage.write_port(), storage.read_port()
         m.d.comb += filled.eq(
-            self._elaborate_writer(m, {place: write for place, (write, _) in banks.items()}, held != HALVES)
+            self._elaborate_writer(m, {place: write for place, (write, _, _) in banks.items()}, held != HALVES)
         )
         m.d.comb += emptied.eq(
-            self._elaborate_reader(m, {place: read for place, (_, read) in banks.items()}, there != 0)
+            self._elaborate_reader(m, {place: read for place, (_, *read) in banks.items()}, there != 0)
         )
         return m
 
@@ -668,19 +674,16 @@ class PyramidBuffer(wiring.Component):
         window = config.window
         rows = words(row, "row_word", window.patch_rows, config.row_banks, config.row_words)
         columns = words(column, "column_word", window.patch_columns, config.column_banks, window.input.folds)
-        for (bank_row, bank_column), port in ports.items():
+        for (bank_row, bank_column), (read, _) in ports.items():
             address = Signal(shape, name=f"address_{bank_row}_{bank_column}", reset_less=True)
             m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
-            m.d.comb += port.addr.eq(address)
+            m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _Place, column: _Place) -> dict:
         """From banks to places in the patch; what lies in the padding is replaced."""
         config, window = self.config, self.config.window
-        values = {place: port.data for place, port in ports.items()}
-        stage = 3
-        if config.registers_words:
-            values = {place: delayed(m, f"bank_{place[0]}_{place[1]}_word", word, 1) for place, word in values.items()}
-            stage += 1
+        values = {place: word for place, (_, word) in ports.items()}
+        stage = 3 + config.registers_words
         if config.row_banks > 1:
             phase = delayed_fast(m, "row_phase", row.phase, stage)
             values = {
