@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.multiply import CHAIN
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
@@ -40,7 +41,7 @@ class Shape:
     tm: int = 1
     tk: int = 1
     tp: int = 1
-    chain: int = 16
+    chain: int = CHAIN
     next_tn: int = 0
     bits: int = 8
     most_weight: int = 127

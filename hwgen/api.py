@@ -246,22 +246,23 @@ class Model:
         ------
         BoardError
             If the board is unknown.
+        InputError
+            If an option is unknown, or stands beside a given plan.
         PlanError
-            If nothing fits, or the given plan does not fit the network or exceeds the board.
+            If an option makes no sense, nothing fits, or the given plan does not fit the network or exceeds the board.
         """
         from hwgen import plan as planner
 
         if not isinstance(board, Board):
-            board = load_board(board)
+            board = load_board(str(board))
         if plan is None:
-            if (dsp := options.get("dsp")) is not None and dsp < 1:
-                raise InputError(f"dsp must be a positive integer, not {dsp!r}")
             return Design(self, planner.make(self.network, board, **options))
-        if given := planner.Request.given(options):
+        planner.Request.check_names(options)
+        if given := [name for name, value in options.items() if value not in (None, False)]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         try:
             text = Path(plan).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # among the latter names with a zero in them, and other encodings
             reason = getattr(error, "strerror", None) or "not a text file"
             raise PlanError(f"plan {plan} can't be read: {reason}") from error
         return Design(self, planner.read(text, self.network, board))

@@ -225,8 +225,13 @@ def buffered(draw, network: Network, plans: tuple[LayerPlan, ...], mode: str | N
     config = compose(network, plans)
     rows, depths = size_buffers(config)
     if mode == "roomy":
-        rows = [value + draw(st.integers(0, 2)) for value in rows]
-        depths = [value + draw(st.integers(0, 3)) for value in depths]
+        more = [draw(st.integers(0, 2)) for _ in rows]
+        # A ring of one row is read a cycle faster: with more rows, credits of one more fold are in flight.
+        depths = [
+            depth + draw(st.integers(0, 3)) + (max(layer.fold_beats) if count == 1 and added else 0)
+            for depth, layer, count, added in zip(depths, config.layers, rows, more, strict=True)
+        ]
+        rows = [count + added for count, added in zip(rows, more, strict=True)]
     elif mode in ("tight", "least"):
         spare = st.integers(0, 0 if mode == "least" else 5)
         rows = [layer.least_rows + draw(spare) // 3 for layer in config.layers]

@@ -213,8 +213,8 @@ def before(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
         (
             behind("MaxPool", kernel_shape=[2, 2]),
             ("uint8", "uint8"),
-            "AveragePool node 'pool': must stand right behind a DequantizeLinear: ONNX Runtime averages floats "
-            "otherwise",
+            "AveragePool node 'pool': must stand right behind a DequantizeLinear, with nothing in between: "
+            "ONNX Runtime may average floats otherwise",
         ),
         (
             behind("Relu"),
@@ -263,7 +263,16 @@ def test_without_quantize_linear():
 def pool(**changes: Any) -> AveragePool:
     source = FeatureMap(channels=2, height=5, width=5, type=UINT8, zero_point=7)
     given = {"window": Window(kernel=(2, 2)), "output": FeatureMap(channels=2, height=4, width=4, type=UINT8)} | changes
-    return AveragePool(name="pool", input=source, x_scale=0.1, y_scale=0.1, include_padding=False, **given)
+    given = {"x_scale": float(np.float32(0.1)), "y_scale": 0.25} | given
+    return AveragePool(name="pool", input=source, include_padding=False, **given)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.0, -0.5, np.inf, np.nan])
+@pytest.mark.parametrize("name", ["x_scale", "y_scale"])
+def test_scales(name, scale):
+    """Others would be rounded by the golden model, and not by the hardware."""
+    with pytest.raises(ConfigError, match=rf"^pool: {name} must be a positive float32 number, not {scale}$"):
+        pool(**{name: scale})
 
 
 def test_errors():
@@ -334,7 +343,7 @@ def test_sums(window, seed, gaps):
     windows = windows_for(window, 8, seed)
     trace = simulate(Sum(config), windows, gaps)
     kernel = window.kernel[0] * window.kernel[1]
-    expected = windows.sum(axis=(3, 4)) + (config.terms - kernel) * window.pad_value
+    expected = windows.sum(axis=(3, 4)) + (config.term_count - kernel) * window.pad_value
     assert results(config, trace.words) == by_fold(config, expected)
     last_steps = trace.taken[window.steps - 1 :: window.steps]
     assert trace.times == [cycle + config.latency for cycle in last_steps]
@@ -454,6 +463,25 @@ def test_refused_plans():
     choices = LayerPlan(name="halves", kind="averagepool", tn=1, tm=1, tk=3, chain=1, line_rows=5, fifo_depth=9)
     with pytest.raises(PlanError, match=r"^halves: unroll taps must be all 9 of the kernel, not 3$"):
         input_format(pool, choices, 1)
+
+
+def large_pool(x_scale: float) -> Network:
+    source = FeatureMap(channels=1, height=40, width=40, type=UINT8)
+    output = FeatureMap(channels=1, height=1, width=1, type=UINT8)
+    window = Window(kernel=(40, 40))
+    layer = AveragePool(
+        name="pool", input=source, output=output, window=window, x_scale=x_scale, y_scale=0.25, include_padding=False
+    )
+    return Network(name="large", layers=(layer,))
+
+
+def test_windows_too_large_to_add_up_at_once(monkeypatch):
+    """1,600 taps, a rounding adder each, are refused before any group is searched; exact sums go tap by tap."""
+    board = boards.load("zedboard")
+    assert plan.make(large_pool(0.125), board).resources.lut < 3_000
+    monkeypatch.setattr("hwgen.templates.search.GroupSearch.best", None)
+    with pytest.raises(PlanError, match=r"pool: 1600 taps that are added up at once in float32 need .* LUTs, but "):
+        plan.make(large_pool(float(np.float32(0.1))), board)
 
 
 def plain(**changes: Any) -> LineBufferConfig:

@@ -11,7 +11,7 @@ from accelerators import integers, to_beats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, patterns
-from walks import line_buffers, run_walk, step_mask, step_words, steps_of, together, whole_windows
+from walks import inside_windows, line_buffers, run_walk, step_mask, step_words, steps_of, together, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
@@ -47,7 +47,8 @@ def frames_for(config: LineBufferConfig, count: int, seed: int) -> np.ndarray:
 
 def expected_steps(config: LineBufferConfig, frames: np.ndarray) -> list[int]:
     windows, _ = together(config, whole_windows(config, frames))
-    return masked(config, frames, step_words(config, steps_of(config, windows)))
+    inside, _ = together(config, np.repeat(inside_windows(config), len(frames), axis=0))
+    return masked(config, frames, step_words(config, steps_of(config, windows), inside))
 
 
 def masked(config: LineBufferConfig, frames: np.ndarray, words: list[int]) -> list[int]:
@@ -108,7 +109,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
 
 
 @settings(max_examples=60)
-@given(config=line_buffers(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
+@given(config=line_buffers(inside=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)
     trace = simulate(config, frames, offer, room)
@@ -253,8 +254,8 @@ def test_cost(config):
         ({"taps": 0}, "taps must be between 1 and the kernel's 9, not 0"),
         ({"pixels": 8}, "pixels must be between 1 and the 7 of a row, not 8"),
         ({"pixels": 0}, "pixels must be between 1 and the 7 of a row, not 0"),
-        ({"rows": 2}, "rows must be at least the kernel's 3, not 2"),
-        ({"dilation": (2, 1), "rows": 4}, "rows must be at least the kernel's 5, not 4"),
+        ({"rows": 2}, "rows must be at least the 3 of a window, not 2"),
+        ({"dilation": (2, 1), "rows": 4}, "rows must be at least the 5 of a window, not 4"),
         (
             {"height": 2, "padding": (0, 0, 0, 0)},
             "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",

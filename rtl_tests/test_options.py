@@ -109,6 +109,7 @@ def test_outputs_that_are_no_plain_file(refused, here):
         (["--jobs", "2", "--simulator", "verilator", "--waves", "y.vcd"], "--waves are of one"),
         (["--plan", "plan.json", "--objective", "interval"], "give --objective or --plan, not both"),
         (["--plan", "plan.json", "--macs-per-dsp", "1"], "give --macs-per-dsp or --plan, not both"),
+        (["--plan", "plan.json", "--dsp", "9", "--in-turn"], "give --dsp and --in-turn or --plan, not both"),
     ],
 )
 def test_options_that_do_nothing(refused, here, options, why):

@@ -27,7 +27,7 @@ def expected_maxima(config: MaxPoolConfig, windows: np.ndarray) -> list[list[int
 
 def simulate(config: MaxPoolConfig, windows: np.ndarray, offer: Pattern, **options):
     words = step_words(config.window, steps_of(config.window, windows))
-    return run(MaxPool(config), words, len(windows) * config.folds, offer=offer, **options)
+    return run(MaxPool(config), words, len(windows) * config.window.output_folds, offer=offer, **options)
 
 
 def maxima(config: MaxPoolConfig, words: list[int]) -> list[list[int]]:
@@ -60,7 +60,7 @@ def test_reset(window, seed, reset_at):
     config = MaxPoolConfig(window=window)
     windows = windows_for(window, 12, seed)
     after = step_words(window, steps_of(window, windows[6:]))
-    trace = simulate(config, windows[:6], Pattern(), reset_at=reset_at, after=(after, 6 * config.folds))
+    trace = simulate(config, windows[:6], Pattern(), reset_at=reset_at, after=(after, 6 * config.window.output_folds))
     assert trace.reset is not None
     sent = trace.reset[2]
     assert maxima(config, trace.words[:sent]) == expected_maxima(config, windows[:6])[:sent]

@@ -81,6 +81,13 @@ def test_deep_parameters_lie_in_block_ram():
     assert synthesis.measure([finish])[0].bram36 == used.bram36
 
 
+def test_memories_in_pieces():
+    """2,070 words of 24 bits are pieces of 2,048 and 22: 1.5 block RAMs and a half, where one memory would take 2.5."""
+    config = FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)
+    assert config.resources.bram36 == 2
+    assert synthesis.measure([config])[0].bram36 == 2
+
+
 def test_count():
     cells = {
         "LUT1": 1, "LUT6": 20, "INV": 3, "SRL16E": 4, "SRLC32E": 5, "RAM32M": 2, "RAM64M": 1, "RAM32X1D": 3,

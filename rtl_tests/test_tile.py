@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_line_buffer import frames_for, next_high
 from testbench import ALWAYS, Pattern, Trace, patterns
 from tiles import beats_of, rectangles, tile_buffers, whole_parts
-from walks import run_walk, step_words, steps_of, whole_windows
+from walks import inside_windows, run_walk, step_words, steps_of, whole_windows
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -29,17 +29,23 @@ SEEDS = st.integers(0, 2**32)
 
 def expected_steps(config: PyramidBufferConfig, frames: np.ndarray) -> list[int]:
     """The steps of a line buffer, pyramid by pyramid."""
-    windows = whole_windows(config.window, frames)
+    windows = _by_pyramid(config, whole_windows(config.window, frames))
+    inside = _by_pyramid(config, np.repeat(inside_windows(config.window), len(frames), axis=0))
+    return step_words(config.window, steps_of(config.window, windows), inside)
+
+
+def _by_pyramid(config: PyramidBufferConfig, windows: np.ndarray) -> np.ndarray:
+    """Windows of frames in the order in which pyramids have them."""
     parts = [
         windows[
             frame,
             row.window : row.window + row.windows,
             column.window : column.window + column.windows,
         ].reshape(-1, 1, *windows.shape[3:])
-        for frame in range(len(frames))
+        for frame in range(len(windows))
         for row, column in rectangles(config.rows, config.columns)
     ]
-    return step_words(config.window, steps_of(config.window, np.concatenate(parts)))
+    return np.concatenate(parts)
 
 
 def tiles_of(config: PyramidBufferConfig, frames: np.ndarray) -> list[int]:

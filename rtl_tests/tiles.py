@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -207,6 +208,8 @@ def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferC
         rows=layer.window.extent[0],
         dilation=layer.window.dilation,
     )
+    if any(window.padding) and draw(st.booleans()):
+        window = replace(window, taps=layer.taps, inside=True)
     config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
     assume(sum(config.walks) <= most)
     assume(sum(config.fills) <= most)

@@ -17,9 +17,15 @@ from hwgen.gateware.stream import BeatFormat
 
 @st.composite
 def line_buffers(
-    draw, *, most_side: int = 7, most_bits: int = 9, channelwise: bool | None = None, least: bool | None = None
+    draw,
+    *,
+    most_side: int = 7,
+    most_bits: int = 9,
+    channelwise: bool | None = None,
+    least: bool | None = None,
+    inside: bool = False,
 ) -> LineBufferConfig:
-    """Any geometry; ``least``: as few rows as hold a window."""
+    """Any geometry; ``least``: as few rows as hold a window; ``inside``: steps may say which taps lie in the map."""
     bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
     walk = draw(st.booleans()) if channelwise is None else channelwise
     groups = draw(st.sampled_from([1, 1, 2, 3]))
@@ -56,6 +62,8 @@ def line_buffers(
         assume(False)
         raise
     most = min(config.output_width, 4)
+    if inside and any(config.padding) and draw(st.booleans()):
+        config = replace(config, taps=kernel[0] * kernel[1], inside=True)
     return replace(config, pixels=draw(st.sampled_from([1, min(2, most), draw(st.integers(1, most))])))
 
 
@@ -70,6 +78,13 @@ def whole_windows(config: LineBufferConfig, frames: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(padded, config.extent, axis=(2, 3))
     windows = windows[:, :, :: config.stride[0], :: config.stride[1], :: config.dilation[0], :: config.dilation[1]]
     return windows.transpose(0, 2, 3, 1, 4, 5)
+
+
+def inside_windows(config: LineBufferConfig) -> np.ndarray:
+    """``(1, rows, columns, 1, Kh, Kw)``: 1 for each tap of a frame's windows that lies in the map."""
+    source = config.input
+    ones = np.ones((1, source.channels, source.height, source.width), np.int64)
+    return whole_windows(replace(config, pad_value=0), ones)[:, :, :, channel_lanes(source)[:1]]
 
 
 def together(config: LineBufferConfig, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,19 +129,28 @@ def step_mask(config: LineBufferConfig, there: np.ndarray) -> list[int]:
     masks = []
     for pixels in there.tolist():
         values = [-1 if pixel else 0 for pixel in pixels for _ in range(size)]
-        mask = pack(values, config.input.bits) | 3 << (config.pixels * size * config.input.bits)
+        top = config.pixels * size * config.input.bits
+        mask = pack(values, config.input.bits) | 3 << top
+        if config.inside:
+            mask |= pack([int(pixel) for pixel in pixels for _ in range(config.taps)], 1) << (top + 2)
         masks += [mask] * config.window_cycles
     return masks
 
 
-def step_words(config: LineBufferConfig, steps: list[list[int]]) -> list[int]:
-    """Steps as payload bits, ``first`` and ``last`` of each output fold on top."""
+def step_words(config: LineBufferConfig, steps: list[list[int]], inside: np.ndarray | None = None) -> list[int]:
+    """Steps as payload bits, ``first`` and ``last`` of each output fold on top.
+
+    ``inside``: of each window, ``(n, Tp, 1, Kh, Kw)``, which taps lie in the map; above that, where steps say it.
+    """
     top = config.pixels * config.taps * config.input.lanes * config.input.bits
     words = []
     for number, values in enumerate(steps):
         place = number % config.steps
         first, last = place == 0, place == config.steps - 1
-        words.append(pack(values, config.input.bits) | first << top | last << (top + 1))
+        word = pack(values, config.input.bits) | first << top | last << (top + 1)
+        if config.inside and inside is not None:
+            word |= pack(inside[number // config.window_cycles].ravel().tolist(), 1) << (top + 2)
+        words.append(word)
     return words
 
 

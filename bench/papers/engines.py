@@ -14,7 +14,7 @@ from hwgen.explore.fronts import WORD_BYTES
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.explore.pyramid import Pair, back_map
 from hwgen.network.ops import Op
-from hwgen.templates.unroll import Choice, Unroll, ceil_div
+from hwgen.templates.unroll import Choice, Unroll, ceil_div, least_factors
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
 
@@ -55,10 +55,10 @@ def pyramid_choices(layer: Op, new: Pair) -> list[Choice]:
         Those that no other one beats, by rising cycles; ``unroll.tp`` is rows times columns.
     """
     found = []
-    for tm in _least_factors(layer.outputs // layer.groups):
-        for tn in _least_factors(layer.channels // layer.groups):
-            for tr in _least_factors(new[0]):
-                for tc in _least_factors(new[1]):
+    for tm in least_factors(layer.outputs // layer.groups):
+        for tn in least_factors(layer.channels // layer.groups):
+            for tr in least_factors(new[0]):
+                for tc in least_factors(new[1]):
                     folds = ceil_div(layer.outputs // layer.groups, tm) * ceil_div(layer.channels // layer.groups, tn)
                     cycles = layer.groups * folds * ceil_div(new[0], tr) * ceil_div(new[1], tc) * layer.taps
                     found.append(Choice(cycles, float_dsp(tm, tn, tr * tc), Unroll(tn, tm, 1, tr * tc)))
@@ -89,20 +89,28 @@ def layer_ctc(layer: Op, tm: int, tn: int) -> Fraction:
     return Fraction(2 * layer.macs, WORD_BYTES * (loads + weights + layer.output_words))
 
 
+def operations(layers: Sequence[Op]) -> int:
+    """Operations of one pyramid inside the map (T, 3.5).
+
+    2 a MAC, bias and ReLU for each output of a convolution, ``K * K`` for each of a pool (the last two are a fit to T's
+    261.19).
+    """
+    pointwise = sum(
+        layer.outputs * rows * columns * (2 if layer.weight_count else layer.taps)
+        for layer, (rows, columns) in zip(layers, new_outputs(layers), strict=True)
+    )
+    return 2 * pyramid_macs(layers) + pointwise
+
+
 def fused_ctc(layers: Sequence[Op]) -> Fraction:
     """Operations a byte of one pyramid inside the map (T, 3.5).
 
-    The input tile is read with its halo, the tip's outputs leave, weights stay on chip. Operations: 2 a MAC, bias and
-    ReLU for each output of a convolution, ``K * K`` for each of a pool (the last two are a fit to T's 261.19).
+    The input tile is read with its halo, the tip's outputs leave, weights stay on chip.
     """
-    operations = 2 * pyramid_macs(layers)
-    news = new_outputs(layers)
-    for layer, (rows, columns) in zip(layers, news, strict=True):
-        operations += layer.outputs * rows * columns * (2 if layer.weight_count else layer.taps)
-    first, (rows, columns) = layers[0], news[0]
+    first, (rows, columns) = layers[0], new_outputs(layers)[0]
     (kernel, kernel_columns), (stride, stride_columns) = first.window.kernel, first.window.stride
     tile = (stride * rows + kernel - stride) * (stride_columns * columns + kernel_columns - stride_columns)
-    return Fraction(operations, WORD_BYTES * (first.channels * tile + layers[-1].outputs))
+    return Fraction(operations(layers), WORD_BYTES * (first.channels * tile + layers[-1].outputs))
 
 
 # D: every tap and input channel of a convolution at once, one output channel a cycle.
@@ -151,8 +159,3 @@ def prefix_cycles(layers: Sequence[Op]) -> list[int]:
 def one_sided_traffic(layers: Sequence[Op]) -> int:
     """Words of D's Fig. 7 A: each convolution's input, read once; pools are merged, nothing is written."""
     return sum(layer.input_words for layer in layers if layer.weight_count)
-
-
-def _least_factors(size: int) -> list[int]:
-    """For each possible number of folds of ``size``, the least factor that gives it."""
-    return sorted({ceil_div(size, folds) for folds in range(1, size + 1)})

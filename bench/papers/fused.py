@@ -294,7 +294,8 @@ def _alwani_engines() -> list[Row]:
             verdict="fit",
             figures=(Figure("261.19", fused, "cut"),),
             note="with bias, ReLU and 9 operations a pooled output; "
-            f"{_text(fused * 2 * engines.pyramid_macs(layers) / _operations(layers), 2)} with multiply-adds alone; cut",
+            f"{_text(fused * 2 * engines.pyramid_macs(layers) / engines.operations(layers), 2)} with multiply-adds "
+            "alone; cut",
         ),
         Row(
             where="T 3.4.5",
@@ -525,16 +526,6 @@ def _noted(row: Row, note: str) -> Row:
 
 def _percent(computed: Fraction | int, printed: Fraction) -> str:
     return f"{float((computed - printed) / printed * 100):+.2f} %"
-
-
-def _operations(layers: Sequence[Op]) -> Fraction:
-    """Operations of a pyramid, as `engines.fused_ctc` counts them."""
-    news = engines.new_outputs(layers)
-    pointwise = sum(
-        layer.outputs * rows * columns * (2 if layer.weight_count else layer.taps)
-        for layer, (rows, columns) in zip(layers, news, strict=True)
-    )
-    return Fraction(2 * engines.pyramid_macs(layers) + pointwise)
 
 
 def _single(layers: Sequence[Op]) -> int:

@@ -22,9 +22,6 @@ from papers.rows import Figure, Row
 LIMIT = 32_768
 """Cecconi's buffer: half of 256 KB, in words of 32 bits."""
 
-E_MAC = 1.0
-"""pJ of a multiply-add with which Y's ratios come out; the paper doesn't print it."""
-
 CLOCK_MHZ = 150
 """P's clock."""
 

@@ -42,20 +42,21 @@ def planned(arguments: argparse.Namespace) -> Design:
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
     """The same of a model that is loaded already."""
-    if arguments.plan is not None and (arguments.objective or arguments.macs_per_dsp):
-        given = "--objective" if arguments.objective else "--macs-per-dsp"
+    asked = _asked(arguments)
+    if arguments.plan is not None and asked:
+        given = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
         raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
-    design = model.plan(board, plan=arguments.plan, **_asked(arguments))
+    design = model.plan(board, plan=arguments.plan, **asked)
     if note := check_steering(arguments, design):
         print(note)
     return design
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the options ask of a plan: the parameters of a `hwgen.plan.Request`."""
-    asked = {name: getattr(arguments, name) for name in ("dsp", "interval", "groups", "in_turn")}
-    asked |= {name: getattr(arguments, name) for name in ("template", "tile", "overlap")}
-    return asked | {"objective": arguments.objective or "interval", "macs_per_dsp": arguments.macs_per_dsp or 1}
+    """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
+    names = ("dsp", "objective", "interval", "groups", "in_turn", "macs_per_dsp", "template", "tile", "overlap")
+    given = ((name, getattr(arguments, name)) for name in names)
+    return {name: value for name, value in given if value not in (None, False)}
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:

@@ -7,60 +7,25 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
-from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, rom_attributes
+from hwgen.gateware.pool import PoolConfig
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
-from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 #: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.
 _LENGTHS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PoolConfig:
-    """What both sums share: a channelwise walk, and no weights.
-
-    Parameters
-    ----------
-    window : LineBufferConfig
-        Where the steps come from; a ``channelwise`` walk.
-    """
-
-    window: LineBufferConfig
-
-    multipliers = 0
-    memory_bits = 0
-    #: Where the weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
-
-    def __post_init__(self) -> None:
-        if not self.window.channelwise:
-            raise ConfigError(f"window.channelwise must be True, not {self.window.channelwise!r}")
-
-    @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
-
-    @property
-    def input_range(self) -> tuple[int, int]:
-        """The least and the greatest value that comes in."""
-        source = self.window.input
-        least = -(1 << (source.bits - 1)) if source.signed else 0
-        return least, least + (1 << source.bits) - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class SumConfig(_PoolConfig):
+class SumConfig(PoolConfig):
     """The sum of each channel over a window, in integers.
 
-    Padding, and taps that a last tap fold lacks, count as ``window.pad_value``: every sum is one of ``terms`` values.
+    Padding, and taps that a last tap fold lacks, count as ``window.pad_value``: every sum is one of ``term_count``
+    values.
 
     Raises
     ------
@@ -69,7 +34,7 @@ class SumConfig(_PoolConfig):
     """
 
     @property
-    def terms(self) -> int:
+    def term_count(self) -> int:
         """Values that are added up."""
         return self.window.tap_folds * self.window.taps
 
@@ -97,7 +62,7 @@ class SumConfig(_PoolConfig):
     def sum_range(self) -> tuple[int, int]:
         """The least and the greatest sum."""
         least, most = self.input_range
-        return self.terms * least, self.terms * most
+        return self.term_count * least, self.term_count * most
 
     @property
     def result(self) -> Shape:
@@ -129,7 +94,7 @@ class SumConfig(_PoolConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FloatSumConfig(_PoolConfig):
+class FloatSumConfig(PoolConfig):
     """The sum of each channel over a window, in float32, tap by tap in row-major order.
 
     Each value stands for ``unit * (x - zero_point)``, in steps so fine that all numbers are integers. Such a term is
@@ -259,14 +224,6 @@ class FloatSumConfig(_PoolConfig):
         return FloatSum(self)
 
 
-def _ports(config: SumConfig | FloatSumConfig) -> dict[str, wiring.Member]:
-    results = channels_layout(config.result, config.lanes, config.window.pixels)
-    return {
-        "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
-        "o": Out(stream.Signature(results, always_ready=True)),
-    }
-
-
 class Sum(wiring.Component):
     """A registered tree of adders over the taps, and a running sum over the steps.
 
@@ -287,7 +244,8 @@ class Sum(wiring.Component):
 
     def __init__(self, config: SumConfig):
         self._config = config
-        super().__init__(_ports(config))
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
 
     @property
     def config(self) -> SumConfig:
@@ -349,7 +307,8 @@ class FloatSum(wiring.Component):
 
     def __init__(self, config: FloatSumConfig):
         self._config = config
-        super().__init__(_ports(config))
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
 
     @property
     def config(self) -> FloatSumConfig:

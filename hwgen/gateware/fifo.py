@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import delayed, place, ram_attributes
-from hwgen.gateware.pieces import memory_in_pieces, piece_depth
+from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
 #: Beats in LUTs in front of a block RAM: as many as leave from when one is asked for until it can leave itself.
@@ -86,11 +86,11 @@ class FifoConfig:
     def resources(self) -> Resources:
         cost = Cost()
         address, level, beat = counter_bits(self.depth), counter_bits(self.depth + 1), counter_bits(self.beats)
-        cost.ram(self.width, self.depth)
+        count_pieces(cost, self.width, self.depth)
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
         if self.in_block_ram:
-            place, pieces = counter_bits(FRONT_DEPTH), -(-self.depth // piece_depth(self.width, self.depth))
+            place, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth))
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
             # Between them: a register for each piece's word, where it goes and when; and the choice of the two.

@@ -109,7 +109,8 @@ class LayerConfig:
     compute : Compute
         The arithmetic; its ``window`` is the layer's line buffer.
     finish : Finish or None
-        What makes outputs of the sums; ``None`` where they are outputs already (pooling, sums that have their bias).
+        What makes outputs of the sums; ``None`` where they are outputs already (max pooling, sums that have their
+        bias).
     fifo_lanes : int
         ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
     fifo_depth : int

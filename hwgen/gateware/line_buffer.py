@@ -46,7 +46,7 @@ from hwgen.gateware.lookup import (
     place,
     sparse_table,
 )
-from hwgen.gateware.pieces import LUT_WAYS, WritePort, memory_in_pieces, piece_depth, stacked
+from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words, stacked
 from hwgen.gateware.stream import BeatFormat, at_pixel
 
 
@@ -145,7 +145,7 @@ class LineBufferConfig:
         if not 1 <= self.pixels <= max(self.output_width, 1):
             raise ConfigError(f"pixels must be between 1 and the {self.output_width} of a row, not {self.pixels!r}")
         if self.rows < self.least_rows:
-            raise ConfigError(f"rows must be at least the kernel's {self.extent[0]}, not {self.rows!r}")
+            raise ConfigError(f"rows must be at least the {self.least_rows} of a window, not {self.rows!r}")
         if min(self.output_height, self.output_width) < 1:
             raise ConfigError(
                 f"input and padding must hold at least one {self.extent[0]} x {self.extent[1]} window, "
@@ -306,7 +306,7 @@ class LineBufferConfig:
     @property
     def pieces(self) -> int:
         """Memories that a bank is made of."""
-        return -(-self.bank_depth // piece_depth(self.word_bits, self.bank_depth))
+        return len(piece_words(self.word_bits, self.bank_depth))
 
     @cached_property
     def registers_words(self) -> bool:
@@ -334,6 +334,11 @@ class LineBufferConfig:
     def latency(self) -> int:
         """Cycles from a step being issued to its taps being on ``o``."""
         return self.word_stage + 1 + self.chooses
+
+    @property
+    def pad_word(self) -> Value:
+        """``Tn`` channels of a pixel in the padding."""
+        return Cat(Const(self.pad_value, self.input.shape) for _ in range(self.input.lanes))
 
     def needed(self, row: int, step: int) -> int:
         """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
@@ -410,7 +415,7 @@ class LineBufferConfig:
         row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
         patch_rows, reads = self.patch[0], len(self.read_columns)
         for _ in range(row_banks * column_banks):
-            cost.ram(word, self.bank_depth)
+            count_pieces(cost, word, self.bank_depth)
 
         # Data path behind the memories.
         if self.registers_words:
@@ -1008,7 +1013,7 @@ class LineBuffer(wiring.Component):
                 for tap, (i, j) in enumerate(config.step_taps[0]):
                     column = columns.index(window * config.stride[1] + j * config.dilation[1])
                     m.d.comb += bits[tap].eq(late[i * len(columns) + column])
-        pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
+        pad = config.pad_word
         pixels: _Pixels = {}
         for row in range(config.patch[0]):
             for number, column in enumerate(config.read_columns):
@@ -1036,7 +1041,7 @@ class LineBuffer(wiring.Component):
             patch = [(i, j) for i in range(config.patch[0]) for j in config.patch_columns]
             return [[pixels[i, left + j] for i, j in patch] for left in windows]
         turn = delayed(m, "turn", walk.turn, config.latency - 1)
-        pad = Cat(Const(config.pad_value, config.input.shape) for _ in range(config.input.lanes))
+        pad = config.pad_word
         chosen: list[list[Value]] = []
         for window, left in enumerate(windows):
             chosen.append([])

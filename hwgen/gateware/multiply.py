@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
-from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 from hwgen.gateware.weights import Weights
 
+#: DSP slices in a chain at most, if nothing else is asked: longer ones cost latency and outgrow a DSP column.
+CHAIN = 16
 #: Two products of one slice lie this many bits apart.
 FIELD = 17
 #: So many of them are summed at most before they are parted: ``4 * 127 * 128 < 2**(FIELD - 1)``.
@@ -83,7 +84,7 @@ class MultiplyConfig:
     weights: Weights
     weight_bits: int
     sum_bits: int
-    chain: int = 16
+    chain: int = CHAIN
     macs_per_dsp: int = 1
     weights_in: str | None = None
     bias: tuple[int, ...] = ()
@@ -517,16 +518,8 @@ class Multiply(wiring.Component):
 
     def __init__(self, config: MultiplyConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
-                "o": Out(
-                    stream.Signature(
-                        channels_layout(config.result, config.lanes, config.window.pixels), always_ready=True
-                    )
-                ),
-            }
-        )
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
 
     @property
     def config(self) -> MultiplyConfig:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
-from hwgen.gateware.block_ram import stacked
-from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.block_ram import block_rams, stacked
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.lookup import LUT_DEPTH, delayed, delayed_fast, place, ram_attributes
 
 #: Words among which one LUT chooses.
 LUT_WAYS = 4
@@ -18,6 +19,22 @@ def piece_depth(width: int, depth: int) -> int:
     """Words of each of the memories that one is made of: of so many that one LUT chooses among its block RAMs."""
     number, words = stacked(width, depth)
     return depth if place(depth) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
+
+
+def piece_words(width: int, depth: int) -> tuple[int, ...]:
+    """Words of each of these memories; the last one may have fewer."""
+    size = piece_depth(width, depth)
+    return tuple(min(size, depth - begin) for begin in range(0, depth, size))
+
+
+def count_pieces(cost: Cost, width: int, depth: int) -> None:
+    """Add what the memories take, without the registers behind them. The last one lies in block RAM as the others do,
+    however few words it has."""
+    words = piece_words(width, depth)
+    if len(words) == 1:
+        cost.ram(width, depth)
+    else:
+        cost.bram36 += sum(block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
 
 
 @dataclass(frozen=True)
@@ -46,8 +63,8 @@ def memory_in_pieces(
         Whether the word comes two cycles after its address, from a register, instead of one. With several pieces it
         has to.
     """
-    size = piece_depth(width, depth)
-    pieces = -(-depth // size)
+    sizes = piece_words(width, depth)
+    size, pieces = sizes[0], len(sizes)
     write = WritePort(
         Signal(range(depth), name=f"{name}_write_address"),
         Signal(width, name=f"{name}_written"),
@@ -56,9 +73,8 @@ def memory_in_pieces(
     address = Signal(range(depth), name=f"{name}_address")
     low = (size - 1).bit_length() if pieces > 1 else len(address)
     words = []
-    for number in range(pieces):
+    for number, words_here in enumerate(sizes):
         piece = name if pieces == 1 else f"{name}_{number}"
-        words_here = min(size, depth - number * size)
         m.submodules[piece] = storage = memory.Memory(
             shape=width, depth=words_here, init=[], attrs=ram_attributes(size)
         )

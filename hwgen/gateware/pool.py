@@ -7,18 +7,56 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPoolConfig:
+class PoolConfig:
+    """What the arithmetic of all pools shares: a channelwise walk, and no weights.
+
+    Parameters
+    ----------
+    window : LineBufferConfig
+        Where the steps come from; a ``channelwise`` walk.
+
+    Raises
+    ------
+    ConfigError
+        If the walk is not channelwise.
+    """
+
+    window: LineBufferConfig
+
+    multipliers = 0
+    #: Where the weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
+
+    def __post_init__(self) -> None:
+        if not self.window.channelwise:
+            raise ConfigError(f"window.channelwise must be True, not {self.window.channelwise!r}")
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+    @property
+    def input_range(self) -> tuple[int, int]:
+        """The least and the greatest value that comes in."""
+        source = self.window.input
+        least = -(1 << (source.bits - 1)) if source.signed else 0
+        return least, least + (1 << source.bits) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPoolConfig(PoolConfig):
     """The maximum of each channel over a window.
 
     Parameters
@@ -32,33 +70,14 @@ class MaxPoolConfig:
         If the walk is not channelwise, or taps that a last tap fold lacks would read as more than the least value.
     """
 
-    window: LineBufferConfig
-
-    multipliers = 0
-    memory_bits = 0
-    #: Where the weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
-
     def __post_init__(self) -> None:
-        if not self.window.channelwise:
-            raise ConfigError(f"window.channelwise must be True, not {self.window.channelwise!r}")
-        source = self.window.input
-        least = -(1 << (source.bits - 1)) if source.signed else 0
+        super().__post_init__()
+        least, _ = self.input_range
         if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != least:
             raise ConfigError(
                 f"window.pad_value must be {least} where {self.window.taps} taps don't divide the kernel, "
                 f"not {self.window.pad_value!r}"
             )
-
-    @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
-
-    @property
-    def folds(self) -> int:
-        return self.window.output_folds
 
     @property
     def levels(self) -> int:
@@ -121,15 +140,8 @@ class MaxPool(wiring.Component):
 
     def __init__(self, config: MaxPoolConfig):
         self._config = config
-        shape = config.window.input.shape
-        super().__init__(
-            {
-                "i": In(stream.Signature(config.window.step_layout, always_ready=True)),
-                "o": Out(
-                    stream.Signature(channels_layout(shape, config.lanes, config.window.pixels), always_ready=True)
-                ),
-            }
-        )
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
 
     @property
     def config(self) -> MaxPoolConfig:

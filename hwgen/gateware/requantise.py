@@ -30,13 +30,12 @@ from operator import or_
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, trailing_zeros, varying_columns
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, place, rom_attributes
-from hwgen.gateware.stream import channels_layout
+from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Bits of a significand: those of a float32.
 SIGNIFICAND_BITS = 24
@@ -801,13 +800,6 @@ class _Beats:
         return [value for value in values for _ in range(self._config.pixels)]
 
 
-def _signature(config: AddBiasConfig | RequantiseConfig) -> dict:
-    return {
-        name: flow(stream.Signature(channels_layout(shape, config.lanes, config.pixels), always_ready=True))
-        for name, flow, shape in (("i", In, config.accumulator), ("o", Out, config.output))
-    }
-
-
 def _values(port: Any) -> list[Value]:
     """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
     return [value for channel in port.payload for value in channel]
@@ -834,7 +826,8 @@ class AddBias(wiring.Component):
 
     def __init__(self, config: AddBiasConfig):
         self._config = config
-        super().__init__(_signature(config))
+        shapes = (config.accumulator, config.output)
+        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
 
     @property
     def config(self) -> AddBiasConfig:
@@ -884,7 +877,8 @@ class Requantise(wiring.Component):
 
     def __init__(self, config: RequantiseConfig):
         self._config = config
-        super().__init__(_signature(config))
+        shapes = (config.accumulator, config.output)
+        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
 
     @property
     def config(self) -> RequantiseConfig:

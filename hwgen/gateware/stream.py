@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from amaranth import Module, Shape
 from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 
@@ -182,6 +183,11 @@ class Order:
 def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayout:
     """Layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``: the pixels of a channel side by side."""
     return data.ArrayLayout(data.ArrayLayout(shape, pixels), lanes)
+
+
+def pipeline_ports(taken: ShapeLike, given: ShapeLike) -> dict[str, wiring.Member]:
+    """The ports of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
+    return {"i": In(stream.Signature(taken, always_ready=True)), "o": Out(stream.Signature(given, always_ready=True))}
 
 
 def at_pixel(name: str, pixel: int, pixels: int) -> str:

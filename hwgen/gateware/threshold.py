@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, rom_attributes, sparse_table
 from hwgen.gateware.requantise import signed_bits
-from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +155,8 @@ class Threshold(wiring.Component):
 
     def __init__(self, config: ThresholdConfig):
         self._config = config
-        super().__init__(
-            {
-                name: flow(stream.Signature(channels_layout(shape, config.lanes, config.pixels), always_ready=True))
-                for name, flow, shape in (("i", In, config.accumulator), ("o", Out, config.output))
-            }
-        )
+        shapes = (config.accumulator, config.output)
+        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
 
     @property
     def config(self) -> ThresholdConfig:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.stream import at_pixel, channels_layout
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +125,8 @@ class Unload(wiring.Component):
 
     def __init__(self, config: UnloadConfig):
         self._config = config
-        super().__init__(
-            {
-                name: flow(stream.Signature(channels_layout(config.shape, lanes, config.pixels), always_ready=True))
-                for name, flow, lanes in (("i", In, config.lanes_in), ("o", Out, config.lanes_out))
-            }
-        )
+        lanes = (config.lanes_in, config.lanes_out)
+        super().__init__(pipeline_ports(*(channels_layout(config.shape, count, config.pixels) for count in lanes)))
 
     @property
     def config(self) -> UnloadConfig:

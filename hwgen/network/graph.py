@@ -1,7 +1,8 @@
 """A network as hwgen sees it: a graph of integer layers between integer feature maps.
 
 Everything quantised is resolved to integers here: weights have their zero point subtracted, scales have
-become significand and shift, fused activations have become bounds. Layers hold no float.
+become significand and shift, fused activations have become bounds. Layers hold no float but the scales of average
+pools, which ONNX Runtime computes in float32.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hwgen.network.graph import Network
 from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
-from hwgen.templates.budget import OverBudgetError, check_weights
+from hwgen.templates.budget import OverBudgetError, check_arithmetic, check_weights
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
 from hwgen.templates.task import Goal, Task
@@ -20,9 +20,12 @@ from hwgen.templates.unroll import Way
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
     """The task with two multiply-adds a slice if that is asked for, or (``auto``) if it makes more of the slices."""
-    one, two = (Task(network, board, replace(goal, macs_per_dsp=macs)) for macs in (1, 2))
-    if macs_per_dsp != "auto":
-        return one if macs_per_dsp == 1 else two
+    one = Task(network, board, replace(goal, macs_per_dsp=1))
+    if macs_per_dsp == 1:
+        return one
+    two = Task(network, board, replace(goal, macs_per_dsp=2))
+    if macs_per_dsp == 2:
+        return two
     if 2 not in two.macs:
         return one
     return two if promise(two) < promise(one) else one
@@ -43,17 +46,10 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
     Where DSP slices run out, no other template is tried: all of them do the same multiplications.
 
-    Parameters
-    ----------
-    in_turn : bool
-        Other groups run before and after it: its time is one frame's.
-
-    Raises
-    ------
-    PlanError
-        If nothing fits; an OverBudgetError names what runs out.
+    Parameters and errors are those of `hwgen.templates.base.Template.search`.
     """
     check_weights(task.network.layers[begin:end], task.board)
+    check_arithmetic(task.network.layers[begin:end], task.board)
     asked = task.goal.template
     refusal: PlanError | None = None
     for template in TEMPLATES.values() if asked is None else (TEMPLATES[asked],):
@@ -69,6 +65,7 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
 def _by_rows(task: Task, begin: int, end: int, in_turn: bool) -> GroupSearch:
     check_weights(task.network.layers[begin:end], task.board)
+    check_arithmetic(task.network.layers[begin:end], task.board)
     return GroupSearch(task, begin, end, in_turn, Stream())
 
 

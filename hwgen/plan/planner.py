@@ -26,7 +26,7 @@ from hwgen.templates.task import Task
 MOST_TRIES = 4
 
 
-def make(network: Network, board: Board, request: Request | None = None, **options: Any) -> Plan:
+def make(network: Network, board: Board, **options: Any) -> Plan:
     """Plan ``network`` for ``board``.
 
     One group, if it fits: then nothing but input and output leaves the chip. Otherwise the network is cut into groups
@@ -34,18 +34,20 @@ def make(network: Network, board: Board, request: Request | None = None, **optio
 
     Parameters
     ----------
-    request : Request, optional
-        What is asked of the plan; if not given, one is made of ``options``, its parameters.
+    options
+        What is asked of the plan: the parameters of a `Request`.
 
     Raises
     ------
     PlanError
         If nothing fits, naming what runs out and what would fit.
     InputError
-        If the groups that are asked for are not the network's layers in order.
+        If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
-    request = request or Request(**options)
+    request = Request.of(options)
     goal = request.goal(board)
+    if not network.is_chain:
+        raise PlanError(f"{network.name} has branches; only a chain of layers can be planned")
     if request.in_turn and len(network.layers) == 1:
         raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
     task = task_of(network, board, goal, request.macs_per_dsp)

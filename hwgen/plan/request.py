@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.errors import PlanError
+from hwgen.errors import InputError, PlanError
 from hwgen.templates import TEMPLATES
 from hwgen.templates.task import Goal
 from hwgen.templates.tiles import KINDS
@@ -47,8 +48,10 @@ class Request:
 
     Raises
     ------
+    InputError
+        If ``dsp`` is no positive integer.
     PlanError
-        If an option makes no sense, or contradicts another.
+        If another option makes no sense, or contradicts one.
     """
 
     dsp: int | None = None
@@ -62,15 +65,24 @@ class Request:
     overlap: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.objective not in OBJECTIVES:
             raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
         if self.interval is not None and self.objective != "dsp":
             raise PlanError(f"interval, a bound in cycles, goes with the objective dsp only, not with {self.objective}")
-        if self.interval is not None and self.interval < 1:
+        if self.interval is not None and not (_is_integer(self.interval) and self.interval >= 1):
             raise PlanError(f"interval must be a positive number of cycles, not {self.interval!r}")
         if self.macs_per_dsp not in (1, 2, "auto"):
             raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {self.macs_per_dsp!r}")
         self._check_template()
+
+    def _check_types(self) -> None:
+        if self.dsp is not None and not (_is_integer(self.dsp) and self.dsp >= 1):
+            raise InputError(f"dsp must be a positive integer, not {self.dsp!r}")
+        if not isinstance(self.groups, str | None):
+            raise PlanError(f"groups must be text such as conv1-pool1,conv2, not {self.groups!r}")
+        if not isinstance(self.in_turn, bool):
+            raise PlanError(f"in_turn must be True or False, not {self.in_turn!r}")
 
     def _check_template(self) -> None:
         if self.template not in (None, *TEMPLATES):
@@ -78,15 +90,33 @@ class Request:
         tile, tiled = self.tile, TEMPLATES["pyramid"]
         if self.template not in (None, tiled.name) and not (tile is self.overlap is None):
             raise PlanError(f"tile and overlap go with pyramids, not with the template {self.template}")
-        if tile is not None and (len(tile) != 2 or not all(isinstance(size, int) and size >= 1 for size in tile)):
+        if tile is not None and not (
+            isinstance(tile, tuple | list) and len(tile) == 2 and all(_is_integer(size) and size >= 1 for size in tile)
+        ):
             raise PlanError(f"tile must be two positive integers, rows and columns, not {tile!r}")
         if self.overlap is not None and self.overlap not in KINDS:
             raise PlanError(f"overlap must be one of {', '.join(KINDS)}, not {self.overlap!r}")
 
     @classmethod
-    def given(cls, options: Mapping[str, Any]) -> list[str]:
-        """Which of these options are not at their defaults."""
-        return [option.name for option in fields(cls) if options.get(option.name, option.default) != option.default]
+    def of(cls, options: Mapping[str, Any]) -> Request:
+        """The request of some options.
+
+        Raises
+        ------
+        InputError
+            If one is unknown.
+        PlanError
+            If one makes no sense.
+        """
+        cls.check_names(options)
+        return cls(**options)
+
+    @classmethod
+    def check_names(cls, options: Iterable[str]) -> None:
+        """Raise InputError if an option is unknown."""
+        known = [option.name for option in fields(cls)]
+        if unknown := [name for name in options if name not in known]:
+            raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def goal(self, board: Board) -> Goal:
         """What is asked of each group on a board, with one multiply-add a slice.
@@ -109,3 +139,7 @@ class Request:
             tile=self.tile,
             overlap=self.overlap,
         )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -56,7 +56,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
 
 
 def _rows(group: Group) -> list[tuple[str, ...]]:
-    slowest = max(layer.cycles for layer in group.config.layers)
+    slowest = group.slowest
     return [
         (
             plan.name,

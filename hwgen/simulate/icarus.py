@@ -75,7 +75,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
                 f"+waves={job.options.wave_file}",
             ]
         start = time.perf_counter()
-        said = _watch(arguments, place, job, top)
+        said = _watch(arguments, place, job)
         wall = time.perf_counter() - start
         answers = _answers(place / "results.txt")
         whole = "done" in answers and len(answers.get("o", [])) + int(answers["extra"][0]) == int(answers["taken"][0])
@@ -156,7 +156,7 @@ def _call(command: list[str], folder: Path, top: str) -> None:
         raise ToolError(f"Icarus failed on {top} with status {process.returncode}: {said}")
 
 
-def _watch(command: list[str], folder: Path, job: Job, top: str) -> str:
+def _watch(command: list[str], folder: Path, job: Job) -> str:
     """Run the simulation, telling its progress; what it said. A failure shows in the results."""
     results = folder / "results.txt"
     size = -(-(job.config.output.data_bits + 1) // 4) + len("o \n")

@@ -9,6 +9,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.cost import Resources
 from hwgen.network.ops import Op
+from hwgen.templates.stages import stage_of
 
 
 class OverBudgetError(PlanError):
@@ -58,13 +59,31 @@ def check_weights(layers: Sequence[Op], board: Board) -> None:
     check_weight_bits(weights_of(layers), board)
 
 
+def check_arithmetic(layers: Sequence[Op], board: Board) -> None:
+    """Refuse at once a layer whose arithmetic outgrows the device by itself, however it is unrolled.
+
+    Raises
+    ------
+    OverBudgetError
+    """
+    for layer in layers:
+        if (needed := stage_of(layer).least_luts) > board.lut:
+            raise OverBudgetError(
+                f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
+                f"{board.name} ({board.device}) has {board.lut:,}: GlobalAveragePool, or an input scale that is a "
+                "power of two, takes few",
+                "LUTs",
+                needed,
+            )
+
+
 def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
     """Name and bits of all weights of each layer that has any."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
 def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
-    """The same by names and bits of layers.
+    """As `check_weights`, by names and bits of layers.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:
+def read_input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:
     """Neighbouring pixels of a beat of a group's input.
 
     Raises

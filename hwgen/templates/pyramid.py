@@ -26,7 +26,7 @@ from hwgen.network.maps import MOST_SIDE
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError
 from hwgen.templates.compose import compose
-from hwgen.templates.fields import field, input_pixels
+from hwgen.templates.fields import field, read_input_pixels
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.task import Task, lanes_out
@@ -87,7 +87,7 @@ class Pyramid(Template):
                 f"plan group: tile must be two integers from 1 to {MOST_SIDE:,}, rows and columns, not "
                 f"{json.dumps(tile)[:40]}"
             )
-        pixels = input_pixels(document, network, layers)
+        pixels = read_input_pixels(document, network, layers)
         overlap = field(document, "overlap", str, "plan group")
         if several := next((layer for layer in layers if layer.tp != 1), None):
             raise PlanError(f"plan layer {several.name}: unroll pixels must be 1 in a pyramid, not {several.tp}")

@@ -10,6 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Op
@@ -19,7 +20,7 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.layers import LayerPlan, with_buffers
-from hwgen.templates.task import CHAIN, Goal, Task
+from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
 #: Ways whose buffers are sized in vain before another price is tried.
@@ -283,8 +284,8 @@ def climb(search: Search, windows: list[Window], way: Way, budget: int, floor: i
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
-    """What a pool's comparators are worth in DSP slices, at 100 LUTs each."""
-    return 0.14 * unroll.tn * unroll.tk * unroll.tp if work.channelwise else 0
+    """What a pool's taps are worth in DSP slices of 100 LUTs each: comparators, or additions that are rounded."""
+    return (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp if work.channelwise else 0
 
 
 def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:

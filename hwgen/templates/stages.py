@@ -6,6 +6,7 @@ for all kinds (`hwgen.templates.compose`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,8 +39,8 @@ Beats = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Stage(Generic[Kind]):
-    """A layer's place in a pipeline. The base is that of a layer without weights."""
+class Stage(ABC, Generic[Kind]):
+    """A layer's place in a pipeline. What the base says holds for a layer without weights."""
 
     op: Kind
 
@@ -56,6 +57,11 @@ class Stage(Generic[Kind]):
     @property
     def finish_slices(self) -> int:
         """DSP slices for each channel that the layer finishes in a cycle."""
+        return 0
+
+    @property
+    def least_luts(self) -> int:
+        """LUTs that the arithmetic takes at least, where that may be more than a board has."""
         return 0
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -82,6 +88,7 @@ class Stage(Generic[Kind]):
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)
 
+    @abstractmethod
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
@@ -94,7 +101,6 @@ class Stage(Generic[Kind]):
         beats : tuple of tuple of int
             Channels in each beat of a pixel that leaves.
         """
-        raise NotImplementedError
 
 
 class MaxPoolStage(Stage[MaxPool]):
@@ -232,6 +238,33 @@ class AveragePoolStage(Stage[AveragePool]):
         exact = self.op.taps * self.op.reach * self._unit[0] <= 1 << 24
         return not exact or len(self._counts) > 1
 
+    @property
+    def least_luts(self) -> int:
+        """Those of one lane, where all taps are added up at once."""
+        if not self.whole_windows:
+            return 0
+        op = self.op
+        window = LineBufferConfig(
+            input=BeatFormat(
+                channels=op.channels,
+                height=op.height,
+                width=op.width,
+                lanes=1,
+                bits=op.input.type.bits,
+                signed=op.input.type.signed,
+            ),
+            kernel=op.window.kernel,
+            stride=op.window.stride,
+            padding=op.window.padding,
+            pad_value=op.pad_value,
+            taps=op.taps,
+            output_folds=op.channels,
+            channelwise=True,
+            rows=op.window.extent[0],
+        )
+        unit, _ = self._unit
+        return FloatSumConfig(window=window, zero_point=op.input.zero_point, unit=unit).resources.lut
+
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
@@ -241,7 +274,7 @@ class AveragePoolStage(Stage[AveragePool]):
             floats = FloatSumConfig(window=window, zero_point=zero, unit=unit)
             return floats, self._finish(floats, 1, 0, lanes, beats)
         integers = SumConfig(window=window)
-        return integers, self._finish(integers, unit, integers.terms * zero, lanes, beats)
+        return integers, self._finish(integers, unit, integers.term_count * zero, lanes, beats)
 
     def _finish(
         self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
@@ -303,7 +336,7 @@ class GlobalAveragePoolStage(Stage[GlobalAveragePool]):
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         compute = SumConfig(window=window)
-        return compute, self._finish(compute.result.width, compute.terms, lanes, beats, window.pixels)
+        return compute, self._finish(compute.result.width, compute.term_count, lanes, beats, window.pixels)
 
     def _finish(self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int) -> RequantiseConfig:
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
@@ -319,5 +352,13 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
 
 
 def stage_of(op: Op) -> Stage[Any]:
-    """The stage of a layer, by its class."""
+    """The stage of a layer, by its class.
+
+    Raises
+    ------
+    PlanError
+        If this kind has none.
+    """
+    if type(op) not in STAGES:
+        raise PlanError(f"{op.name}: no hardware is known for layers of the kind {op.kind!r}")
     return STAGES[type(op)](op)

@@ -11,7 +11,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
-from hwgen.templates.fields import input_pixels, shown
+from hwgen.templates.fields import read_input_pixels, shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.task import Task
@@ -29,7 +29,7 @@ class Stream(Template):
 
     @classmethod
     def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Stream:
-        input_pixels(document, network, layers)
+        read_input_pixels(document, network, layers)
         for key in ("tile", "overlap"):
             if document.get(key) is not None:
                 raise PlanError(

@@ -9,13 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.gateware.multiply import PACKED_CHAIN
+from hwgen.gateware.multiply import CHAIN, PACKED_CHAIN
 from hwgen.network.graph import Network
 from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import LayerWork, Search, Unroll, ceil_div
-
-#: DSP slices in a chain at most: longer ones cost latency and outgrow a DSP column.
-CHAIN = 16
 
 #: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
 BRAM_PRICES = (0.25, 1, 4, 16)

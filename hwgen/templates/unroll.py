@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from hwgen.gateware.multiply import CHAIN
 from hwgen.network.ops import Op
 
 #: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
@@ -61,12 +62,12 @@ class LayerWork:
     input_width: int
     taps: int
     channelwise: bool
-    chain: int = 16
+    chain: int = CHAIN
     least_steps: int = 1
     whole_windows: bool = False
 
     @classmethod
-    def of(cls, op: Op, chain: int = 16, *, whole_windows: bool = False) -> LayerWork:
+    def of(cls, op: Op, chain: int = CHAIN, *, whole_windows: bool = False) -> LayerWork:
         """That of a layer in a frame; ``chain``: multipliers in a chain at most."""
         return cls(
             name=op.name,
@@ -208,12 +209,12 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
-    tn, tk = np.array(_least_factors(work.group_channels)), np.array(list(by_folds.values()))
+    tn, tk = np.array(least_factors(work.group_channels)), np.array(list(by_folds.values()))
     if work.channelwise:
         tn, tk = (grid.ravel() for grid in np.meshgrid(tn, tk))
         tm = tn
     else:
-        tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(_least_factors(work.group_outputs)), tk))
+        tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(least_factors(work.group_outputs)), tk))
     slow = work.steps(Unroll(tn, tm, tk)) >= work.least_steps  # type: ignore[arg-type]
     if slow.any():
         tn, tm, tk = tn[slow], tm[slow], tk[slow]
@@ -406,6 +407,6 @@ def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
     return list(found.values())
 
 
-def _least_factors(channels: int) -> list[int]:
+def least_factors(channels: int) -> list[int]:
     """For each possible number of folds of ``channels``, the least factor that gives it."""
     return sorted({ceil_div(channels, folds) for folds in range(1, channels + 1)})

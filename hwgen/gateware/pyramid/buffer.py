@@ -21,7 +21,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, rotation_luts, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
 from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, sparse_table
-from hwgen.gateware.pieces import LUT_WAYS, memory_in_pieces, piece_depth, stacked
+from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words, stacked
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
 from hwgen.gateware.pyramid.timing import HALVES
 
@@ -124,7 +124,7 @@ class PyramidBufferConfig:
     @property
     def pieces(self) -> int:
         """Memories that a bank is made of."""
-        return -(-self.bank_depth // piece_depth(self.window.word_bits, self.bank_depth))
+        return len(piece_words(self.window.word_bits, self.bank_depth))
 
     @property
     def latency(self) -> int:
@@ -160,7 +160,7 @@ class PyramidBufferConfig:
         turned = self.column_banks if column_phase else 1
         banks = self.row_banks * self.column_banks
         for _ in range(banks):
-            cost.ram(word, self.bank_depth)
+            count_pieces(cost, word, self.bank_depth)
         # Data path behind the memories. Padding is a register's reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
@@ -700,7 +700,7 @@ class PyramidBuffer(wiring.Component):
         if window.inside:
             late = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
             m.d.comb += self.o.payload.inside.eq(late)
-        pad = self._pad()
+        pad = self.config.window.pad_word
         pixels = {}
         for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
             banks = [values[place[0], bank] for bank in range(config.column_banks)]
@@ -711,10 +711,6 @@ class PyramidBuffer(wiring.Component):
             m.d.sync += register.eq(value)
             pixels[place] = register
         return pixels
-
-    def _pad(self) -> Value:
-        window = self.config.window
-        return Cat(Const(window.pad_value, window.input.shape) for _ in range(window.input.lanes))
 
     @staticmethod
     def _turned(m: Module, name: str, phase: Value, number: int, banks: list[Value]) -> Value:
@@ -750,7 +746,7 @@ class PyramidBuffer(wiring.Component):
             taps = []
             for tap in range(window.taps):
                 register = Signal(window.word_bits, name=f"tap_{tap}", reset_less=True)
-                m.d.sync += register.eq(self._pad())
+                m.d.sync += register.eq(self.config.window.pad_word)
                 with m.Switch(turn):
                     for number, places in enumerate(window.step_taps):
                         if tap < len(places):

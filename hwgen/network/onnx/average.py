@@ -24,7 +24,11 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Between DequantizeLinear and QuantizeLinear: ONNX Runtime makes one operator of the three."""
     state = plain_operand(build, node)
     if node.input[0] != state.node.output[0]:
-        raise build.refusal(node, "must stand right behind a DequantizeLinear: ONNX Runtime averages floats otherwise")
+        raise build.refusal(
+            node,
+            "must stand right behind a DequantizeLinear, with nothing in between: "
+            "ONNX Runtime may average floats otherwise",
+        )
     build.state = Pending(node, partial(_emit, build, node, state.scale))
 
 

@@ -168,7 +168,7 @@ def _unfinished(build: Builder, where: str) -> ModelError:
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
-    return ModelError(f"{where}: holds no layer to build: no convolution, matrix product or max pool")
+    return ModelError(f"{where}: holds no layer to build: no convolution, matrix product or pool")
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -206,7 +206,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Sums) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
     if not build.steps:
-        raise build.refusal(node, "comes before any layer: no convolution, matrix product or max pool")
+        raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")
     raise build.refusal(node, "runs on the host; nothing can come behind it but operators without weights")
 
 

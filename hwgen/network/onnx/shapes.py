@@ -251,6 +251,9 @@ class _Graph:
             return "kernel, strides, dilations and groups must be positive, and padding 0 or more"
         try:
             window = window_of(node, kernel, height, width)
+        except ConfigError as error:
+            raise ModelError(f"{self._where}: {error}") from None
+        try:
             return POOLS.get(node.op_type, Conv).shaped(
                 name=name,
                 channels=channels,
@@ -260,8 +263,8 @@ class _Graph:
                 window=window,
                 groups=groups,
             )
-        except ConfigError as error:
-            raise ModelError(f"{self._where}: {error}") from None
+        except ConfigError as error:  # what this kind of layer can't be
+            return str(error).removeprefix(f"{name}: ")
 
 
 def _name(node: onnx.NodeProto, otherwise: str) -> str:

@@ -33,7 +33,7 @@ class AveragePool(Op):
     Raises
     ------
     ConfigError
-        If a window lies in the padding wholly, has gaps between its taps, or a sum is beyond float32.
+        If a scale is none, a window lies in the padding wholly, has gaps between its taps, or a sum is beyond float32.
     """
 
     x_scale: float
@@ -46,6 +46,10 @@ class AveragePool(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("x_scale", "y_scale"):
+            scale = getattr(self, name)
+            if not 0 < scale < np.inf or float(np.float32(scale)) != scale:
+                raise ConfigError(f"{self.name}: {name} must be a positive float32 number, not {scale!r}")
         if self.window.dilation != (1, 1):
             raise ConfigError(f"{self.name}: the dilation of an average pool must be 1x1, not {self.window.dilation}")
         if not self._inside.all():
