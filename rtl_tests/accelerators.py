@@ -17,7 +17,7 @@ from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.line_buffer import LineBuffer
-from hwgen.gateware.multiply import MultiplyConfig, packable
+from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -117,8 +117,11 @@ def global_average_pool(rng: np.random.Generator, name: str, source: FeatureMap)
 
 
 @st.composite
-def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool | None = None) -> Network:
-    """A chain of convolutions and pools; ``last_raw``: a last convolution keeps its accumulators."""
+def networks(
+    draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool | None = None, packed: bool = False
+) -> Network:
+    """A chain of convolutions and pools; ``last_raw``: a last convolution keeps its accumulators; ``packed``: of one
+    convolution at least a slice can do two multiply-adds a cycle."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     kinds = draw(
         st.lists(
@@ -127,9 +130,13 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
             max_size=most_layers,
         )
     )
+    paired = draw(st.integers(0, len(kinds) - 1)) if packed else None
+    if paired is not None:
+        kinds[paired] = "conv"
+    bits = [8, 8, 8, 4, *([] if packed else [11, 16])]
 
     def a_map(channels: int, height: int, width: int) -> FeatureMap:
-        kind = IntegerType(bits=int(rng.choice([8, 8, 8, 4, 11, 16])), signed=bool(rng.integers(2)))
+        kind = IntegerType(bits=int(rng.choice(bits)), signed=bool(rng.integers(2)))
         zero = int(rng.integers(kind.minimum, kind.maximum + 1)) if rng.random() < 0.6 else 0
         return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
 
@@ -157,21 +164,24 @@ def networks(draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool |
             after = layers[-1].output
         else:
             groups = draw(st.sampled_from([g for g in range(1, before.channels + 1) if before.channels % g == 0]))
-            channels = groups * draw(st.integers(1, max(1, 6 // groups)))
+            least = 2 if number == paired else 1
+            channels = groups * draw(st.integers(least, max(least, 6 // groups)))
             raw = number == len(kinds) - 1 and (draw(st.booleans()) if last_raw is None else last_raw)
             after = (
                 FeatureMap(channels=channels, height=rows, width=columns, type=INT32)
                 if raw
                 else a_map(channels, rows, columns)
             )
-            # Sums that leave as they are fit int32.
-            limit = 1 << int(rng.integers(1, 9) if raw or rng.random() < 0.7 else rng.integers(9, 17))
+            # Sums that leave as they are fit int32; two multiply-adds a slice leave out -128.
+            small = raw or number == paired or rng.random() < 0.7
+            limit = 1 << int(rng.integers(1, 8 if number == paired else 9) if small else rng.integers(9, 17))
+            low = max(-limit, -PACKED_WEIGHT) if number == paired else -limit
             layer = Conv(
                 name=name,
                 input=before,
                 output=after,
                 window=window,
-                weights=integers(rng, -limit, limit - 1, (channels, before.channels // groups, *window.kernel)),
+                weights=integers(rng, low, limit - 1, (channels, before.channels // groups, *window.kernel)),
                 bias=rng.integers(-(1 << 12), 1 << 12, channels) * (1 if limit <= 256 else limit),
                 requantisation=None,
                 groups=groups,
@@ -192,7 +202,7 @@ def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = Fals
         groups = layer.groups if isinstance(layer, Conv) else 1
         most_tn, most_tm = layer.input.channels // groups, layer.output.channels // groups
         tn = most_tn if widest else draw(st.integers(1, most_tn))
-        tm = most_tm if widest else draw(st.integers(1, most_tm))
+        tm = most_tm if widest else draw(st.integers(2 if packed and most_tm > 1 else 1, most_tm))
         most_tp = min(4, layer.output.width)
         tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
         width = -(-layer.input.width // (plans[-1].tp if plans else tp))
@@ -263,10 +273,9 @@ class Case:
 
 @st.composite
 def cases(draw, *, mode: str | None = None, widest: bool = False, packed: bool = False, **limits) -> Case:
-    network = draw(networks(**limits))
+    network = draw(networks(packed=packed, **limits))
     plans = draw(unrolls(network, widest=widest, packed=packed))
-    if packed:
-        assume(any(plan.macs_per_dsp == 2 for plan in plans))
+    assert not packed or any(plan.macs_per_dsp == 2 for plan in plans)
     case = Case(network, draw(buffered(network, plans, mode)))
     assume(max(layer.cycles for layer in case.config.layers) <= 800)
     return case
