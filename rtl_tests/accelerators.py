@@ -118,7 +118,13 @@ def global_average_pool(rng: np.random.Generator, name: str, source: FeatureMap)
 
 @st.composite
 def networks(
-    draw, *, most_layers: int = 4, most_side: int = 7, last_raw: bool | None = None, packed: bool = False
+    draw,
+    *,
+    least_layers: int = 1,
+    most_layers: int = 4,
+    most_side: int = 7,
+    last_raw: bool | None = None,
+    packed: bool = False,
 ) -> Network:
     """A chain of convolutions and pools; ``last_raw``: a last convolution keeps its accumulators; ``packed``: of one
     convolution at least a slice can do two multiply-adds a cycle."""
@@ -126,7 +132,7 @@ def networks(
     kinds = draw(
         st.lists(
             st.sampled_from(["conv", "conv", "conv", "maxpool", "averagepool", "globalaveragepool"]),
-            min_size=1,
+            min_size=least_layers,
             max_size=most_layers,
         )
     )
@@ -148,6 +154,8 @@ def networks(
         if "average" in kind:
             # Averages have no gaps, and there are none of more than 8 bits.
             window, kind = replace(window, dilation=(1, 1)), kind if before.type.bits <= 8 else "maxpool"
+            if kind == "averagepool" and any(p >= k for p, k in zip(window.padding, window.kernel * 2, strict=True)):
+                kind = "maxpool"  # a window could lie in the padding
         rows, columns = window.output_size(before.height, before.width)
         name = f"{kind}{number}"
         if kind == "maxpool":
@@ -155,9 +163,6 @@ def networks(
             layers.append(MaxPool(name=name, input=before, output=after, window=window))
         elif kind != "conv":
             if kind == "averagepool":
-                top, left, bottom, right = window.padding
-                assume(max(top, bottom) < window.kernel[0])
-                assume(max(left, right) < window.kernel[1])
                 layers.append(average_pool(rng, name, before, window))
             else:
                 layers.append(global_average_pool(rng, name, before))

@@ -44,6 +44,11 @@ def line_buffers(
     dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 2), (3, 1), (2, 3), (4, 4)]))
     low = -(1 << (bits - 1)) if signed else 0
     padding = draw(st.sampled_from([(0,) * 4, (kernel[0] // 2, kernel[1] // 2) * 2])) if draw(st.booleans()) else None
+    if draw(st.booleans()) and any(
+        (k - 1) * d + 1 > side for k, d, side in zip(kernel, dilation, (source.height, source.width), strict=True)
+    ):
+        # A window shall fit, most of the time.
+        kernel, dilation = (min(kernel[0], source.height), min(kernel[1], source.width)), (1, 1)
     spare = 0 if (draw(st.booleans()) if least is None else least) else draw(st.integers(0, 4))
     try:
         config = LineBufferConfig(
