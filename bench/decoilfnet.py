@@ -59,7 +59,7 @@ def unrolled(network: Network) -> tuple[LayerPlan, ...]:
                 tk=layer.window.taps,
                 chain=16,
                 line_rows=ample_rows(layer.window, layer.input.width, layer.input.channels // tn),
-                fifo_depth=1,
+                fifo_depths=(1,),
             )
         )
     return tuple(plans)
@@ -81,7 +81,7 @@ def multipliers(config: AcceleratorConfig) -> list[int]:
 
 def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> AcceleratorConfig:
     """With other FIFOs behind the layers named."""
-    layers = (replace(layer, fifo_depth=depths.get(layer.name, layer.fifo_depth)) for layer in config.layers)
+    layers = (replace(layer, fifo_depths=(depths.get(layer.name, layer.fifo_depths[0]),)) for layer in config.layers)
     return replace(config, layers=tuple(layers))
 
 
@@ -89,8 +89,8 @@ def least_interval(config: AcceleratorConfig) -> int:
     """Cycles that no frame goes below: a layer's own, or those its credits take to go round for every beat."""
     bounds = []
     for layer in config.layers:
-        way = layer.pipeline_latency + layer.fifo.latency + layer.credit_delay
-        bounds += [layer.cycles, -(-layer.beats * way // layer.fifo_depth)]
+        way = layer.pipeline_latency + layer.fifos[0].latency + layer.credit_delay
+        bounds += [layer.cycles, -(-layer.beats * way // layer.fifo_depths[0])]
     return max(bounds)
 
 
@@ -173,7 +173,7 @@ def story() -> dict[str, Any]:
         "size": SIZE,
         "multipliers": multipliers(config),
         "dsp": made.resources.dsp,
-        "fifos": [layer.fifo_depth for layer in config.layers],
+        "fifos": [layer.fifo_depths[0] for layer in config.layers],
         "cycles": dict(rows),
     }
 

@@ -106,7 +106,7 @@ def configure(row: Row, weights_in: str | None = None) -> AcceleratorConfig:
         tk=row.tk,
         chain=16,
         line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // row.tn)),
-        fifo_depth=256,
+        fifo_depths=(256,),
         macs_per_dsp=row.macs_per_dsp,
     )
     rows, depths = size_buffers(compose(net, (plan,)))

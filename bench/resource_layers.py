@@ -361,7 +361,7 @@ def config_of(shape: Shape) -> AcceleratorConfig:
         tp=shape.tp,
         chain=shape.chain,
         line_rows=ample_rows(layer.window, layer.input.width, -(-shape.channels // shape.tn)),
-        fifo_depth=shape.outputs * 16,
+        fifo_depths=(shape.outputs * 16,),
         macs_per_dsp=shape.macs_per_dsp,
     )
     config = compose(network, (plan,), shape.pixels)
@@ -369,7 +369,7 @@ def config_of(shape: Shape) -> AcceleratorConfig:
         config = in_tiles(config, [_tiles(shape, network)])
     rows, depths = size_buffers(config)
     if shape.tip is not None:
-        config = replace(config, layers=(replace(config.layers[0], fifo_depth=depths[0]),))
+        config = replace(config, layers=(replace(config.layers[0], fifo_depths=depths[0]),))
     else:
         config = compose(network, with_buffers((plan,), rows, depths))
     if shape.next_tn:

@@ -226,7 +226,7 @@ def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = Fals
                 tp=tp,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
                 line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),
-                fifo_depth=DEEP,
+                fifo_depths=(DEEP,),
                 macs_per_dsp=(2 if packed else draw(st.integers(1, 2))) if pairs else 1,
             )
         )
@@ -243,14 +243,14 @@ def buffered(draw, network: Network, plans: tuple[LayerPlan, ...], mode: str | N
         more = [draw(st.integers(0, 2)) for _ in rows]
         # A ring of one row is read a cycle faster: with more rows, credits of one more fold are in flight.
         depths = [
-            depth + draw(st.integers(0, 3)) + (max(layer.fold_beats) if count == 1 and added else 0)
-            for depth, layer, count, added in zip(depths, config.layers, rows, more, strict=True)
+            [depth + draw(st.integers(0, 3)) + (max(layer.fold_beats) if count == 1 and added else 0) for depth in each]
+            for each, layer, count, added in zip(depths, config.layers, rows, more, strict=True)
         ]
         rows = [count + added for count, added in zip(rows, more, strict=True)]
     elif mode in ("tight", "least"):
         spare = st.integers(0, 0 if mode == "least" else 5)
         rows = [layer.least_rows + draw(spare) // 3 for layer in config.layers]
-        depths = [max(layer.fold_beats) + draw(spare) for layer in config.layers]
+        depths = [[max(layer.fold_beats) + draw(spare) for _ in layer.outputs] for layer in config.layers]
     return compose(network, with_buffers(plans, rows, depths))
 
 
@@ -271,7 +271,7 @@ class Case:
             lines.append(
                 f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
                 f"Tn {layer.window.input.lanes} Tm {compute.lanes} Tk {layer.window.taps} Tp {layer.pixels}{chain} "
-                f"rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depth}"
+                f"rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depths[0]}"
             )
         return "\n".join(lines)
 
@@ -391,7 +391,7 @@ def watched_fifos(config: AcceleratorConfig):
     moves = [Signal(2) for _ in config.layers]
     starts = [Signal() for _ in config.layers]
     # Every layer has configurations of its own.
-    number_of = {id(layer.fifo): number for number, layer in enumerate(config.layers)}
+    number_of = {id(layer.fifos[0]): number for number, layer in enumerate(config.layers)}
     number_of |= {id(layer.window): number for number, layer in enumerate(config.layers)}
 
     class WatchedFifo(Fifo):
@@ -420,5 +420,5 @@ def fifo_uses(config: AcceleratorConfig, trace: Trace) -> list[FifoUse]:
         cycles = np.flatnonzero(starts)
         claimed[cycles] = np.array(layer.fold_beats)[np.arange(len(cycles)) % len(layer.fold_beats)]
         stored, back = np.cumsum(written - read), np.cumsum(read) - read  # a credit is back in the next cycle
-        uses.append(FifoUse(stored, layer.fifo_depth - np.cumsum(claimed) + back))
+        uses.append(FifoUse(stored, layer.fifo_depths[0] - np.cumsum(claimed) + back))
     return uses

@@ -194,7 +194,7 @@ def small(**changes) -> AcceleratorConfig:
         window=Window(kernel=(2, 2), stride=(2, 2)),
     )
     network = Network(name="small", layers=(convolution, pool))
-    plan = LayerPlan(name="conv", kind="conv", tn=2, tm=3, tk=9, chain=16, line_rows=4, fifo_depth=20)
+    plan = LayerPlan(name="conv", kind="conv", tn=2, tm=3, tk=9, chain=16, line_rows=4, fifo_depths=(20,))
     plans = (plan, replace(plan, name="pool", kind="maxpool", tn=2, tm=2, tk=2))
     return replace(compose(network, plans), **changes)
 

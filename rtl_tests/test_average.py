@@ -35,7 +35,7 @@ from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool
 from hwgen.network.quantise import prepare_input, quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import steady_cycles
-from hwgen.templates.compose import input_format, layer_config
+from hwgen.templates.compose import input_formats, layer_config
 from hwgen.templates.layers import LayerPlan
 
 ELEMENTS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16}
@@ -460,9 +460,9 @@ def test_planned(simulator, options):
 def test_refused_plans():
     """Sums in float32 can't be made in several steps."""
     pool = average_network().layers[1]
-    choices = LayerPlan(name="halves", kind="averagepool", tn=1, tm=1, tk=3, chain=1, line_rows=5, fifo_depth=9)
+    choices = LayerPlan(name="halves", kind="averagepool", tn=1, tm=1, tk=3, chain=1, line_rows=5, fifo_depths=(9,))
     with pytest.raises(PlanError, match=r"^halves: unroll taps must be all 9 of the kernel, not 3$"):
-        input_format(pool, choices, 1)
+        input_formats(pool, choices, [1])
 
 
 def large_pool(x_scale: float) -> Network:
@@ -572,11 +572,11 @@ def test_estimates_and_paths():
     """Against Yosys: both sums, the search, and a walk that says which taps lie in the map."""
     _, pool, _, whole = average_network().layers
     plans = [
-        LayerPlan(name="pool", kind=op.kind, tn=1, tm=1, tk=op.taps, chain=1, line_rows=5, fifo_depth=9)
+        LayerPlan(name="pool", kind=op.kind, tn=1, tm=1, tk=op.taps, chain=1, line_rows=5, fifo_depths=(9,))
         for op in (pool, whole)
     ]
     layers = [
-        layer_config(op, choices, input_format(op, choices, 1), None)
+        layer_config(op, choices, input_formats(op, choices, [1]), [None])
         for op, choices in zip((pool, whole), plans, strict=True)
     ]
     assert layers[0].window.inside

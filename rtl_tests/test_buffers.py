@@ -72,7 +72,7 @@ def test_loss_in_one_of_many_frames(kernel, outputs):
     network = Network(name="strided", layers=(layer,))
     for chain in (1, 2, 3, 16):
         plan = LayerPlan(
-            name="conv", kind="conv", tn=3, tm=outputs, tk=kernel, chain=chain, line_rows=20, fifo_depth=outputs
+            name="conv", kind="conv", tn=3, tm=outputs, tk=kernel, chain=chain, line_rows=20, fifo_depths=(outputs,)
         )
         rows, depths = size_buffers(compose(network, (plan,)))
         config = compose(network, with_buffers((plan,), rows, depths))
@@ -92,10 +92,10 @@ def test_nothing_could_be_less(case):
     sized = Schedule(config, covered(config))
     sized.solve()
     for number, layer in enumerate(config.layers):
-        if layer.fifo_depth > max(2, *layer.fold_beats):
+        if layer.fifo_depths[0] > max(2, *layer.fold_beats):
             less = sized.copy()
-            less.shrink(number, depth=layer.fifo_depth - 1)
-            assert frames_that_show(less, sized), f"{layer.name}: a FIFO of {layer.fifo_depth - 1} would do"
+            less.shrink(number, depth=layer.fifo_depths[0] - 1)
+            assert frames_that_show(less, sized), f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
         if layer.window.rows > layer.least_rows:
             less = sized.copy()
             less.shrink(number, rows=layer.window.rows - 1)
@@ -119,12 +119,12 @@ def test_ample_rows(network, data):
 def test_one_credit_less_in_simulation(network, data):
     """The hardware agrees: with a credit less some frame ends later."""
     config = data.draw(buffered(network, data.draw(unrolls(network)), "sized"))
-    deep = [n for n, layer in enumerate(config.layers) if layer.fifo_depth > max(2, *layer.fold_beats)]
+    deep = [n for n, layer in enumerate(config.layers) if layer.fifo_depths[0] > max(2, *layer.fold_beats)]
     assume(deep)
     number = data.draw(st.sampled_from(deep))
     frames = frames_for(network, min(covered(config), 12), 1)
     layers = list(config.layers)
-    layers[number] = replace(layers[number], fifo_depth=layers[number].fifo_depth - 1)
+    layers[number] = replace(layers[number], fifo_depths=(layers[number].fifo_depths[0] - 1,))
     less = replace(config, layers=tuple(layers))
     late = Schedule(less, len(frames))
     late.solve()
@@ -183,7 +183,7 @@ def test_fifo_behind_a_pool():
             tk=layer.window.taps,
             chain=16,
             line_rows=ample_rows(layer.window, layer.input.width, 1),
-            fifo_depth=1,
+            fifo_depths=(1,),
         )
         for layer in network.layers
     )
@@ -191,7 +191,7 @@ def test_fifo_behind_a_pool():
     config = compose(network, with_buffers(plans, rows, depths))
     assert [layer.cycles for layer in config.layers] == [256, 256, 256]
     assert steady_cycles(config).interval == 256
-    depths[1] = 1
+    depths[1] = (1,)
     config = compose(network, with_buffers(plans, rows, depths))
     assert steady_cycles(config).interval == 640
     check(Case(network, config), frames_for(network, 3, 1))
@@ -210,9 +210,9 @@ def test_ring_of_one_row():
         requantisation=None,
     )
     network = Network(name="one", layers=(layer,))
-    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=2, chain=1, line_rows=20, fifo_depth=1)
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=2, chain=1, line_rows=20, fifo_depths=(1,))
     rows, depths = size_buffers(compose(network, (plan,)))
-    assert (rows, depths) == ([1], [13])
+    assert (rows, depths) == ([1], [(13,)])
 
 
 @pytest.mark.parametrize(("rows", "stride"), [(40, 1), (40, 2), (2, 1)])
@@ -235,7 +235,7 @@ def test_rows_in_flight(rows, stride):
     )
     network = Network(name="narrow", layers=(layer,))
     ample = ample_rows(window, 1, 1)
-    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=1, chain=16, line_rows=ample, fifo_depth=1)
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=1, tk=1, chain=16, line_rows=ample, fifo_depths=(1,))
     sized, _ = size_buffers(compose(network, (plan,)))
     assert sized == [4]
     assert ample >= 4

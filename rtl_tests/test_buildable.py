@@ -59,7 +59,7 @@ def latency_of(trace: Trace, config: AcceleratorConfig) -> int:
 def shallower(config: AcceleratorConfig, number: int) -> AcceleratorConfig:
     """With one FIFO one shallower."""
     layers = list(config.layers)
-    layers[number] = replace(layers[number], fifo_depth=layers[number].fifo_depth - 1)
+    layers[number] = replace(layers[number], fifo_depths=(layers[number].fifo_depths[0] - 1,))
     return replace(config, layers=tuple(layers))
 
 
@@ -68,11 +68,11 @@ def frames_needed(config: AcceleratorConfig) -> dict[int, int]:
     sized = Schedule(config, enough_frames(config, Schedule(config, 3).cycles))
     needed = {}
     for number, layer in enumerate(config.layers):
-        if layer.fifo_depth > max(2, *layer.fold_beats):
+        if layer.fifo_depths[0] > max(2, *layer.fold_beats):
             less = sized.copy()
-            less.shrink(number, depth=layer.fifo_depth - 1)
+            less.shrink(number, depth=layer.fifo_depths[0] - 1)
             frames = frames_that_show(less, sized)
-            assert frames, f"{layer.name}: a FIFO of {layer.fifo_depth - 1} would do"
+            assert frames, f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
             needed[number] = frames
     return needed
 
@@ -81,7 +81,7 @@ def check_fifos(config: AcceleratorConfig, trace: Trace) -> list[FifoUse]:
     """No more in any than its depth, and no credit given that is not there."""
     uses = fifo_uses(config, trace)
     for layer, use in zip(config.layers, uses, strict=True):
-        assert 0 <= use.stored.min() <= use.stored.max() <= layer.fifo.depth, f"{layer.name}: overflow"
+        assert 0 <= use.stored.min() <= use.stored.max() <= layer.fifos[0].depth, f"{layer.name}: overflow"
         assert use.credits.min() >= 0, f"{layer.name}: overdrawn"
     return uses
 
@@ -102,7 +102,7 @@ def check_blocked(made: plan.Plan, seed: int) -> None:
     """A sink that takes nothing until nothing moves: the last FIFO is full, none ever more than that."""
     config = made.configure()
     last = config.layers[-1]
-    count = 3 + -(-last.fifo_depth // last.beats)
+    count = 3 + -(-last.fifo_depths[0] // last.beats)
     frames = frames_for(made.network, count, seed)
     blocked = count * sum(layer.cycles for layer in config.layers) + made.latency
     with watched_fifos(config) as watch:
@@ -112,7 +112,7 @@ def check_blocked(made: plan.Plan, seed: int) -> None:
     use = check_fifos(config, trace)[-1]
     left = use.credits[blocked - 1]
     assert left < max(last.fold_beats)
-    assert use.stored[blocked - 1] == use.stored.max() == last.fifo_depth - left
+    assert use.stored[blocked - 1] == use.stored.max() == last.fifo_depths[0] - left
 
 
 def check_shallower(made: plan.Plan, number: int, count: int, seed: int) -> None:
@@ -159,9 +159,9 @@ def test_padding_is_seen():
     """A FIFO one deeper than planned could be shallower."""
     made = example()
     layers = list(made.layers)
-    layers[1] = replace(layers[1], fifo_depth=layers[1].fifo_depth + 1)
+    layers[1] = replace(layers[1], fifo_depths=(layers[1].fifo_depths[0] + 1,))
     deeper = replace(made, groups=(replace(made.groups[0], layers=tuple(layers)),))
-    with pytest.raises(AssertionError, match=f"^conv2: a FIFO of {made.layers[1].fifo_depth} would do"):
+    with pytest.raises(AssertionError, match=f"^conv2: a FIFO of {made.layers[1].fifo_depths[0]} would do"):
         frames_needed(deeper.configure())
 
 
@@ -170,8 +170,8 @@ def test_overflow_is_seen():
     made = example()
     config = made.configure()
     last = config.layers[-1]
-    assert last.fifo.depth > 1
-    last.__dict__["fifo"] = replace(last.fifo, depth=last.fifo.depth - 1)
+    assert last.fifos[0].depth > 1
+    last.__dict__["fifos"] = (replace(last.fifos[0], depth=last.fifos[0].depth - 1),)
     with watched_fifos(config) as watch:
         frames = frames_for(made.network, 6, 1)
         trace = simulate(config, frames, accept=Pattern((False,) * 300 + (True,) * 9000), watch=watch)
@@ -185,6 +185,8 @@ def test_overdraft_is_seen():
     config = made.configure()
     with watched_fifos(config) as watch:
         trace = check(Case(made.network, config), frames_for(made.network, 3, 1), watch=watch)
-    poorer = replace(config, layers=tuple(replace(layer, fifo_depth=max(layer.fold_beats)) for layer in config.layers))
+    poorer = replace(
+        config, layers=tuple(replace(layer, fifo_depths=(max(layer.fold_beats),)) for layer in config.layers)
+    )
     with pytest.raises(AssertionError, match=r"^conv1: over(flow|drawn)"):
         check_fifos(poorer, trace)

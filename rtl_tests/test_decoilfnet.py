@@ -34,7 +34,7 @@ def test_one_frame():
     assert small.interval == 32 * 32 * 64
     network = load("vgg16:7@224x224")
     plans = [
-        replace(layer, line_rows=sized.line_rows, fifo_depth=sized.fifo_depth)
+        replace(layer, line_rows=sized.line_rows, fifo_depths=sized.fifo_depths)
         for layer, sized in zip(bench.unrolled(network), small.layers, strict=True)
     ]
     config = bench.compose(network, plans)

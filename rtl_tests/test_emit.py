@@ -440,7 +440,7 @@ def ragged() -> tuple[AcceleratorConfig, np.ndarray, np.ndarray]:
         groups=2,
     )
     network = Network(name="ragged", layers=(layer,))
-    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=2, tp=2, chain=16, line_rows=2, fifo_depth=9)
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=2, tp=2, chain=16, line_rows=2, fifo_depths=(9,))
     frames = np.random.default_rng(1).integers(0, 256, (2, 4, 2, 3), dtype=np.uint8)
     return compose(network, [plan]), frames, golden.run(network, frames)
 

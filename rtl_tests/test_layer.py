@@ -41,9 +41,9 @@ def test_latency_and_cycles(case, seed):
     row, column = divmod(layer.window.needed(0, 0) - 1, source.width)
     step = row * source.row_steps + column // source.pixels
     first_start = trace.taken[(step + 1) * source.folds - 1] + layer.window.write_delay
-    stored = first_start + layer.pipeline_latency + layer.fifo.latency
-    if layer.regroup.needed:
-        stored += beat_offsets(layer)[layer.regroup.after[0]] + layer.regroup.latency
+    stored = first_start + layer.pipeline_latency + layer.fifos[0].latency
+    if layer.regroups[0].needed:
+        stored += beat_offsets(layer)[layer.regroups[0].after[0]] + layer.regroups[0].latency
     assert trace.times[0] == stored
     ends = trace.times[layer.output.beats - 1 :: layer.output.beats]
     assert np.diff(ends)[1:].tolist() == [layer.cycles] * 2
@@ -69,7 +69,7 @@ def test_least_buffers(case, seed, patterns):
 @pytest.mark.parametrize(("depth", "stored"), [(4, 4), (5, 5), (7, 5), (12, 10)])
 def test_sleeping_sink(depth, stored):
     """Whole output folds (4 beats, then 1) fill the FIFO as far as its credits go; nothing is lost."""
-    case = plain(fifo_depth=depth)
+    case = plain(fifo_depths=(depth,))
     frames = frames_for(case.network, 2, 1)
     sink = Pattern((False,) * 400 + (True,) * 2000)
     trace = simulate(case.config.layers[0], frames, accept=sink)
@@ -93,7 +93,7 @@ def plain(**changes) -> Case:
         requantisation=None,
     )
     network = Network(name="plain", layers=(layer,))
-    plan = LayerPlan(name="conv", kind="conv", tn=2, tm=4, tk=3, chain=16, line_rows=4, fifo_depth=8)
+    plan = LayerPlan(name="conv", kind="conv", tn=2, tm=4, tk=3, chain=16, line_rows=4, fifo_depths=(8,))
     return Case(network, compose(network, [replace(plan, **changes)]))
 
 
@@ -118,7 +118,7 @@ def test_cycles_of_a_strided_layer_are_its_beats():
         window=Window(kernel=(2, 2), stride=(2, 2)),
     )
     network = Network(name="strided", layers=(layer,))
-    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=4, chain=1, line_rows=3, fifo_depth=3)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=4, chain=1, line_rows=3, fifo_depths=(3,))
     case = Case(network, compose(network, [plan]))
     assert case.config.layers[0].window.windows * case.config.layers[0].window.window_cycles == 18
     assert case.config.layers[0].cycles == 72
@@ -129,8 +129,8 @@ def test_cycles_of_a_strided_layer_are_its_beats():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fifo_depth": 3}, "conv: fifo_depth must be at least 4, the beats of one output fold, not 3"),
-        ({"fifo_depth": 0}, "conv: fifo_depth must be at least 4, the beats of one output fold, not 0"),
+        ({"fifo_depths": (3,)}, "conv: fifo_depth must be at least 4, the beats of one output fold, not 3"),
+        ({"fifo_depths": (0,)}, "conv: fifo_depth must be at least 4, the beats of one output fold, not 0"),
     ],
 )
 def test_depth_errors(changes, message):
@@ -141,7 +141,7 @@ def test_depth_errors(changes, message):
 def test_pixels_error():
     layer = plain(tp=2).config.layers[0]
     with pytest.raises(ConfigError, match=r"^conv: output.pixels must be 2, not 1$"):
-        replace(layer, output=replace(layer.output, pixels=1))
+        replace(layer, outputs=(replace(layer.output, pixels=1),))
 
 
 def test_lanes_error():

@@ -92,7 +92,7 @@ def subject(macs_per_dsp: int = 1) -> tuple[Case, np.ndarray, Schedule, np.ndarr
             tp=tp,
             chain=4,
             line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // tn)),
-            fifo_depth=9,
+            fifo_depths=(9,),
             macs_per_dsp=macs_per_dsp if layer.name == "first" else 1,
         )
         for layer, (tn, tm, tk, tp) in zip(layers, unrolls, strict=True)

@@ -26,7 +26,7 @@ def pool(channels: int, height: int, width: int, *, tn: int = 1, tk: int = 4, ro
     after = replace(before, height=height // 2, width=width // 2)
     layer = MaxPool(name="pool", input=before, output=after, window=Window(kernel=(2, 2), stride=(2, 2)))
     network = Network(name="pool", layers=(layer,))
-    plan = LayerPlan(name="pool", kind="maxpool", tn=tn, tm=tn, tk=tk, chain=1, line_rows=rows, fifo_depth=depth)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=tn, tm=tn, tk=tk, chain=1, line_rows=rows, fifo_depths=(depth,))
     return Case(network, compose(network, [plan]))
 
 
@@ -123,9 +123,9 @@ def test_less_is_never_earlier(case, data):
     before = times(schedule)
     number = data.draw(st.integers(0, len(config.layers) - 1))
     layer = config.layers[number]
-    depths = [other.fifo_depth for other in config.layers]
+    depths = [other.fifo_depths[0] for other in config.layers]
     rows = [other.window.rows for other in config.layers]
-    depths[number] = data.draw(st.integers(max(layer.fold_beats), layer.fifo_depth))
+    depths[number] = data.draw(st.integers(max(layer.fold_beats), layer.fifo_depths[0]))
     rows[number] = data.draw(st.integers(layer.least_rows, layer.window.rows))
     smaller = schedule.copy()
     smaller.shrink(number, depth=depths[number])
@@ -193,7 +193,7 @@ def test_not_steady():
     before = FeatureMap(channels=3, height=1, width=2, type=UINT8)
     window = Window(kernel=(2, 2), padding=(0, 1, 2, 2))
     layer = MaxPool(name="pool", input=before, output=replace(before, height=2, width=4), window=window)
-    plan = LayerPlan(name="pool", kind="maxpool", tn=2, tm=2, tk=2, chain=1, line_rows=1, fifo_depth=5)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=2, tm=2, tk=2, chain=1, line_rows=1, fifo_depths=(5,))
     config = compose(Network(name="pool", layers=(layer,)), [plan])
     schedule = Schedule(config, 8)
     schedule.solve()
@@ -243,7 +243,7 @@ def test_too_many_events_are_refused_at_once():
     side = 4_096
     before = FeatureMap(channels=1, height=side, width=side, type=UINT8)
     layer = MaxPool(name="pool", input=before, output=before, window=Window(kernel=(1, 1)))
-    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depth=5)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depths=(5,))
     config = compose(Network(name="pool", layers=(layer,)), [plan])
     with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 268,435,456 are scheduled"):
         Schedule(config, 10)

@@ -72,7 +72,7 @@ def tall_networks(draw):
                 tk=draw(st.integers(1, layer.window.taps)),
                 chain=8,
                 line_rows=layer.window.extent[0] * 2 + 4,
-                fifo_depth=64,
+                fifo_depths=(64,),
             )
         )
         layers.append(layer)

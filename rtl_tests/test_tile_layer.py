@@ -47,7 +47,7 @@ class Case:
             lines.append(
                 f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
                 f"Tn {layer.window.input.lanes} Tm {layer.compute.lanes} Tk {layer.window.taps} "
-                f"FIFO {layer.fifo_lanes} x {layer.fifo_depth} pixels {layer.window.input.pixels}\n"
+                f"FIFO {layer.fifo_lanes} x {layer.fifo_depths[0]} pixels {layer.window.input.pixels}\n"
                 f"    {layer.tiles.rows}\n    {layer.tiles.columns}"
             )
         return "\n".join(lines)
@@ -79,7 +79,7 @@ def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int 
     config = compose(network, plans, pixels)
     if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
         depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
-        plans = [replace(plan, fifo_depth=depth) for plan, depth in zip(plans, depths, strict=True)]
+        plans = [replace(plan, fifo_depths=(depth,)) for plan, depth in zip(plans, depths, strict=True)]
         config = compose(network, plans, pixels)
     case = Case(network, in_tiles(config, tiles))
     assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
@@ -104,9 +104,9 @@ def check_cycles(case: Case, seed: int) -> None:
     lasts = trace.times[beats - 1 :: beats]
     assert np.diff(lasts).tolist() == np.diff(ends).tolist()
     assert np.diff(ends)[-1] == layer.cycles
-    if not layer.regroup.needed:
+    if not layer.regroups[0].needed:
         # From a fold's start, steps - 1 cycles before its last step, to its first beat; then its others.
-        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifo.latency
+        offered = ends[0] - (layer.window.steps - 1) + layer.pipeline_latency + layer.fifos[0].latency
         late = layer.reuse.start if layer.reuse.needed else 0
         assert lasts[0] == late + offered + layer.fold_beats[-1] - 1
 
@@ -183,7 +183,7 @@ def pools(tip: tuple[int, int] = (2, 2), overlap: str = REUSE, tk: int = 1, pixe
         MaxPool(name=f"pool{n}", input=maps[n], output=maps[n + 1], window=Window(kernel=(3, 3))) for n in range(2)
     )
     network = Network(name="pools", layers=layers)
-    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depth=16)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=3, fifo_depths=(16,))
     config = compose(network, [replace(plan, name=layer.name) for layer in layers], pixels)
     tiles = axes(layers, tip, overlap)
     return Case(network, in_tiles(config, tiles))
@@ -197,7 +197,7 @@ def test_cycles_with_tiles_in_the_padding(window, tip, overlap, pixels):
     """The first rows and columns of windows lie in the padding; pixels are skipped before tiles, or kept."""
     maps = [FeatureMap(channels=1, height=size, width=size, type=UINT8) for size in (8, 3 if window is SKIPS else 5)]
     layer = MaxPool(name="pool", input=maps[0], output=maps[1], window=window)
-    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=8, fifo_depth=16)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=8, fifo_depths=(16,))
     network = Network(name="pool", layers=(layer,))
     tiles = axes([layer], tip, overlap)
     case = Case(network, in_tiles(compose(network, [plan], pixels), tiles))

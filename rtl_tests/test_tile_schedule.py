@@ -60,7 +60,7 @@ def pool(
     height, width = window.output_size(size, size)
     layer = MaxPool(name="pool", input=before, output=replace(before, height=height, width=width), window=window)
     network = Network(name="pool", layers=(layer,))
-    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=2, fifo_depth=depth)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=tk, chain=1, line_rows=2, fifo_depths=(depth,))
     return Case(network, in_tiles(compose(network, [plan]), axes([layer], (1, 1))))
 
 
@@ -130,7 +130,7 @@ def test_by_hand_padding():
 
 def sized(case: Case) -> Case:
     _, depths = size_buffers(case.config)
-    layers = [replace(layer, fifo_depth=depth) for layer, depth in zip(case.config.layers, depths, strict=True)]
+    layers = [replace(layer, fifo_depths=depth) for layer, depth in zip(case.config.layers, depths, strict=True)]
     return Case(case.network, replace(case.config, layers=tuple(layers)))
 
 
@@ -151,10 +151,10 @@ def test_nothing_lost_and_nothing_could_be_less(case):
     assert schedule.frame_ends[0] == unbounded.frame_ends[0]
     np.testing.assert_array_equal(np.diff(schedule.frame_ends)[1:], np.diff(unbounded.frame_ends)[1:])
     for number, layer in enumerate(config.layers):
-        if layer.fifo_depth > max(layer.fold_beats):
+        if layer.fifo_depths[0] > max(layer.fold_beats):
             less = schedule.copy()
-            less.shrink(number, depth=layer.fifo_depth - 1)
-            assert frames_that_show(less, schedule), f"{layer.name}: a FIFO of {layer.fifo_depth - 1} would do"
+            less.shrink(number, depth=layer.fifo_depths[0] - 1)
+            assert frames_that_show(less, schedule), f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
 
 
 def times(schedule: Schedule) -> list[np.ndarray]:
@@ -168,7 +168,7 @@ def test_in_parts(case, frames, data):
     """However a run is cut into parts, it is the same; so is one with a shallower FIFO, solved anew or not."""
     config = case.config
     number = data.draw(st.integers(0, len(config.layers) - 1))
-    depths = [layer.fifo_depth for layer in config.layers]
+    depths = [layer.fifo_depths[0] for layer in config.layers]
     whole = Schedule(config, frames)
     before = times(whole)
     depths[number] = data.draw(st.integers(max(config.layers[number].fold_beats), min(depths[number], 20)))
@@ -203,4 +203,4 @@ def test_bounds(case):
         assert len(cycles.taken[number]) == 6 * layer.reuse.beats_in
         assert len(cycles.taken[number + 1]) == 6 * layer.tiles.windows * layer.output.folds
     if len(config.layers) == 1:
-        assert steady_cycles(config if config.layers[0].fifo_depth > 50 else sized(case).config).interval == slowest
+        assert steady_cycles(config if config.layers[0].fifo_depths[0] > 50 else sized(case).config).interval == slowest

@@ -179,7 +179,7 @@ def convolutions(tip: tuple[int, int] = (2, 2), overlap: str = REUSE) -> Case:
         )
         before = after
     network = Network(name="convolutions", layers=tuple(layers))
-    plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depth=32)
+    plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depths=(32,))
     config = compose(network, [replace(plan, name=layer.name) for layer in layers])
     return Case(network, in_tiles(config, axes(layers, tip, overlap)))
 
@@ -199,7 +199,7 @@ def test_multiplications_of_a_stream():
     before = replace(pools().network.input, height=2, width=3)
     conv = convolutions().network.layers[0]
     layer = replace(conv, input=before, output=replace(before, channels=6), groups=1, weights=conv.weights[:, :1])
-    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=9, tp=2, chain=16, line_rows=3, fifo_depth=9)
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=9, tp=2, chain=16, line_rows=3, fifo_depths=(9,))
     config = compose(Network(name="wide", layers=(layer,)), [plan])
     run = simulate.run(config, np.zeros((2, 1, 2, 3), np.uint8), simulate.Options(simulator="amaranth", taps=True))
     assert run.steps == (2 * 2 * 2 * 2,)  # frames, rows, steps of a row, output folds
@@ -224,7 +224,7 @@ def in_turn() -> tuple[Case, list[Case]]:
     groups = []
     for part, tip, overlap in zip((layers[:1], layers[1:]), tiles, (REUSE, RECOMPUTE), strict=True):
         network = Network(name=part[0].name, layers=part)
-        plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depth=32)
+        plan = LayerPlan(name="", kind="conv", tn=2, tm=1, tk=9, chain=16, line_rows=5, fifo_depths=(32,))
         config = compose(network, [replace(plan, name=layer.name) for layer in part])
         groups.append(Case(network, in_tiles(config, axes(part, tip, overlap))))
     return whole, groups

@@ -79,9 +79,11 @@ class Credits(wiring.Component):
         return m
 
 
-def count_credits(m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value) -> Value:
+def count_credits(
+    m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
+) -> Value:
     """Whether there are credits enough for the output fold that starts next; ``returned``: a credit comes back."""
-    credits = Signal(range(config.depth + 1), init=config.depth)
-    claim = dense_table(m, "claim", fold, config.claims)
+    credits = Signal(range(config.depth + 1), init=config.depth, name=name)
+    claim = dense_table(m, name.replace("credits", "claim"), fold, config.claims)
     m.d.sync += credits.eq(credits + returned - Mux(start, claim, 0))
     return credits >= claim

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from amaranth import Module, Shape
+from amaranth import Cat, Module, Shape, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
@@ -16,7 +16,7 @@ from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.regroup import Regroup, RegroupConfig
-from hwgen.gateware.stream import BeatFormat, Order, join
+from hwgen.gateware.stream import BeatFormat, Order, join, numbered
 from hwgen.gateware.unload import Unload, UnloadConfig
 
 
@@ -113,10 +113,11 @@ class LayerConfig:
         bias).
     fifo_lanes : int
         ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
-    fifo_depth : int
-        Credits: beats stored or in flight; at least those of one output fold.
-    output : BeatFormat
-        The stream that leaves.
+    fifo_depths : tuple of int
+        Credits of the FIFO in front of each reader of the output: beats stored or in flight; at least those of one
+        output fold.
+    outputs : tuple of BeatFormat
+        The stream that leaves to each reader: all carry the same map, with lanes of their own.
 
     Raises
     ------
@@ -128,8 +129,8 @@ class LayerConfig:
     compute: Compute
     finish: Finish | None
     fifo_lanes: int
-    fifo_depth: int
-    output: BeatFormat
+    fifo_depths: tuple[int, ...]
+    outputs: tuple[BeatFormat, ...]
 
     #: Cycles from a beat leaving the FIFO to the start of the output fold that waits for its credit.
     credit_delay = 1
@@ -139,22 +140,36 @@ class LayerConfig:
     pyramid_cycles: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        if self.output.pixels != self.pixels:
-            raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {self.output.pixels!r}")
+        if not self.outputs or len(self.outputs) != len(self.fifo_depths):
+            raise ConfigError(f"{self.name}: outputs must be one or more, with a FIFO each, not {self.outputs!r}")
+        for output in self.outputs:
+            if output.pixels != self.pixels:
+                raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {output.pixels!r}")
         if max(self.fold_beats) > self.window.steps:
             raise ConfigError(
                 f"{self.name}: fifo_lanes must be at least {-(-self.compute.lanes // self.window.steps)}, "
                 f"not {self.fifo_lanes!r}"
             )
-        if self.fifo_depth < max(self.fold_beats):
-            raise ConfigError(
-                f"{self.name}: fifo_depth must be at least {max(self.fold_beats)}, the beats of one output fold, "
-                f"not {self.fifo_depth!r}"
-            )
+        for depth in self.fifo_depths:
+            if depth < max(self.fold_beats):
+                raise ConfigError(
+                    f"{self.name}: fifo_depth must be at least {max(self.fold_beats)}, the beats of one output fold, "
+                    f"not {depth!r}"
+                )
 
     @property
     def window(self) -> LineBufferConfig:
         return self.compute.window
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        """The streams that come in."""
+        return (self.window.input,)
+
+    @property
+    def output(self) -> BeatFormat:
+        """The stream that leaves to the first reader."""
+        return self.outputs[0]
 
     @property
     def input_order(self) -> Order:
@@ -200,8 +215,13 @@ class LayerConfig:
 
     @property
     def beats_in(self) -> int:
-        """Beats of a frame that come in."""
+        """Beats of a frame that come in; of several inputs the most."""
         return self.window.input.beats
+
+    @property
+    def input_beats(self) -> tuple[int, ...]:
+        """Beats of a frame that come in at each input."""
+        return (self.beats_in,)
 
     @property
     def beats(self) -> int:
@@ -210,7 +230,7 @@ class LayerConfig:
 
     @property
     def beats_out(self) -> int:
-        """Beats of a frame that leave."""
+        """Beats of a frame that leave to the first reader."""
         return self.windows * self.output.folds
 
     @property
@@ -219,25 +239,30 @@ class LayerConfig:
         return self.window.least_rows
 
     @cached_property
-    def fifo(self) -> FifoConfig:
-        return FifoConfig(
-            lanes=self.fifo_lanes,
-            bits=self.output.bits,
-            signed=self.output.signed,
-            beats=self.beats,
-            depth=self.fifo_depth,
-            pixels=self.pixels,
+    def fifos(self) -> tuple[FifoConfig, ...]:
+        """The FIFO in front of each reader."""
+        return tuple(
+            FifoConfig(
+                lanes=self.fifo_lanes,
+                bits=self.output.bits,
+                signed=self.output.signed,
+                beats=self.beats,
+                depth=depth,
+                pixels=self.pixels,
+            )
+            for depth in self.fifo_depths
         )
 
     @cached_property
-    def regroup(self) -> RegroupConfig:
-        return RegroupConfig(
-            counts=tuple(len(beat) for beat in self.unload.beats), lanes=self.fifo_lanes, output=self.output
-        )
+    def regroups(self) -> tuple[RegroupConfig, ...]:
+        """From the beats of the FIFO to those of each reader."""
+        counts = tuple(len(beat) for beat in self.unload.beats)
+        return tuple(RegroupConfig(counts=counts, lanes=self.fifo_lanes, output=output) for output in self.outputs)
 
     @property
-    def credits(self) -> CreditsConfig:
-        return CreditsConfig(depth=self.fifo_depth, claims=self.fold_beats)
+    def credits(self) -> tuple[CreditsConfig, ...]:
+        """Those of each FIFO: an output fold starts when all of them have room."""
+        return tuple(CreditsConfig(depth=depth, claims=self.fold_beats) for depth in self.fifo_depths)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
@@ -252,15 +277,38 @@ class LayerConfig:
             "compute": self.compute,
             "unload": self.unload,
             **({} if self.finish is None else {"finish": self.finish}),
-            "fifo": self.fifo,
-            **({"regroup": self.regroup} if self.regroup.needed else {}),
-            "credits": self.credits,
+            **self._behind,
         }
+
+    @property
+    def _behind(self) -> dict[str, ComponentConfig]:
+        """What stands in front of each reader."""
+        found: dict[str, ComponentConfig] = {}
+        for number, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
+            found[self.of_reader("fifo", number)] = fifo
+            if regroup.needed:
+                found[self.of_reader("regroup", number)] = regroup
+            found[self.of_reader("credits", number)] = credits
+        return found
+
+    def of_reader(self, name: str, number: int) -> str:
+        """The name of what there is for each reader; ``name`` itself if that is one."""
+        return numbered(name, number, len(self.outputs))
 
     @cached_property
     def resources(self) -> Resources:
         """What all components together take of a device, as estimated."""
         return sum((part.resources for part in self.components.values()), Resources())
+
+    @property
+    def input_ports(self) -> tuple[str, ...]:
+        """Names of the layer's ports that take its inputs."""
+        return tuple(numbered("i", number, len(self.inputs)) for number in range(len(self.inputs)))
+
+    @property
+    def output_ports(self) -> tuple[str, ...]:
+        """Names of the layer's ports that give its output."""
+        return tuple(self.of_reader("o", number) for number in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
         """The hardware of ``walk``, with a line buffer's ports."""
@@ -277,14 +325,18 @@ class LayerConfig:
         """Cycles a frame takes when neither neighbour makes the layer wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
+    def with_rows(self, rows: int) -> LayerConfig:
+        """The same with so many rows in the line buffer."""
+        return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))
+
     @property
     def credit_cycles(self) -> int:
         """Cycles of a frame in which the layer waits for credits at most, if beats are taken as soon as they are there.
 
-        With a FIFO of ``fifo_depth`` beats a beat's credit comes back a pipeline's latency after it was claimed.
+        With a FIFO of so many beats, a beat's credit comes back a pipeline's latency after it was claimed.
         """
-        round_trip = self.pipeline_latency + self.fifo.latency + self.credit_delay
-        return -(-self.beats // self.fifo_depth) * round_trip
+        round_trip = self.pipeline_latency + FifoConfig.latency + self.credit_delay
+        return -(-self.beats // min(self.fifo_depths)) * round_trip
 
     @property
     def multipliers(self) -> int:
@@ -305,9 +357,9 @@ class Layer(wiring.Component):
     Members
     -------
     i : In(stream)
-        The input map, ``Tn`` channels a beat.
+        The input map, ``Tn`` channels a beat; ``i_0``, ``i_1`` .. if there are several.
     o : Out(stream)
-        The output map.
+        The output map; ``o_0``, ``o_1`` .. if it has several readers.
     busy : Out(1)
         With ``busy``: the arithmetic takes a step.
     """
@@ -315,12 +367,25 @@ class Layer(wiring.Component):
     def __init__(self, config: LayerConfig, *, busy: bool = False):
         self._config = config
         self._busy = busy
-        members = {"i": In(config.window.input.signature), "o": Out(config.output.signature)}
+        members = {
+            **{port: In(beat.signature) for port, beat in zip(config.input_ports, config.inputs, strict=True)},
+            **{port: Out(beat.signature) for port, beat in zip(config.output_ports, config.outputs, strict=True)},
+        }
         super().__init__(members | {"busy": Out(1)} if busy else members)
 
     @property
     def config(self) -> LayerConfig:
         return self._config
+
+    @property
+    def take(self) -> list[wiring.PureInterface]:
+        """The ports that take the inputs, in order."""
+        return [getattr(self, port) for port in self.config.input_ports]
+
+    @property
+    def give(self) -> list[wiring.PureInterface]:
+        """The ports that give the output, reader by reader."""
+        return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):
         m = Module()
@@ -328,26 +393,41 @@ class Layer(wiring.Component):
         m.submodules.window = window = config.walk_component()
         m.submodules.compute = compute = config.compute.component()
         m.submodules.unload = unload = Unload(config.unload)
-        m.submodules.fifo = fifo = Fifo(config.fifo)
-        connect(m, layer=wiring.flipped(self.i), window=window.i)
+        for port, stream in zip(config.input_ports, self.take, strict=True):
+            connect(m, layer=wiring.flipped(stream), window=getattr(window, port))
         connect(m, window=window.o, compute=compute.i)
         if self._busy:
             m.d.comb += self.busy.eq(compute.i.valid)
         connect(m, compute=compute.o, unload=unload.i)
-        if config.finish is None:
-            connect(m, unload=unload.o, fifo=fifo.i)
-        else:
+        finished = unload.o
+        if config.finish is not None:
             m.submodules.finish = finish = config.finish.component()
             connect(m, unload=unload.o, finish=finish.i)
-            connect(m, finish=finish.o, fifo=fifo.i)
-        if config.regroup.needed:
-            m.submodules.regroup = regroup = Regroup(config.regroup)
-            join(m, source=fifo.o, sink=regroup.i)
-            connect(m, regroup=regroup.o, layer=wiring.flipped(self.o))
-        else:
-            connect(m, fifo=fifo.o, layer=wiring.flipped(self.o))
-        room = count_credits(
-            m, config.credits, fold=window.fold, start=window.start, returned=fifo.o.valid & fifo.o.ready
+            finished = finish.o
+        m.d.comb += window.room.eq(
+            Cat(self._elaborate_reader(m, number, finished, window) for number in range(len(config.outputs))).all()
         )
-        m.d.comb += window.room.eq(room)
         return m
+
+    def _elaborate_reader(
+        self, m: Module, number: int, finished: wiring.PureInterface, window: wiring.Component
+    ) -> Value:
+        """The FIFO in front of a reader; whether it has room for the output fold that starts next."""
+        config = self.config
+        regroup, o = config.regroups[number], self.give[number]
+        m.submodules[config.of_reader("fifo", number)] = fifo = Fifo(config.fifos[number])
+        connect(m, finished=finished, fifo=fifo.i)
+        if regroup.needed:
+            m.submodules[config.of_reader("regroup", number)] = regrouped = Regroup(regroup)
+            join(m, source=fifo.o, sink=regrouped.i)
+            connect(m, regroup=regrouped.o, layer=wiring.flipped(o))
+        else:
+            connect(m, fifo=fifo.o, layer=wiring.flipped(o))
+        return count_credits(
+            m,
+            config.credits[number],
+            name=config.of_reader("credits", number),
+            fold=window.fold,
+            start=window.start,
+            returned=fifo.o.valid & fifo.o.ready,
+        )

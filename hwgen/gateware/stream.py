@@ -195,6 +195,11 @@ def at_pixel(name: str, pixel: int, pixels: int) -> str:
     return name if pixels == 1 else f"{name}_pixel_{pixel}"
 
 
+def numbered(name: str, number: int, count: int) -> str:
+    """The name of one of several streams, or of what belongs to it; ``name`` itself if there is but one."""
+    return name if count == 1 else f"{name}_{number}"
+
+
 def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface) -> None:
     """Connect two streams after checking that their payloads are of one shape.
 

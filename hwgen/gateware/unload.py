@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import wiring
@@ -34,11 +35,13 @@ class UnloadConfig:
         ``Tp``: pixels that a fold is about.
     groups : int
         Groups of output channels; a fold belongs to one.
+    folds : tuple of int, optional
+        Channels of each fold, ``Tm`` at most, where they don't follow from the groups.
 
     Raises
     ------
     ConfigError
-        Unless ``1 <= r <= Tm <= M / groups``.
+        Unless ``1 <= r <= Tm <= M / groups``, or the folds' channels are not ``M`` together.
     """
 
     channels: int
@@ -48,8 +51,13 @@ class UnloadConfig:
     clears: bool = False
     pixels: int = 1
     groups: int = 1
+    folds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.folds and (
+            sum(self.folds) != self.channels or not 1 <= min(self.folds) <= max(self.folds) <= self.lanes_in
+        ):
+            raise ConfigError(f"folds must be {self.channels} channels in all, not {self.folds!r}")
         if not 1 <= self.lanes_out <= self.lanes_in <= self.channels // self.groups:
             raise ConfigError(
                 f"lanes_out, lanes_in and channels must not fall below 1 or each other, "
@@ -59,16 +67,23 @@ class UnloadConfig:
     @property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Channel numbers by fold, by beat, by lane; only the last beat of a fold may be short."""
+        return tuple(
+            tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
+            for fold in self._folds
+        )
+
+    @property
+    def _folds(self) -> list[range]:
+        """Channel numbers of each fold."""
+        if self.folds:
+            ends = list(accumulate(self.folds))
+            return [range(end - count, end) for end, count in zip(ends, self.folds, strict=True)]
         size = self.channels // self.groups
-        folds = [
+        return [
             range(group * size + first, group * size + min(first + self.lanes_in, size))
             for group in range(self.groups)
             for first in range(0, size, self.lanes_in)
         ]
-        return tuple(
-            tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
-            for fold in folds
-        )
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:

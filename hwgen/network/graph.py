@@ -14,8 +14,8 @@ from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
 from hwgen.network.ends import Host
-from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Op
+from hwgen.network.maps import FeatureMap, Window
+from hwgen.network.ops import Copy, Op
 
 INPUT = ""
 """The name of the edge that enters a network; every other edge has the name of the layer that it leaves."""
@@ -98,6 +98,19 @@ class Network:
             for edge in edges:
                 found[edge] = (*found[edge], layer.name)
         return found
+
+    def with_input_read_once(self) -> Network:
+        """The same network, with a copy of the input for all layers that read it, if several do.
+
+        A stream that comes in has one reader; a layer's output may have many.
+        """
+        if len(self.readers[INPUT]) == 1:
+            return self
+        names = {layer.name for layer in self.layers}
+        name = next(name for name in ("input", *(f"input_{n}" for n in range(1, len(names) + 2))) if name not in names)
+        copy = Copy(name=name, input=self.input, output=self.input, window=Window(kernel=(1, 1)))
+        edges = tuple(tuple(edge or name for edge in edges) for edges in self.edges)
+        return replace(self, layers=(copy, *self.layers), edges=((INPUT,), *edges))
 
     @property
     def is_chain(self) -> bool:

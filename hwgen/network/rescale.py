@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from hwgen.network.maps import IntegerType
+from hwgen.network.float32 import Label, qlinear_add
 from hwgen.network.onnx.values import Addend
 from hwgen.network.requantise import Requantisation, requantise
 
@@ -134,13 +134,7 @@ def _fitting_factor(sums: np.ndarray, least: np.ndarray, most: np.ndarray, nomin
     return np.where(inside, nominal, middle).astype(np.float32)
 
 
-def quantize_linear(values: np.ndarray, scale: np.float32, zero: int, kind: IntegerType) -> np.ndarray:
-    """ONNX QuantizeLinear of float32 ``values``, as int64."""
-    steps = np.rint(values / scale).astype(np.float64)
-    return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
-
-
-def qlinear_add(
+def add_constant(
     values: np.ndarray,
     label: tuple[np.float32, int],
     addend: Addend,
@@ -149,8 +143,7 @@ def qlinear_add(
 ) -> np.ndarray | None:
     """What ONNX Runtime's QLinearAdd makes of a map and a constant: integers before they saturate, int64 (n, integers).
 
-    It computes ``rint(fma(a, ra, fma(b, rb, base)))`` in float32, with ``ra = a_scale / scale`` (``rb`` alike) and
-    ``base = zero - fma(ra, a_zero, rb * b_zero)``; ``a`` is the map where the constant is spread over several values.
+    See `hwgen.network.float32.qlinear_add`; its ``a`` is the map where the constant is spread over several values.
 
     Parameters
     ----------
@@ -169,26 +162,8 @@ def qlinear_add(
     ndarray or None
         ``None`` where a result leaves int32, in which that kernel wraps.
     """
-    operands = [
-        (values.astype(np.float32)[None], *label),
-        (addend.values.astype(np.float32)[:, None], addend.scale, addend.zero),
-    ]
-    (a, a_scale, a_zero), (b, b_scale, b_zero) = operands[::-1] if addend.first else operands
-    with np.errstate(over="ignore", invalid="ignore"):
-        a_ratio, b_ratio = a_scale / scale, b_scale / scale
-        base = np.float32(zero) - _fma(a_ratio, np.float32(a_zero), b_ratio * np.float32(b_zero))
-        result = _fma(a, a_ratio, _fma(b, b_ratio, base))
+    here = values[None], Label(float(label[0]), label[1])
+    other = addend.values[:, None], Label(float(addend.scale), addend.zero)
+    first, second = (other, here) if addend.first else (here, other)
+    result = qlinear_add(*first, *second, Label(float(scale), zero))
     return np.rint(result).astype(np.int64) if (np.abs(result) < 2.0**31).all() else None
-
-
-def _fma(
-    factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32
-) -> np.ndarray:
-    """float32 ``factor * other + addend``, rounded once."""
-    product = np.multiply(factor, other, dtype=np.float64)  # exact
-    total = np.asarray(product + addend)
-    # What the sum lacks. A float64 with its last bit set, where it lacks something, rounds to float32 as the sum does.
-    back = total - product
-    lacking = (product - (total - back)) + (addend - back)
-    even = (total.view(np.int64) & 1) == 0
-    return np.where(even & (lacking != 0), np.nextafter(total, np.copysign(np.inf, lacking)), total).astype(np.float32)

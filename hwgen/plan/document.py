@@ -15,11 +15,14 @@ from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
-from hwgen.templates.compose import input_format
+from hwgen.templates.compose import input_formats
 from hwgen.templates.fields import bounded, field, shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.task import lanes_out
 from hwgen.templates.unroll import LayerWork, Unroll
+
+#: Where the FIFO behind a group's last layer leads to.
+OUTPUT = "output"
 
 #: Beats beyond two frames' that a FIFO may hold: more than any pipeline has in flight.
 MOST_IN_FLIGHT = 4_096
@@ -57,18 +60,17 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "multipliers": layer.multipliers,
             }
         )
-    names = [plan.name for plan in group.layers]
+    names = [*(plan.name for plan in group.layers), OUTPUT]
     fifos = [
         {
-            "from": source,
-            "to": sink,
-            "depth": plan.fifo_depth,
+            "from": names[link.source],
+            "to": names[link.sink],
+            "depth": depth,
             "lanes": layer.fifo_lanes,
-            "width": layer.fifo.width,
+            "width": layer.fifos[link.output].width,
         }
-        for source, sink, plan, layer in zip(
-            names, [*names[1:], "output"], group.layers, group.config.layers, strict=True
-        )
+        for link, depth in zip(group.config.links, group.config.fifo_depths, strict=True)
+        for layer in [group.config.layers[link.source]]
     ]
     return {
         "template": group.template.name,
@@ -142,17 +144,39 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     if template not in TEMPLATES:
         raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(template)}")
     fifos = field(group, "fifos", list, "plan group")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:
-        source = field(fifo, "from", str, "plan FIFO")
-        if source in found:
-            raise PlanError(f"plan has two FIFOs from {source}")
-        found[source] = fifo
+        found.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
     layers = tuple(
-        _read_layer(entry, layer, found, board) for entry, layer in zip(group["layers"], network.layers, strict=True)
+        _read_layer(entry, layer, _fifos_of(layer.name, network, found), board)
+        for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     read = Group(network=network, layers=layers, template=TEMPLATES[template].read(group, network, layers))
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
+
+
+def _fifos_of(name: str, network: Network, found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A layer's FIFOs in the order of its readers. One that has a single reader need not say which."""
+    readers = network.readers[name] or (OUTPUT,)
+    left = list(found.get(name, []))
+    if len(left) > len(readers):
+        raise PlanError(f"plan has {_count(len(left))} FIFOs from {name}")
+    if len(readers) == 1:
+        if not left:
+            raise PlanError(f"plan lacks the FIFO from {name}")
+        return left
+    ordered = []
+    for reader in readers:
+        place = next((fifo for fifo in left if field(fifo, "to", str, f"plan FIFO from {name}") == reader), None)
+        if place is None:
+            raise PlanError(f"plan lacks the FIFO from {name} to {reader}")
+        ordered.append(place)
+        left.remove(place)
+    return ordered
+
+
+def _count(number: int) -> str:
+    return {2: "two", 3: "three"}.get(number, str(number))
 
 
 def _with_weights(group: Group, places: list[Any]) -> Group:
@@ -166,7 +190,7 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any]], board: Board) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -174,11 +198,12 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any
             f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
         )
     unroll = field(entry, "unroll", dict, where)
-    if layer.name not in fifos:
-        raise PlanError(f"plan lacks the FIFO from {layer.name}")
-    fifo, place = fifos[layer.name], f"plan FIFO from {layer.name}"
+    place = f"plan FIFO from {layer.name}"
     tn, tm, tk = (field(unroll, name, int, where) for name in ("in", "out", "taps"))
-    lanes = field(fifo, "lanes", int, place) if "lanes" in fifo else None
+    lanes = field(fifos[0], "lanes", int, place) if "lanes" in fifos[0] else None
+    if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
+        raise PlanError(f"{place}: lanes must be the same to all readers")
+    most = _most_beats(layer)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -188,10 +213,12 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any
         tp=field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
         line_rows=bounded(entry, "line_rows", where, _least_rows(layer), _most_rows(layer), "more never help"),
-        fifo_depth=bounded(fifo, "depth", place, 1, _most_beats(layer), "more than two frames and what is in flight"),
+        fifo_depths=tuple(
+            bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
+        ),
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
-    input_format(layer, read, 1)  # refuses unroll factors out of range
+    input_formats(layer, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
         raise PlanError(f"{where}: macs_per_dsp must be 1 with unroll out 1, not 2: two output channels share a slice")
     least = lanes_out(LayerWork.of(layer), Unroll(tn, tm, tk))
@@ -201,8 +228,8 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: dict[str, dict[str, Any
             f"out), not {lanes}"
         )
     beats = -(-tm // (lanes or least))
-    if read.fifo_depth < beats:
-        raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {read.fifo_depth}")
+    if (depth := min(read.fifo_depths)) < beats:
+        raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {depth}")
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
 
 

@@ -68,7 +68,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
             str(plan.tp),
             f"{layer.multipliers}" + ("*" if plan.macs_per_dsp > 1 else ""),
             str(plan.line_rows),
-            f"{plan.fifo_depth}x{layer.fifo.width}",
+            f"{'+'.join(map(str, plan.fifo_depths))}x{layer.fifos[0].width}",
             f"{layer.cycles:,}",
             f"{layer.cycles / slowest:.0%}",
         )

@@ -34,8 +34,8 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
     return 2 * window.extent[0] + window.stride[0] + top + bottom + in_flight
 
 
-def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[int]]:
-    """Rows of each layer's line buffer and depth of each layer's FIFO.
+def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Rows of each layer's line buffer, and depths of each layer's FIFOs.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         found = [size_buffers(lower, frames) for lower in short[0][1:]]
         if found[0] == found[1]:
             return found[0]
-    depths = [None] * len(config.layers)
+    depths = [None] * len(config.links)
     if frames is None:
         check_events(config, LEAST_FRAMES)  # at once: the schedule of the first three may take long already
         frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
@@ -72,29 +72,26 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     deadline = target + MOST_SLIP
     deadline[0] = target[0]
     latest = schedule.latest(deadline)
-    undecided, before = set(range(len(config.layers))), None
+    undecided, before = set(range(len(config.links))), None
     while undecided and before != schedule.depths:
         before = schedule.depths
         for number in sorted(undecided):
-            least = max(config.layers[number].fold_beats)
+            least = max(config.layers[config.links[number].source].fold_beats)
             schedule, final = _least_depth(schedule, number, least, target, (deadline, latest))
             if final:
                 undecided.discard(number)
-    return schedule.rows, [depth for depth in schedule.depths if depth is not None]
+    return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
 
 
 def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
-    layers = []
-    for layer, count in zip(config.layers, rows, strict=True):
-        window = replace(layer.window, rows=count)
-        layers.append(replace(layer, compute=replace(layer.compute, window=window)))
+    layers = (layer.with_rows(count) for layer, count in zip(config.layers, rows, strict=True))
     return replace(config, layers=tuple(layers))
 
 
 def _least_depth(
     schedule: Schedule, number: int, low: int, target: Times, due: tuple[Times, Sequence[Times | None]]
 ) -> tuple[Schedule, bool]:
-    """``schedule`` with the shallowest FIFO behind layer ``number``, by bisection between a fold and what is used.
+    """``schedule`` with the shallowest FIFO ``number``, by bisection between a fold and what is used.
 
     What the present times use is mostly the least already, so the first trial is one less. Also returned: whether that
     depth stays the least when other FIFOs become shallower, because a frame would be later than any slip allows.

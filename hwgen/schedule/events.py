@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
@@ -39,9 +41,10 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Part:
-    """Which of a layer's events belong to a part of a run: beats that it takes, tiles, output folds, FIFO beats."""
+    """Which of a layer's events belong to a part of a run: beats that it takes at each input, tiles, output folds, FIFO
+    beats."""
 
-    taken: slice
+    taken: tuple[slice, ...]
     tiles: slice
     starts: slice
     stored: slice
@@ -49,12 +52,15 @@ class Part:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Times of a layer's events over the whole run; those of later parts are lower bounds."""
+    """Times of a layer's events over the whole run; those of later parts are lower bounds.
 
-    taken: Times
+    Beats are taken at each input, and leave each FIFO.
+    """
+
+    taken: tuple[Times, ...]
     complete: Times
     starts: Times
-    left: Times
+    left: tuple[Times, ...]
 
 
 def never(times: Times) -> int:
@@ -103,14 +109,15 @@ class LayerEvents(ABC, Generic[Config]):
 
     def __init__(self, config: Config, frames: int, *, tiles: int = 0):
         self.config, self.frames = config, frames
-        self.beats_in, self.tiles = config.beats_in * frames, tiles * frames
+        #: Beats that are taken at each input, and that leave to each reader.
+        self.beats_in, self.tiles = tuple(beats * frames for beats in config.input_beats), tiles * frames
         self.beats_stored = config.beats * frames
-        self.beats_out = config.beats_out * frames
+        self.beats_out = tuple(config.windows * output.folds * frames for output in config.outputs)
         self.folds = config.windows * config.window.output_folds * frames
         #: For each FIFO beat, its output fold, and the cycles from the fold's start until it is offered.
         offsets = [np.arange(beats) for beats in config.fold_beats]
         self._fold = np.repeat(np.arange(len(offsets)), config.fold_beats)
-        self._offered_after = np.concatenate(offsets) + config.pipeline_latency + config.fifo.latency
+        self._offered_after = np.concatenate(offsets) + config.pipeline_latency + FifoConfig.latency
         #: Of a window: FIFO beats claimed up to and including each output fold.
         self._claimed = np.cumsum(config.fold_beats)
         self._alike = len(set(config.fold_beats)) == 1
@@ -128,8 +135,8 @@ class LayerEvents(ABC, Generic[Config]):
         """Some pieces that follow each other."""
 
     @abstractmethod
-    def take(self, part: Part, times: LayerTimes, rows: int) -> Take:
-        """How a part's beats are taken: no earlier than there is room, by when output folds start.
+    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
+        """How a part's beats are taken at an input: no earlier than there is room, by when output folds start.
 
         ``rows`` of the line buffer, where there is one.
         """
@@ -138,19 +145,31 @@ class LayerEvents(ABC, Generic[Config]):
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         """Put into ``earliest``, for each output fold of the part, when the pixels are there that it waits for."""
 
+    @property
+    def _frames(self) -> Times:
+        """The pieces, where they are frames."""
+        return np.full(self.frames, max(*self.beats_in, self.beats_stored) // self.frames)
+
+    def _of_frames(self, begin: int, end: int) -> Part:
+        """The part of some frames, where the pieces are frames."""
+        counts = (*self.beats_in, self.folds, self.beats_stored)
+        *taken, starts, stored = (slice(*(count // self.frames * frame for frame in (begin, end))) for count in counts)
+        return Part(tuple(taken), slice(0, 0), starts, stored)
+
     def claimed(self, starts: slice) -> Times:
         """FIFO beats claimed up to and including each of some output folds, those of whole windows."""
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
         return (windows + self._claimed).ravel()
 
-    def starts(self, part: Part, times: LayerTimes, depth: int | None) -> Times:
-        """When a part's output folds start: after their pixels, after each other, with room in the FIFO."""
+    def starts(self, part: Part, times: LayerTimes, depths: Sequence[int | None]) -> Times:
+        """When a part's output folds start: after their pixels, after each other, with room in every FIFO."""
         earliest = np.full(part.starts.stop - part.starts.start, never(times.starts), dtype=times.starts.dtype)
         self._wait(earliest, part, times)
-        if depth is not None:
-            waiting, left = self._leave_first(part, times.left, depth)
-            np.maximum(earliest[waiting:], left + self.config.credit_delay, out=earliest[waiting:])
+        for of_fifo, depth in zip(times.left, depths, strict=True):
+            if depth is not None:
+                waiting, left = self._leave_first(part, of_fifo, depth)
+                np.maximum(earliest[waiting:], left + self.config.credit_delay, out=earliest[waiting:])
         return spaced(earliest, self.config.window.steps, before(times.starts, part.starts))
 
     def _leave_first(self, part: Part, left: Times, depth: int) -> tuple[int, Times]:
@@ -178,13 +197,17 @@ class LayerEvents(ABC, Generic[Config]):
         firsts = self._claimed - np.array(self.config.fold_beats)
         return spaced_back(np.minimum.reduceat(beats, firsts, axis=1).ravel(), self.config.window.steps)
 
-    def take_latest(self, starts: Times) -> Times | None:
-        """By when beats must be taken for output folds to start no later than is said; ``None``: that isn't known."""
+    def take_latest(self, starts: Times) -> tuple[Times, ...] | None:
+        """By when beats must be taken at each input for output folds to start no later than is said.
+
+        ``None``: that isn't known.
+        """
         return None
 
     @cached_property
-    def regroup(self) -> RegroupEvents:
-        return RegroupEvents(self.config.regroup)
+    def regroups(self) -> tuple[RegroupEvents | None, ...]:
+        """Behind each FIFO; ``None`` where beats leave as they are."""
+        return tuple(RegroupEvents(config) if config.needed else None for config in self.config.regroups)
 
 
 class LineEvents(LayerEvents[LayerConfig]):
@@ -207,31 +230,27 @@ class LineEvents(LayerEvents[LayerConfig]):
 
     @property
     def pyramids(self) -> Times:
-        return np.full(self.frames, max(self.beats_in, self.beats_stored) // self.frames)
+        return self._frames
 
     def part(self, begin: int, end: int) -> Part:
-        taken, starts, stored = (
-            slice(*(count // self.frames * frame for frame in (begin, end)))
-            for count in (self.beats_in, self.folds, self.beats_stored)
-        )
-        return Part(taken, slice(0, 0), starts, stored)
+        return self._of_frames(begin, end)
 
-    def take(self, part: Part, times: LayerTimes, rows: int) -> Take:
-        folds, last = self.config.window.input.folds, before(times.taken, part.taken)
+    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
+        folds, last = self.config.window.input.folds, before(times.taken[0], part.taken[0])
         space = self._space(part, times.starts, rows)[:, None]
         return lambda offered: (spaced(np.maximum(offered.reshape(-1, folds), space).ravel(), 1, last), _NONE)
 
-    def take_latest(self, starts: Times) -> Times:
+    def take_latest(self, starts: Times) -> tuple[Times, ...]:
         window = self.config.window
         first_folds = starts.reshape(self.frames, -1, window.output_folds)[:, :, 0] - window.write_delay
         latest = np.full((self.frames, window.input.beats), -never(starts), dtype=starts.dtype)
         # Backwards, so that of windows that need the same beat the earliest says by when.
         latest[:, self._needed_beat[::-1]] = first_folds[:, ::-1]
-        return spaced_back(latest.ravel(), 1)
+        return (spaced_back(latest.ravel(), 1),)
 
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         window = self.config.window
-        taken = times.taken[part.taken].reshape(-1, window.input.beats)
+        taken = times.taken[0][part.taken[0]].reshape(-1, window.input.beats)
         first_folds = earliest.reshape(len(taken), -1, window.output_folds)[:, :, 0]
         first_folds[:] = taken[:, self._needed_beat]
         first_folds += window.write_delay
@@ -240,7 +259,7 @@ class LineEvents(LayerEvents[LayerConfig]):
         """When each step of a part's input pixels may at the earliest be taken: what it overwrites is released then."""
         window = self.config.window
         source = window.input
-        begin, end = (place // source.beats for place in (part.taken.start, part.taken.stop))
+        begin, end = (place // source.beats for place in (part.taken[0].start, part.taken[0].stop))
         # Of the frames whose pixels are overwritten; a part of the first of them, and of the last, is too many.
         first = max(begin - -(-rows // source.height), 0)
         ends = starts.reshape(self.frames, -1, window.output_folds)[first:end, :, -1]
@@ -268,6 +287,43 @@ def _released(window: LineBufferConfig) -> Times:
     result[:, last] = (top + window.stride[0]).clip(0, height) * width
     result[-1, last] = height * width
     return result.ravel()
+
+
+class JoinEvents(LayerEvents[JoinLayerConfig]):
+    """Of a layer that joins streams: a beat is taken in the cycle in which its step starts. Its pieces are frames."""
+
+    def __init__(self, config: JoinLayerConfig, frames: int):
+        super().__init__(config, frames)
+        self.begins = (True,) * frames
+
+    @property
+    def pyramids(self) -> Times:
+        return self._frames
+
+    def part(self, begin: int, end: int) -> Part:
+        return self._of_frames(begin, end)
+
+    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
+        starts = self._at(place, times.starts[part.starts]).ravel()
+        last = before(times.taken[place], part.taken[place])
+        return lambda offered: (spaced(np.maximum(offered, starts), 1, last), _NONE)
+
+    def take_latest(self, starts: Times) -> tuple[Times, ...]:
+        return tuple(self._at(place, starts).ravel() for place in range(len(self.beats_in)))
+
+    def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
+        for place, (taken, within) in enumerate(zip(times.taken, part.taken, strict=True)):
+            steps = self._at(place, earliest)
+            np.maximum(steps, taken[within].reshape(steps.shape), out=steps)
+
+    def _at(self, place: int, starts: Times) -> Times:
+        """Of some steps, those that take a beat of an input: a view, by pixel and beat."""
+        join = self.config.join
+        pixels = starts.reshape(-1, join.output_folds)
+        if not join.in_turn:
+            return pixels
+        begin = join.step_inputs.index(place)
+        return pixels[:, begin : begin + join.inputs[place].folds]
 
 
 class RegroupEvents:

@@ -63,9 +63,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         folds = self._folds[tiles].tolist()
         per_window = len(self.config.fold_beats)
         stored = [fold // per_window * sum(self.config.fold_beats) for fold in folds]
-        return Part(slice(*taken), slice(*tiles), slice(*folds), slice(*stored))
+        return Part((slice(*taken),), slice(*tiles), slice(*folds), slice(*stored))
 
-    def take(self, part: Part, times: LayerTimes, rows: int) -> Take:
+    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
         first = part.tiles.start
         reads = times.starts[self._folds[max(first - HALVES, 0) + 1 : part.tiles.stop + 1] - 1]
         reads += self.config.window.steps - 1
@@ -80,9 +80,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def _lag(self, part: Part, times: LayerTimes) -> int:
         """The lag before a part: of the last tile that has a beat, or of a later step that brings one."""
         lag = NEVER
-        if part.taken.start:
-            last = part.taken.start - 1
-            lag = int(times.taken[last] + self._latency - self._new[last])
+        if part.taken[0].start:
+            last = part.taken[0].start - 1
+            lag = int(times.taken[0][last] + self._latency - self._new[last])
         if part.tiles.start < len(self._first) and (tile := int(self._filled_before[part.tiles.start])) >= 0:
             lag = max(lag, int(times.complete[tile] - self._last[tile]))
         return lag
@@ -93,14 +93,14 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ``lag``, ``complete``: of what came before the part. ``ends``: of the walks over the tiles, from `HALVES` tiles
         before on; lower bounds for those of the part.
         """
-        new = self._new[part.taken]
+        new = self._new[part.taken[0]]
         # Least lags: of the steps that bring a beat, by when it is offered; and by all beats up to it, after ``lag``.
         enter = offered + (self._latency - new)
         entered = np.concatenate([[lag], enter])
         np.maximum.accumulate(entered, out=entered)
         begun, completed = self._fill(part, entered, lag, complete, ends)
         # What is held up with its tile's first step, or behind it.
-        held = np.array([lag, *begun])[np.maximum(self._tile[part.taken] - (part.tiles.start - 1), 0)]
+        held = np.array([lag, *begun])[np.maximum(self._tile[part.taken[0]] - (part.tiles.start - 1), 0)]
         if self._latency:
             # A beat is taken as the one before leaves the register, or else a cycle before it is offered itself.
             np.maximum(held, entered[:-1], out=held)
@@ -118,7 +118,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ``entered``: least lags, by the beats that come in, of the last step before the part and of each that brings a
         beat.
         """
-        offset = part.taken.start - 1
+        offset = part.taken[0].start - 1
         of_tiles = (self._first, self._last, self._filled, self._waits, self._walks)
         by_first, by_last = (entered[new[part.tiles] - offset].tolist() for new in (self._first_new, self._last_new))
         begun, completed, _ = walk_tiles(

@@ -5,6 +5,9 @@ happened: its time is a maximum of earlier times plus constants that the compone
 solution of that system; it is found by starting from below and repeating whole-array passes until nothing moves.
 They are the hardware's own to the cycle, when neither the source nor the sink stalls.
 
+The streams between layers are numbered: 0 comes in, and ``n + 1`` leaves FIFO ``n`` (`AcceleratorConfig.links`). In a
+chain stream ``n`` enters layer ``n``, and FIFO ``n`` stands behind it.
+
 Layers that work in tiles wait for each other pyramid by pyramid, and a pass carries such waiting on by a pyramid or
 two. Their runs are cut at pyramids; as events wait for earlier ones only, each part is settled before the next. Other
 runs are cut at frames.
@@ -15,20 +18,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
-from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig, Link
+from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.schedule.events import (
+    JoinEvents,
     LayerEvents,
     LayerTimes,
     LineEvents,
     Part,
+    RegroupEvents,
     Times,
     before,
     never,
@@ -83,6 +90,7 @@ class Cycles:
 #: How each kind of layer's events are found.
 _EVENTS: dict[type[LayerConfig], Callable[[Any, int], LayerEvents]] = {
     LayerConfig: LineEvents,
+    JoinLayerConfig: JoinEvents,
     PyramidLayerConfig: PyramidEvents,
 }
 
@@ -100,7 +108,7 @@ class Schedule:
     frames : int
         Frames back to back.
     depths : sequence of int or None, optional
-        FIFO depths; ``None`` for a FIFO without end.
+        Depths of all FIFOs, in the order of ``config.links``; ``None`` for a FIFO without end.
     rows : sequence of int, optional
         Rows of the line buffers.
     """
@@ -116,26 +124,25 @@ class Schedule:
         if frames < 1:
             raise ConfigError(f"frames must be a positive integer, not {frames!r}")
         self.config, self.frames = config, frames
-        self.depths = list(depths) if depths is not None else [layer.fifo_depth for layer in config.layers]
+        self.depths = list(depths) if depths is not None else config.fifo_depths
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         check_events(config, frames)
         self._layers = [_EVENTS[type(layer)](layer, frames) for layer in config.layers]
-        count = len(self._layers)
+        self._streams = _streams(config)
         most = max(frames * max(layer.cycles, layer.beats_in, layer.beats_out) for layer in config.layers)
         tiled = any(layer.tiles for layer in self._layers)
         dtype = np.dtype(np.int64 if tiled or most > SHORT_RAMP else np.int32)
-        self.taken = [_never(layer.beats_in, dtype) for layer in self._layers]
-        self.taken.append(_never(self._layers[-1].beats_out, dtype))
+        self.taken = [_never(self._beats(stream), dtype) for stream in self._streams]
         self.complete = [_never(layer.tiles, dtype) for layer in self._layers]
         self.starts = [_never(layer.folds, dtype) for layer in self._layers]
         #: When beats leave a FIFO, where that is not when the next layer takes them.
         self._left = {
-            number: _never(layer.beats_stored, dtype)
-            for number, layer in enumerate(self._layers)
-            if layer.config.regroup.needed
+            number: _never(self._layers[link.source].beats_stored, dtype)
+            for number, link in enumerate(config.links)
+            if self._regroup(link) is not None
         }
         self._runs = _runs(self._layers)
-        self._dirty = set(range(2 * count + 1))
+        self._dirty = set(self._nodes)
         #: Arrays that no copy has too, by what they hold (its list's identity) and the layer.
         self._own: set[tuple[int, int]] = set()
 
@@ -150,19 +157,44 @@ class Schedule:
         self._own, other._own = set(), set()
         return other
 
-    def shrink(self, layer: int, *, depth: int | None = None, rows: int | None = None) -> None:
-        """Give a layer a shallower FIFO or fewer rows."""
+    def shrink(self, number: int, *, depth: int | None = None, rows: int | None = None) -> None:
+        """Make FIFO ``number`` shallower, or give layer ``number`` fewer rows."""
         if depth is not None:
-            self.depths[layer] = depth
-            self._dirty.add(2 * layer + 1)
+            self.depths[number] = depth
+            self._dirty.add(_start(self.config.links[number].source))
         if rows is not None:
-            self.rows[layer] = rows
-            self._dirty.add(2 * layer)
+            self.rows[number] = rows
+            self._dirty |= {_transfer(stream) for stream in self._into[number]}
 
     @property
     def left(self) -> list[Times]:
-        """When beats leave the FIFO behind each layer."""
+        """When beats leave each FIFO."""
         return [self._left.get(number, taken) for number, taken in enumerate(self.taken[1:])]
+
+    @cached_property
+    def _into(self) -> list[list[int]]:
+        """The streams that enter each layer, in the order of its inputs; and those that leave the accelerator."""
+        found: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
+        for number, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].place):
+            found[stream.sink].append(number)
+        return found
+
+    @cached_property
+    def _out_of(self) -> list[list[int]]:
+        """The streams that leave each layer, in the order of its FIFOs."""
+        found: list[list[int]] = [[] for _ in self._layers]
+        for number, stream in enumerate(self._streams[1:], 1):
+            found[stream.source].append(number)
+        return found
+
+    def _beats(self, stream: Link) -> int:
+        if stream.sink == len(self._layers):
+            return self._layers[stream.source].beats_out[stream.output]
+        return self._layers[stream.sink].beats_in[stream.place]
+
+    def _regroup(self, stream: Link) -> RegroupEvents | None:
+        """What stands between the FIFO and the layer that a stream enters."""
+        return None if stream.source == SOURCE else self._layers[stream.source].regroups[stream.output]
 
     def solve(self, deadline: Times | None = None, latest: Sequence[Times | None] | None = None) -> bool:
         """Find the times. ``False`` if a frame's last output comes later than its ``deadline`` (then unfinished).
@@ -184,12 +216,27 @@ class Schedule:
 
     def _waiting(self, moved: set[int]) -> set[int]:
         """The nodes that wait for what ``moved`` in earlier parts."""
-        return {node for node in self._nodes if not moved.isdisjoint((node - 1, node, node + 1))}
+        return {node for node in self._nodes if node in moved or not moved.isdisjoint(self._neighbours[node])}
 
-    @property
-    def _nodes(self) -> range:
-        """Transfers (even) and starts (odd), from the source to the sink."""
-        return range(2 * len(self._layers) + 1)
+    @cached_property
+    def _nodes(self) -> tuple[int, ...]:
+        """Transfers and starts, from the source to the sink: those of a layer after those of its inputs."""
+        found = []
+        for layer, streams in enumerate(self._into):
+            found += [_transfer(stream) for stream in streams]
+            if layer < len(self._layers):
+                found.append(_start(layer))
+        return tuple(found)
+
+    @cached_property
+    def _neighbours(self) -> dict[int, set[int]]:
+        """What waits for each node: the starts of the layers at the ends of a stream, the transfers of a layer."""
+        found: dict[int, set[int]] = {node: set() for node in self._nodes}
+        for number, stream in enumerate(self._streams):
+            for layer in {stream.source, stream.sink} - {SOURCE, len(self._layers)}:
+                found[_transfer(number)].add(_start(layer))
+                found[_start(layer)].add(_transfer(number))
+        return found
 
     def _settle(
         self,
@@ -211,21 +258,25 @@ class Schedule:
                 if node not in dirty:
                     continue
                 dirty.discard(node)
-                changed = self._transfer(node // 2, part) if node % 2 == 0 else self._start(node // 2, part)
+                changed = self._move(node, part)
                 if changed:
                     moved.add(node)
-                    dirty.update(n for n in (node - 1, node + 1) if n in self._nodes)
+                    dirty |= self._neighbours[node]
                     if latest is not None and node % 2 == 0 and self._late(node // 2, part, latest):
                         return False
                 if node == self._nodes[-1] and deadline is not None and (self.frame_ends > deadline).any():
                     return False
         return True
 
-    def latest(self, deadline: Times) -> list[Times | None]:
-        """By when each layer must take its beats, or some of a frame's at least, to meet a deadline.
+    def _move(self, node: int, part: Sequence[Part]) -> bool:
+        """Find the times of one node of a part; whether any of them moved."""
+        return self._transfer(node // 2, part) if node % 2 == 0 else self._start(node // 2, part)
 
-        Every layer and FIFO behind it counts as endless, so more may be asked in truth; never less. ``None`` for layers
-        of which nothing is known, and for the sink.
+    def latest(self, deadline: Times) -> list[Times | None]:
+        """By when the beats of each stream must be taken, or some of a frame's at least, to meet a deadline.
+
+        Every layer and FIFO behind it counts as endless, so more may be asked in truth; never less. ``None`` for
+        streams of which nothing is known, and for the one that leaves.
         """
         found: list[Times | None] = [None] * len(self.taken)
         if len(self._layers) == 1:
@@ -233,15 +284,20 @@ class Schedule:
         sink = self.taken[-1]
         due = np.full(len(sink), -never(sink), dtype=sink.dtype)
         self._frame_ends(due)[:] = deadline
-        due = spaced_back(due, 1)
+        dues: dict[int, Times] = {len(self.taken) - 1: spaced_back(due, 1)}
         for number in reversed(range(len(self._layers))):
+            stored = [
+                dues[stream] if regroup is None else regroup.enter_latest(dues[stream])
+                for stream, regroup in zip(self._out_of[number], self._layers[number].regroups, strict=True)
+                if stream in dues
+            ]
+            if not stored:
+                continue
             layer = self._layers[number]
-            if layer.config.regroup.needed:
-                due = layer.regroup.enter_latest(due)
-            taken = layer.take_latest(layer.start_latest(due))
-            if taken is None:
-                break
-            due, found[number] = taken, taken.reshape(self.frames, -1)[:, :: self._watched(number)].copy()
+            taken = layer.take_latest(layer.start_latest(np.minimum.reduce(stored)))
+            for stream, times in zip(self._into[number], taken or (), strict=False):
+                dues[stream] = times
+                found[stream] = times.reshape(self.frames, -1)[:, :: self._watched(stream)].copy()
         return found
 
     def _watched(self, number: int) -> int:
@@ -249,18 +305,19 @@ class Schedule:
         return -(-len(self.taken[number]) // (self.frames * WATCHED))
 
     def _late(self, number: int, parts: Sequence[Part], latest: Sequence[Times | None]) -> bool:
-        """Whether a layer takes a beat of the part too late for the deadline."""
+        """Whether a beat of a stream is taken too late for the deadline, in this part."""
         bound = latest[number]
         if bound is None:
             return False
-        frame = len(self.taken[number]) // self.frames
-        place = parts[number].taken
+        frame, stream = len(self.taken[number]) // self.frames, self._streams[number]
+        place = parts[stream.sink].taken[stream.place]
         taken = self.taken[number][place].reshape(-1, frame)[:, :: self._watched(number)]
         return bool((taken > bound[place.start // frame : place.stop // frame]).any())
 
-    def credits_used(self, layer: int) -> int:
-        """Credits that the FIFO behind a layer needs for the present times: beats stored or in flight at most."""
-        starts, left = self.starts[layer], self.left[layer]
+    def credits_used(self, number: int) -> int:
+        """Credits that a FIFO needs for the present times: beats stored or in flight at most."""
+        layer = self.config.links[number].source
+        starts, left = self.starts[layer], self.left[number]
         events, used = self._layers[layer], 0
         window = events.config.window.output_folds
         at_once = max(PART_EVENTS // window, 1) * window
@@ -295,33 +352,39 @@ class Schedule:
         return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
 
     def _times(self, number: int) -> LayerTimes:
-        left = self._left.get(number, self.taken[number + 1])
-        return LayerTimes(self.taken[number], self.complete[number], self.starts[number], left)
+        return LayerTimes(
+            tuple(self.taken[stream] for stream in self._into[number]),
+            self.complete[number],
+            self.starts[number],
+            tuple(self._left.get(stream - 1, self.taken[stream]) for stream in self._out_of[number]),
+        )
 
     def _start(self, number: int, parts: Sequence[Part]) -> bool:
-        starts = self._layers[number].starts(parts[number], self._times(number), self.depths[number])
+        depths = [self.depths[stream - 1] for stream in self._out_of[number]]
+        starts = self._layers[number].starts(parts[number], self._times(number), depths)
         return self._update(self.starts, number, parts[number].starts, starts)
 
     def _transfer(self, number: int, parts: Sequence[Part]) -> bool:
-        """Beats from layer ``number - 1`` (or the source) into layer ``number`` (or the sink)."""
-        place = parts[number].taken
+        """Beats of a stream, from a FIFO (or the source) into a layer (or the sink)."""
+        stream = self._streams[number]
+        sink, place = stream.sink, parts[stream.sink].taken[stream.place]
         take = take_at_once(before(self.taken[number], place))
-        if number < len(self._layers):
-            take = self._layers[number].take(parts[number], self._times(number), self.rows[number])
+        if sink < len(self._layers):
+            take = self._layers[sink].take(stream.place, parts[sink], self._times(sink), self.rows[sink])
         moved = False
-        if number == 0:
+        if stream.source == SOURCE:
             taken, complete = take(np.zeros(place.stop - place.start, dtype=self.taken[0].dtype))
         else:
-            producer, part = self._layers[number - 1], parts[number - 1]
-            offered = producer.stored(part, self.starts[number - 1])
-            if producer.config.regroup.needed:
+            producer, part = self._layers[stream.source], parts[stream.source]
+            offered, regroup = producer.stored(part, self.starts[stream.source]), self._regroup(stream)
+            if regroup is not None:
                 times = self._left[number - 1], self.taken[number]
-                left, taken, complete = producer.regroup.pass_through(part.stored, place, offered, take, times)
+                left, taken, complete = regroup.pass_through(part.stored, place, offered, take, times)
                 moved = self._update(self._left, number - 1, part.stored, left)
             else:
                 taken, complete = take(offered)
         if len(complete):
-            moved |= self._update(self.complete, number, parts[number].tiles, complete)
+            moved |= self._update(self.complete, sink, parts[sink].tiles, complete)
         return self._update(self.taken, number, place, taken) or moved
 
     def _update(self, kind: list[Times] | dict[int, Times], number: int, place: slice, new: Times) -> bool:
@@ -379,8 +442,23 @@ def _part(layers: Sequence[LayerEvents], begin: int, end: int) -> list[Part]:
     layer = layers[-1]
     parts = [layer.part(begin, end) for layer in layers]
     starts = parts[-1].starts
-    sent = slice(*(fold * layer.beats_out // layer.folds for fold in (starts.start, starts.stop)))
-    return [*parts, Part(sent, slice(0, 0), slice(0, 0), slice(0, 0))]
+    sent = slice(*(fold * layer.beats_out[0] // layer.folds for fold in (starts.start, starts.stop)))
+    return [*parts, Part((sent,), slice(0, 0), slice(0, 0), slice(0, 0))]
+
+
+def _streams(config: AcceleratorConfig) -> tuple[Link, ...]:
+    """What comes in, and what leaves each FIFO."""
+    return (Link(SOURCE, 0, 0, 0), *config.links)
+
+
+def _transfer(stream: int) -> int:
+    """The node of a stream's transfers: an even number."""
+    return 2 * stream
+
+
+def _start(layer: int) -> int:
+    """The node of a layer's starts: an odd number."""
+    return 2 * layer + 1
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
@@ -403,7 +481,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
     """Events of each layer."""
     return [
-        frames * (layer.beats_in + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
+        frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
     ]
 

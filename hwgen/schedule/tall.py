@@ -33,9 +33,9 @@ def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorC
 
     Returns
     -------
-    ``None`` where layers work in tiles, or the map is not much taller than what must be scheduled anyhow.
+    ``None`` where layers work in tiles or are no chain, or the map is not much taller than what must be scheduled.
     """
-    if not all(layer.rows_alike for layer in config.layers):
+    if not config.is_chain or not all(layer.rows_alike for layer in config.layers):
         return None
     height = config.input.height
     step = STEP_ROWS * prod(layer.window.stride[0] for layer in config.layers)
@@ -64,6 +64,6 @@ def _of_height(config: AcceleratorConfig, height: int) -> AcceleratorConfig | No
             return None
         window = replace(layer.window, input=replace(layer.window.input, height=height))
         height = window.output_height
-        output = replace(layer.output, height=height)
-        layers.append(replace(layer, compute=replace(layer.compute, window=window), output=output))
+        outputs = (replace(layer.output, height=height),)
+        layers.append(replace(layer, compute=replace(layer.compute, window=window), outputs=outputs))
     return replace(config, layers=tuple(layers))

@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwgen.errors import ConfigError, PlanError
-from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.unload import UnloadConfig
-from hwgen.network.graph import Network
-from hwgen.network.maps import FeatureMap
+from hwgen.network.graph import INPUT, Network
 from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.stage import beat_format
 from hwgen.templates.stages import stage_of
-
-
-def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
-    """How a feature map travels, ``lanes`` channels of ``pixels`` neighbouring pixels a beat."""
-    return BeatFormat(
-        channels=feature_map.channels,
-        height=feature_map.height,
-        width=feature_map.width,
-        lanes=lanes,
-        bits=feature_map.type.bits,
-        signed=feature_map.type.signed,
-        pixels=pixels,
-        groups=groups,
-    )
 
 
 def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
@@ -42,89 +26,76 @@ def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = 
     Raises
     ------
     PlanError
-        If a choice for a layer is out of range.
+        If a choice for a layer is out of range, or layers whose outputs are joined differ in their pixels a cycle.
     ConfigError
         If the choices contradict each other; names the layer.
     """
+    widths = {INPUT: pixels or layers[0].tp, **{plan.name: plan.tp for plan in layers}}
     inputs = [
-        input_format(layer, plan, layers[n - 1].tp if n else pixels or layers[0].tp)
-        for n, (layer, plan) in enumerate(zip(network.layers, layers, strict=True))
+        input_formats(layer, plan, [widths[edge] for edge in edges])
+        for layer, plan, edges in zip(network.layers, layers, network.edges, strict=True)
     ]
-    outputs = [*inputs[1:], None]
+    outputs: dict[str, list[BeatFormat | None]] = {name: [] for name in (INPUT, *(plan.name for plan in layers))}
+    for formats, edges in zip(inputs, network.edges, strict=True):
+        for edge, beat in zip(edges, formats, strict=True):
+            outputs[edge].append(beat)
+    outputs[network.layers[-1].name].append(None)
     configs = [
-        layer_config(layer, plan, source, sink)
-        for layer, plan, source, sink in zip(network.layers, layers, inputs, outputs, strict=True)
+        layer_config(layer, plan, sources, outputs[layer.name])
+        for layer, plan, sources in zip(network.layers, layers, inputs, strict=True)
     ]
-    return AcceleratorConfig(name=network.name, layers=tuple(configs))
+    numbers = {INPUT: SOURCE, **{layer.name: number for number, layer in enumerate(network.layers)}}
+    sources = tuple(tuple(numbers[edge] for edge in edges) for edges in network.edges)
+    return AcceleratorConfig(name=network.name, layers=tuple(configs), sources=sources)
 
 
-def input_format(layer: Op, plan: LayerPlan, pixels: int) -> BeatFormat:
-    """The stream that a layer takes: ``Tn`` channels of as many pixels as the layer before finishes at once.
+def input_formats(layer: Op, plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
+    """The streams that a layer takes: ``Tn`` channels of as many pixels as the layers before finish at once.
 
     Raises
     ------
     PlanError
         If a choice for the layer is out of range.
     """
-    groups = layer.groups
-    for name, factor, most, unit in (
-        ("in", plan.tn, layer.input.channels // groups, "channels"),
-        ("out", plan.tm, layer.output.channels // groups, "channels"),
+    groups, stage = layer.groups, stage_of(layer)
+    most = stage.most_lanes
+    for name, factor, limit, unit in (
+        ("in", plan.tn, most[0], "channels"),
+        ("out", plan.tm, most[1], "channels"),
         ("taps", plan.tk, layer.window.taps, "of the kernel"),
         ("pixels", plan.tp, layer.output.width, "of a row"),
     ):
-        if not 1 <= factor <= most:
-            raise PlanError(f"{layer.name}: unroll {name} must be 1 to {most} {unit}, not {factor!r}")
+        if not 1 <= factor <= limit:
+            raise PlanError(f"{layer.name}: unroll {name} must be 1 to {limit} {unit}, not {factor!r}")
     if plan.chain < 1:
         raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
-    stage_of(layer).check(plan)
-    return beat_format(layer.input, plan.tn, pixels, groups)
+    stage.check(plan)
+    if stage.keeps_pixels and set(pixels) != {plan.tp}:
+        raise PlanError(
+            f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it joins, as in itself, "
+            f"not {' and '.join(map(str, pixels))}"
+        )
+    return tuple(beat_format(each, plan.tn, width, groups) for each, width in zip(layer.inputs, pixels, strict=True))
 
 
-def layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
-    """One layer's hardware between two streams; ``sink`` is ``None`` behind the last layer.
+def layer_config(
+    layer: Op, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+) -> LayerConfig:
+    """One layer's hardware between the streams that come in and those that leave to each reader.
+
+    A sink is ``None`` at the group's output.
 
     Raises
     ------
+    PlanError
+        If there is not a FIFO for each reader.
     ConfigError
         If the choices contradict each other; names the layer.
     """
+    if len(plan.fifo_depths) != len(sinks):
+        raise PlanError(f"{layer.name}: FIFOs must be {len(sinks)}, one for each reader, not {len(plan.fifo_depths)}")
     try:
-        return _layer_config(layer, plan, source, sink)
+        return stage_of(layer).layer(plan, sources, sinks)
     except ConfigError as error:
         where = f"{layer.name}: "
         raise ConfigError(where + str(error).removeprefix(where)) from None
-
-
-def _layer_config(layer: Op, plan: LayerPlan, source: BeatFormat, sink: BeatFormat | None) -> LayerConfig:
-    stage = stage_of(layer)
-    window = LineBufferConfig(
-        input=source,
-        kernel=layer.window.kernel,
-        stride=layer.window.stride,
-        padding=layer.window.padding,
-        pad_value=layer.pad_value,
-        taps=plan.tk,
-        output_folds=stage.output_folds(source, plan),
-        channelwise=layer.channelwise,
-        rows=plan.line_rows,
-        pixels=plan.tp,
-        dilation=layer.window.dilation,
-    )
-    fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
-    beats = UnloadConfig(
-        channels=layer.output.channels,
-        lanes_in=plan.tm,
-        lanes_out=fifo_lanes,
-        shape=source.shape,
-        groups=source.groups,
-    ).beats
-    compute, finish = stage.parts(plan, window, fifo_lanes, beats)
-    return LayerConfig(
-        name=layer.name,
-        compute=compute,
-        finish=finish,
-        fifo_lanes=fifo_lanes,
-        fifo_depth=plan.fifo_depth,
-        output=sink or beat_format(layer.output, fifo_lanes, plan.tp),
-    )

@@ -20,14 +20,14 @@ class LayerPlan:
         DSP slices in a chain at most.
     line_rows : int
         Rows the line buffer holds.
-    fifo_depth : int
-        Credits of the FIFO behind the layer.
+    fifo_depths : tuple of int
+        Credits of the FIFO in front of each reader of the layer's output, in the order of the network.
     macs_per_dsp : int
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     fifo_lanes : int, optional
-        Channels of a beat in that FIFO; as few as the layer finishes in a cycle if not given.
+        Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
     """
 
     name: str
@@ -37,15 +37,18 @@ class LayerPlan:
     tk: int
     chain: int
     line_rows: int
-    fifo_depth: int
+    fifo_depths: tuple[int, ...]
     tp: int = 1
     macs_per_dsp: int = 1
     weights_in: str | None = None
     fifo_lanes: int | None = None
 
 
-def with_buffers(layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[int]) -> tuple[LayerPlan, ...]:
+def with_buffers(
+    layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
+) -> tuple[LayerPlan, ...]:
     """The same choices with other line buffers and FIFOs."""
     return tuple(
-        replace(layer, line_rows=row, fifo_depth=depth) for layer, row, depth in zip(layers, rows, depths, strict=True)
+        replace(layer, line_rows=row, fifo_depths=tuple(depth))
+        for layer, row, depth in zip(layers, rows, depths, strict=True)
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.multiply import CHAIN
-from hwgen.network.graph import Network
+from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Op
 from hwgen.schedule.buffers import ample_rows, size_buffers
@@ -221,13 +221,13 @@ class GroupSearch:
 
     def _exact_latency(self, way: Way) -> int:
         config = self.make(self._layers(way)).config
-        return Schedule(config, 1, depths=[None] * len(config.layers)).cycles.latency
+        return Schedule(config, 1, depths=[None] * len(config.links)).cycles.latency
 
     def _lack(self, way: Way) -> OverBudgetError | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
         rows = [min(layer.window.extent[0], layer.input.height) for layer in self.network.layers]
-        group = self.make(with_buffers(layers, rows, [layer.tm for layer in layers]))
+        group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
         try:
             check_budget(group.resources, self.task.board, self.goal.dsp)
         except OverBudgetError as error:
@@ -247,10 +247,12 @@ class GroupSearch:
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample buffers."""
-        sources = [unroll.tp for unroll in (*way.unrolls[:1], *way.unrolls)]
-        macs = self.task.macs[self.begin : self.end]
+        macs, network = self.task.macs[self.begin : self.end], self.network
+        pixels = {INPUT: way.unrolls[0].tp}
+        pixels |= {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
         return tuple(
-            layer_plan(*choice) for choice in zip(self.network.layers, way.unrolls, sources, macs, strict=False)
+            layer_plan(layer, unroll, pixels[edges[0]], mac, max(len(network.readers[layer.name]), 1))
+            for layer, unroll, edges, mac in zip(network.layers, way.unrolls, network.edges, macs, strict=True)
         )
 
     def _sized(self, way: Way) -> Group:
@@ -301,7 +303,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
                 yield number, options.unroll(index), options.rank(index)
 
 
-def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) -> LayerPlan:
+def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, readers: int = 1) -> LayerPlan:
     """A layer's choices with ample buffers.
 
     Parameters
@@ -310,6 +312,8 @@ def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) ->
         Pixels of an input beat.
     macs_per_dsp : int
         Multiply-adds that a slice may do in a cycle; a single output channel has no partner.
+    readers : int
+        Layers that take the output, or whatever is behind the group.
     """
     groups = layer.groups
     folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
@@ -322,6 +326,6 @@ def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1) ->
         tp=unroll.tp,
         chain=CHAIN,
         line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
-        fifo_depth=unroll.tm,  # at least one fold's beats; sized later
+        fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
         macs_per_dsp=min(macs_per_dsp, unroll.tm),
     )

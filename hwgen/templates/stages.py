@@ -1,16 +1,15 @@
 """What becomes of each kind of layer in templates that have hardware for every layer: its arithmetic and its costs.
 
-A kind is registered by its class in `STAGES`. Everything else about a stage, its window, FIFO and stream, is the same
-for all kinds (`hwgen.templates.compose`).
+A kind is registered by its class in `STAGES`. Everything else about a stage, its window, FIFO and streams, is the same
+for all kinds with a window (`hwgen.templates.stage`); those that join streams are in `hwgen.templates.joins`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,83 +26,16 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
+from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
+from hwgen.templates.joins import AddStage, ConcatStage, CopyStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
+from hwgen.templates.stage import Beats, Stage, WindowStage
 from hwgen.templates.unroll import LayerWork, Unroll
 
-Kind = TypeVar("Kind", bound=Op)
-Beats = tuple[tuple[int, ...], ...]
-"""Of a pixel that leaves a layer: the channels in each beat."""
 
-
-@dataclass(frozen=True)
-class Stage(ABC, Generic[Kind]):
-    """A layer's place in a pipeline. What the base says holds for a layer without weights."""
-
-    op: Kind
-
-    @property
-    def packs(self) -> bool:
-        """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
-        return False
-
-    @property
-    def whole_windows(self) -> bool:
-        """Whether all taps of a window must be taken in one cycle."""
-        return False
-
-    @property
-    def finish_slices(self) -> int:
-        """DSP slices for each channel that the layer finishes in a cycle."""
-        return 0
-
-    @property
-    def least_luts(self) -> int:
-        """LUTs that the arithmetic takes at least, where that may be more than a board has."""
-        return 0
-
-    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Block RAM of the weights; factors may be arrays."""
-        return 0
-
-    def check(self, plan: LayerPlan) -> None:
-        """Refuse choices that this kind can't have.
-
-        Raises
-        ------
-        PlanError
-        """
-        if self.op.channelwise and plan.tm != plan.tn:
-            raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
-        if self.op.channelwise and plan.macs_per_dsp != 1:
-            raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
-        if self.whole_windows and plan.tk != self.op.taps:
-            raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
-
-    def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
-        """How often the windows are walked."""
-        if self.op.channelwise:
-            return source.folds
-        return source.groups * -(-self.op.outputs // source.groups // plan.tm)
-
-    @abstractmethod
-    def parts(
-        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
-        """The arithmetic, and what makes outputs of its sums.
-
-        Parameters
-        ----------
-        lanes : int
-            Channels that are finished in a cycle.
-        beats : tuple of tuple of int
-            Channels in each beat of a pixel that leaves.
-        """
-
-
-class MaxPoolStage(Stage[MaxPool]):
+class MaxPoolStage(WindowStage[MaxPool]):
     """Comparators."""
 
     def parts(
@@ -113,7 +45,7 @@ class MaxPoolStage(Stage[MaxPool]):
 
 
 @dataclass(frozen=True)
-class ConvStage(Stage[Conv]):
+class ConvStage(WindowStage[Conv]):
     """Multiply-add chains, and a requantiser."""
 
     @property
@@ -217,7 +149,7 @@ def _weights(op: Conv) -> Weights:
 
 
 @dataclass(frozen=True)
-class AveragePoolStage(Stage[AveragePool]):
+class AveragePoolStage(WindowStage[AveragePool]):
     """Sums, in integers where float32 rounds none of them, and the thresholds between outputs."""
 
     @cached_property
@@ -323,7 +255,7 @@ def _first_sums(
 
 
 @dataclass(frozen=True)
-class GlobalAveragePoolStage(Stage[GlobalAveragePool]):
+class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     """Sums in integers, and a requantiser."""
 
     @cached_property
@@ -348,6 +280,9 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     MaxPool: MaxPoolStage,
     AveragePool: AveragePoolStage,
     GlobalAveragePool: GlobalAveragePoolStage,
+    Add: AddStage,
+    Concat: ConcatStage,
+    Copy: CopyStage,
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from hwgen.errors import ConfigError, ModelError
+from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
@@ -21,7 +22,7 @@ from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Pending, Re
 from hwgen.network.onnx.windows import padding_mode, window_of
 from hwgen.network.ops import MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import fit_table, multiplier, qlinear_add, quantize_linear
+from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
 """By so much ONNX Runtime lets a Clip fall short of its quantiser's range and still drops it."""
@@ -124,7 +125,7 @@ class Builder:
         )  # what saturates anyway
         if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
             return quantize_linear(self.table(state), scale, zero, kind)
-        wanted = qlinear_add(self._values(), (state.scale, state.zero), addend, scale, zero)
+        wanted = add_constant(self._values(), (state.scale, state.zero), addend, scale, zero)
         if wanted is None:
             raise self.refusal(node, f"scale {scale:g} is so small that sums leave int32 in steps of it")
         return np.clip(wanted, kind.minimum, kind.maximum)

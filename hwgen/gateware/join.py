@@ -1,0 +1,257 @@
+"""Layers without a line buffer: several streams, joined beat by beat.
+
+A layer that adds two maps takes a beat of both in the same cycle; one that concatenates maps takes all beats of a pixel
+of the first one, then those of the second. Nothing is stored: what one input has to wait for the other lies in the
+FIFO in front of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
+from hwgen.gateware.unload import UnloadConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinConfig:
+    """How beats of several inputs are taken: a step takes one of each, or of one of them in turn.
+
+    Parameters
+    ----------
+    inputs : tuple of BeatFormat
+        The streams that come in: maps of the same rows and columns, with as many pixels a beat.
+    in_turn : bool
+        A step takes one beat: all of a pixel of the first input, then those of the second, and so on. Otherwise it
+        takes a beat of each input; they have the same channels, and as many a beat.
+
+    Raises
+    ------
+    ConfigError
+        If the inputs don't go together.
+    """
+
+    inputs: tuple[BeatFormat, ...]
+    in_turn: bool = False
+
+    #: Cycles of an output fold.
+    steps = 1
+    #: Cycles from a step being issued to its beats being on ``o``.
+    latency = 1
+    #: Rows that are stored: none.
+    rows = least_rows = 0
+    taps = 1
+
+    def __post_init__(self) -> None:
+        alike = ("height", "width", "pixels", "lanes", "groups", *(() if self.in_turn else ("channels",)))
+        for name in alike:
+            if len({getattr(beat, name) for beat in self.inputs}) != 1:
+                raise ConfigError(f"inputs must be one or more that agree in {name}, not {self.inputs!r}")
+
+    @property
+    def input(self) -> BeatFormat:
+        """The first of the streams."""
+        return self.inputs[0]
+
+    @property
+    def pixels(self) -> int:
+        """``Tp``: pixels of a step."""
+        return self.input.pixels
+
+    @property
+    def windows(self) -> int:
+        """Groups of ``Tp`` pixels a frame."""
+        return self.input.height * self.input.row_steps
+
+    @property
+    def step_channels(self) -> tuple[range, ...]:
+        """Channels of the output that each step of a pixel gives."""
+        found: list[range] = []
+        before = 0
+        for beat in self.inputs if self.in_turn else self.inputs[:1]:
+            found += [range(before + part.start, before + part.stop) for part in beat.fold_channels]
+            before += beat.channels
+        return tuple(found)
+
+    @property
+    def output_folds(self) -> int:
+        """Steps a pixel."""
+        return sum(beat.folds for beat in (self.inputs if self.in_turn else self.inputs[:1]))
+
+    @property
+    def window_cycles(self) -> int:
+        return self.output_folds
+
+    @cached_property
+    def step_inputs(self) -> tuple[int, ...]:
+        """Where inputs come in turn: the one that each step of a pixel takes."""
+        return tuple(number for number, beat in enumerate(self.inputs) for _ in range(beat.folds))
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """One step: ``operand_N[lane][pixel]`` of each input.
+
+        Or the one ``operand``, in the low bits of the widest input's values, and whose ``source`` it is.
+        """
+        lanes, pixels = self.input.lanes, self.pixels
+        if self.in_turn:
+            widest = max(beat.bits for beat in self.inputs)
+            operand = channels_layout(widest, lanes, pixels)
+            return data.StructLayout({"operand": operand, "source": range(len(self.inputs))})
+        return data.StructLayout(
+            {f"operand_{n}": channels_layout(beat.shape, lanes, pixels) for n, beat in enumerate(self.inputs)}
+        )
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        folds, count = counter_bits(self.output_folds), len(self.inputs)
+        cost.ff += folds + 1
+        cost.lut += 1.5 * folds + 2 * count
+        if self.in_turn:
+            bits = self.step_layout.size
+            cost.ff += bits
+            cost.lut += bits * (-(-count // 4) if count > 1 else 0)
+        else:
+            cost.ff += sum(beat.data_bits for beat in self.inputs)
+        return cost.resources
+
+    def component(self) -> Join:
+        return Join(self)
+
+
+class Join(wiring.Component):
+    """Takes the beats of a step when all of them are there and there is room behind.
+
+    Parameters
+    ----------
+    config : JoinConfig
+
+    Members
+    -------
+    i, or i_0, i_1, .. : In(stream)
+        The inputs.
+    room : In(1)
+        There is room for what the next step gives.
+    fold : Out
+        Number of the next step within its pixel.
+    start : Out(1)
+        A step is taken.
+    o : Out(stream, always ready)
+        Steps, ``config.latency`` cycles after they were taken.
+    """
+
+    def __init__(self, config: JoinConfig):
+        self._config = config
+        count = len(config.inputs)
+        super().__init__(
+            {
+                **{numbered("i", number, count): In(beat.signature) for number, beat in enumerate(config.inputs)},
+                "room": In(1),
+                "fold": Out(range(config.output_folds)),
+                "start": Out(1),
+                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> JoinConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, count = self.config, len(self.config.inputs)
+        inputs = [getattr(self, numbered("i", number, count)) for number in range(count)]
+        with m.If(self.start):
+            m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
+        step = Signal(config.step_layout, name="step", reset_less=True)
+        m.d.sync += self.o.valid.eq(self.start)
+        m.d.comb += self.o.payload.eq(step)
+        if config.in_turn:
+            self._elaborate_turns(m, inputs, step)
+        else:
+            m.d.comb += self.start.eq(self.room & Cat(each.valid for each in inputs).all())
+            for number, each in enumerate(inputs):
+                m.d.comb += each.ready.eq(self.start)
+                m.d.sync += step[f"operand_{number}"].eq(each.payload.data)
+        return m
+
+    def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
+        config = self.config
+        turn = Signal(range(len(inputs)))
+        with m.Switch(self.fold):
+            for fold, number in enumerate(config.step_inputs):
+                with m.Case(fold):
+                    m.d.comb += turn.eq(number)
+        valid: Value = Cat(each.valid for each in inputs).bit_select(turn, 1)
+        m.d.comb += self.start.eq(self.room & valid)
+        m.d.sync += step.source.eq(turn)
+        with m.Switch(turn):
+            for number, each in enumerate(inputs):
+                with m.Case(number):
+                    m.d.comb += each.ready.eq(self.start)
+                    m.d.sync += [
+                        step.operand[lane][pixel].eq(each.payload.data[lane][pixel].as_unsigned())
+                        for lane, pixel in product(range(config.input.lanes), range(config.pixels))
+                    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinLayerConfig(LayerConfig):
+    """The hardware of a layer that joins streams; its ``window`` is a `JoinConfig`.
+
+    Parameters and errors are those of `LayerConfig`.
+    """
+
+    rows_alike = False
+
+    @property
+    def join(self) -> JoinConfig:
+        """The walk."""
+        window: Any = self.window
+        return window
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        return self.join.inputs
+
+    @property
+    def beats_in(self) -> int:
+        return max(self.input_beats)
+
+    @property
+    def input_beats(self) -> tuple[int, ...]:
+        return tuple(beat.beats for beat in self.inputs)
+
+    @cached_property
+    def unload(self) -> UnloadConfig:
+        return UnloadConfig(
+            channels=self.output.channels,
+            lanes_in=self.compute.lanes,
+            lanes_out=self.fifo_lanes,
+            shape=self.compute.result,
+            clears=self.finish is None,
+            pixels=self.pixels,
+            folds=tuple(len(channels) for channels in self.join.step_channels),
+        )
+
+    def walk_component(self) -> Join:
+        return Join(self.join)
+
+    @property
+    def cycles(self) -> int:
+        return self.join.windows * self.join.window_cycles
+
+    def with_rows(self, rows: int) -> JoinLayerConfig:
+        """The same: there are no rows."""
+        return self

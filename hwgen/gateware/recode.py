@@ -1,0 +1,157 @@
+"""Values of a map made those of another scale or type, by a table of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Array, Module, Shape, Signal, Value
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.lookup import delayed, rom_attributes
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecodeConfig:
+    """A table for each input of a join that takes them in turn.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Where the steps come from; it takes its inputs in turn.
+    tables : tuple of tuple of int
+        For each input the output for each of its values, from the least to the greatest; empty where values stay.
+    bits, signed : int, bool
+        Type of the output.
+
+    Raises
+    ------
+    ConfigError
+        If the inputs don't come in turn, or a table has not an entry for each value.
+    """
+
+    window: JoinConfig
+    tables: tuple[tuple[int, ...], ...]
+    bits: int
+    signed: bool
+
+    multipliers = 0
+    #: Where weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
+
+    def __post_init__(self) -> None:
+        inputs = self.window.inputs
+        if not self.window.in_turn or len(self.tables) != len(inputs):
+            raise ConfigError(f"window must take {len(self.tables)} inputs in turn, not {self.window!r}")
+        for beat, table in zip(inputs, self.tables, strict=True):
+            if table and len(table) != 1 << beat.bits:
+                raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+    @property
+    def changes(self) -> bool:
+        """Whether any value becomes another one."""
+        return any(self.tables)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its values."""
+        return 2 if self.changes else 0
+
+    @property
+    def result(self) -> Shape:
+        """Shape of an output."""
+        return Shape(self.bits, self.signed)
+
+    def words(self, number: int) -> list[int]:
+        """The memory of an input's table, by the value's bits."""
+        table = self.tables[number]
+        half = len(table) // 2
+        return [*table[half:], *table[:half]] if self.window.inputs[number].signed else list(table)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        if self.changes:
+            count = self.lanes * self.window.pixels
+            for number, table in enumerate(self.tables):
+                if not table:
+                    cost.ff += count * self.bits
+                    continue
+                words = [word & (1 << self.bits) - 1 for word in self.words(number)]
+                for _ in range(count):
+                    cost.rom(varying_columns(words, self.bits), len(words), self.bits, block=False)
+            cost.ff += count * self.bits + 4
+            cost.lut += count * self.bits * -(-len(self.tables) // 4)
+        return cost.resources
+
+    def component(self) -> Recode:
+        return Recode(self)
+
+
+class Recode(wiring.Component):
+    """Looks each value up in the table of its input.
+
+    Parameters
+    ----------
+    config : RecodeConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `Join`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` values, ``[lane][pixel]``.
+
+    Latency and throughput
+        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: RecodeConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> RecodeConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels = self.config, self.config.window.pixels
+        source = delayed(m, "source", self.i.payload.source, 1) if config.changes else None
+        for lane, pixel in product(range(config.lanes), range(pixels)):
+            name, value = at_pixel(f"lane_{lane}", pixel, pixels), self.i.payload.operand[lane][pixel]
+            if source is not None:
+                found = Array(
+                    self._look_up(m, f"{name}_{number}", number, value) for number in range(len(config.tables))
+                )
+                result = Signal(config.result, name=f"{name}_result", reset_less=True)
+                m.d.sync += result.eq(found[source])
+                value = result
+            m.d.comb += self.o.payload[lane][pixel].eq(value[: config.bits])
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _look_up(self, m: Module, name: str, number: int, value: Value) -> Value:
+        """What an input's table makes of a value, a cycle later."""
+        if not self.config.tables[number]:
+            return delayed(m, f"kept_{name}", value[: self.config.bits], 1)
+        words = self.config.words(number)
+        table = memory.Memory(
+            shape=self.config.result, depth=len(words), init=words, attrs=rom_attributes(len(words), "lut")
+        )
+        m.submodules[f"table_{name}"] = table
+        port = table.read_port()
+        m.d.comb += port.addr.eq(value)
+        return port.data

@@ -1,0 +1,188 @@
+"""The sum of two quantised maps, by tables: what each value of the one adds to each value of the other.
+
+Two tables hold, for each of the up to 256 values of an operand, its share of the output in fixed point. A third one says
+for each integer from which fraction on a sum is rounded up. Who makes the tables (`hwgen.templates.joins`) proves for
+all pairs of values that the outcome is the one that is wanted, so nothing is approximate here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Module, Mux, Shape, Signal, Value
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.lookup import bits_for_range, delayed, rom_attributes
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+
+#: Bits of an operand at most: tables have an entry for each of its values.
+MOST_BITS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSumConfig:
+    """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Where the steps come from: two inputs, a beat of each.
+    tables : tuple of two tuples of int
+        For each value of an input, from the least to the greatest, its share in units of ``2**-fraction``.
+    fraction : int
+        Bits behind the binary point.
+    rounding : tuple of int
+        By the 8 low bits of a sum's whole part: the least fraction, in the same units, with which it is rounded up.
+    zero_point : int
+        Added after rounding.
+    low, high : int
+        Bounds of the output.
+    bits, signed : int, bool
+        Type of the output.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two inputs of at most 8 bits, each with a table of all its values, or ``rounding`` has not 256
+        entries between 0 and a whole.
+    """
+
+    window: JoinConfig
+    tables: tuple[tuple[int, ...], ...]
+    fraction: int
+    rounding: tuple[int, ...]
+    zero_point: int
+    low: int
+    high: int
+    bits: int
+    signed: bool
+
+    #: Cycles from a step to its sums.
+    latency = 5
+    multipliers = 0
+    #: Where weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
+
+    def __post_init__(self) -> None:
+        inputs = self.window.inputs
+        if len(inputs) != 2 or self.window.in_turn or max(beat.bits for beat in inputs) > MOST_BITS:
+            raise ConfigError(f"window must take two inputs of at most {MOST_BITS} bits at once, not {self.window!r}")
+        if [len(table) for table in self.tables] != [1 << beat.bits for beat in inputs]:
+            raise ConfigError("tables must have an entry for each value of their input")
+        if len(self.rounding) != 1 << MOST_BITS or not all(0 <= least <= 1 << self.fraction for least in self.rounding):
+            raise ConfigError(f"rounding must be {1 << MOST_BITS} fractions from 0 to a whole, not {self.rounding!r}")
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+    @property
+    def result(self) -> Shape:
+        """Shape of an output."""
+        return Shape(self.bits, self.signed)
+
+    @cached_property
+    def total(self) -> Shape:
+        """Shape of the sums."""
+        return bits_for_range(sum(min(table) for table in self.tables), sum(max(table) for table in self.tables))
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest that a sum may be rounded to."""
+        low = -(1 << (self.total.width - 1)) if self.total.signed else 0
+        return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
+
+    def words(self, number: int) -> list[int]:
+        """The memory of an input's table, by the value's bits."""
+        table, half = self.tables[number], len(self.tables[number]) // 2
+        return [*table[half:], *table[:half]] if self.window.inputs[number].signed else list(table)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, count = Cost(), self.lanes * self.window.pixels
+        for words in (self.words(0), self.words(1), list(self.rounding)):
+            shape = bits_for_range(min(words), max(words))
+            columns = varying_columns([word & (1 << shape.width) - 1 for word in words], shape.width)
+            for _ in range(count):
+                cost.rom(columns, len(words), shape.width, block=False)
+        whole = bits_for_range(*self.reach).width
+        cost.ff += count * (2 * self.total.width + whole + self.bits)
+        cost.lut += count * (self.total.width + self.fraction // 2 + 2 * whole + self.bits)
+        cost.delay(1, self.latency)
+        return cost.resources
+
+    def component(self) -> TableSum:
+        return TableSum(self)
+
+
+class TableSum(wiring.Component):
+    """Looks both operands up, adds, and rounds.
+
+    Parameters
+    ----------
+    config : TableSumConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `Join`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` sums, ``[lane][pixel]``.
+
+    Latency and throughput
+        A step a cycle; sums ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: TableSumConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> TableSumConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels = self.config, self.config.window.pixels
+        for lane, pixel in product(range(config.lanes), range(pixels)):
+            name = at_pixel(f"lane_{lane}", pixel, pixels)
+            operands = [self.i.payload[f"operand_{number}"][lane][pixel] for number in range(2)]
+            m.d.comb += self.o.payload[lane][pixel].eq(self._elaborate_lane(m, name, operands))
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _elaborate_lane(self, m: Module, name: str, operands: Sequence[Value]) -> Value:
+        config, point = self.config, self.config.fraction
+        shares = [
+            _look_up(m, f"{name}_share_{number}", config.words(number), value) for number, value in enumerate(operands)
+        ]
+        total = Signal(config.total, name=f"{name}_total", reset_less=True)
+        late = Signal(config.total, name=f"{name}_total_late", reset_less=True)
+        m.d.sync += [total.eq(shares[0] + shares[1]), late.eq(total)]
+        least = _look_up(m, f"{name}_rounding", config.rounding, (total >> point)[:MOST_BITS])
+        rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded", reset_less=True)
+        m.d.sync += rounded.eq((late >> point) + (late[:point] >= least))
+        result = Signal(config.result, name=f"{name}_result", reset_less=True)
+        zero, low, high = config.zero_point, config.low, config.high
+        inside = Mux(rounded > high - zero, high, rounded + zero)
+        m.d.sync += result.eq(Mux(rounded < low - zero, low, inside))
+        return result
+
+
+def _look_up(m: Module, name: str, words: Sequence[int], index: Value) -> Value:
+    """A table and its register."""
+    shape = bits_for_range(min(words), max(words))
+    table = memory.Memory(shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut"))
+    m.submodules[name] = table
+    port = table.read_port()
+    m.d.comb += port.addr.eq(index)
+    return port.data

@@ -1,0 +1,51 @@
+"""What ONNX Runtime computes in float32, rounding by rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.network.maps import IntegerType
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the integers of a map stand for: ``scale * (integer - zero)``; ``scale`` is a float32 number."""
+
+    scale: float
+    zero: int
+
+    def reals(self, values: np.ndarray) -> np.ndarray:
+        """ONNX DequantizeLinear of integers, float32."""
+        return (values.astype(np.int64) - self.zero).astype(np.float32) * np.float32(self.scale)
+
+
+def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, kind: IntegerType) -> np.ndarray:
+    """ONNX QuantizeLinear of float32 ``values``, as int64."""
+    steps = np.rint(values / np.float32(scale)).astype(np.float64)
+    return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
+
+
+def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: Label) -> np.ndarray:
+    """ONNX Runtime's QLinearAdd before it rounds to integers and saturates: float32, of integer arrays that broadcast.
+
+    It computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale`` (``rb`` alike) and
+    ``base = y_zero - fma(ra, a_zero, rb * b_zero)``: the zero point is inside the rounding.
+    """
+    scale = np.float32(result.scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ra, rb = np.float32(of_a.scale) / scale, np.float32(of_b.scale) / scale
+        base = np.float32(result.zero) - fma(ra, np.float32(of_a.zero), rb * np.float32(of_b.zero))
+        return fma(a.astype(np.float32), ra, fma(b.astype(np.float32), rb, base))
+
+
+def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32) -> np.ndarray:
+    """float32 ``factor * other + addend``, rounded once."""
+    product = np.multiply(factor, other, dtype=np.float64)  # exact
+    total = np.asarray(product + addend)
+    # What the sum lacks. A float64 with its last bit set, where it lacks something, rounds to float32 as the sum does.
+    back = total - product
+    lacking = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    return np.where(even & (lacking != 0), np.nextafter(total, np.copysign(np.inf, lacking)), total).astype(np.float32)

@@ -1,0 +1,205 @@
+"""Layers that take several maps, pixel by pixel: sums and concatenations; and the one that takes one map, for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.network.float32 import Label, qlinear_add, quantize_linear
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops.op import Op
+
+#: Bits of a map's integers at most: what becomes of each of them is listed.
+MOST_BITS = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Join(Op):
+    """A layer without a window that takes maps of the same rows and columns.
+
+    Parameters
+    ----------
+    more : tuple of FeatureMap
+        The inputs after the first.
+
+    Raises
+    ------
+    ConfigError
+        If inputs differ in their rows or columns.
+    """
+
+    more: tuple[FeatureMap, ...] = ()
+
+    channelwise = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.taps != 1:
+            raise ConfigError(f"{self.name}: a layer that joins maps must have no window, not {self.window}")
+        for each in self.more:
+            if (each.height, each.width) != (self.height, self.width):
+                raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {each}")
+
+    @property
+    def inputs(self) -> tuple[FeatureMap, ...]:
+        return (self.input, *self.more)
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        return (*super().geometry, tuple(each.shape for each in self.more))
+
+    @property
+    def pad_value(self) -> int:
+        """Nothing is read beyond the map."""
+        return self.input.type.minimum
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Copy(Join):
+    """The map as it is: what stands in front of a network's input where several layers read it."""
+
+    kind = "copy"
+    operators = ("Identity",)
+    selects = True
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        return maps[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Add(Join):
+    """The sum of two maps of at most 8 bits, value by value.
+
+    Parameters
+    ----------
+    labels : tuple of three Label
+        Scales and zero points of the two inputs and of the output.
+    fused : bool
+        ONNX Runtime has one integer kernel for the three operators (QLinearAdd): the zero point is added before the
+        sum is rounded to an integer. Otherwise (a Relu stands before the quantiser, for instance) the inputs are
+        dequantised, added and quantised, in float32 each.
+    low, high : int
+        Bounds of the output: those of its type, or tighter where a Relu or Clip follows.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two inputs of the same shape, values have more than 8 bits, or a sum is beyond float32.
+    """
+
+    labels: tuple[Label, Label, Label]
+    fused: bool
+    low: int
+    high: int
+
+    kind = "add"
+    operators = ("Add", "QLinearAdd")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.inputs) != 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+            raise ConfigError(f"{self.name}: two maps of the output's shape must be added, not {self.inputs}")
+        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be added, not {self.inputs}")
+        with np.errstate(all="ignore"):
+            if not np.isfinite(self._reals).all():
+                raise ConfigError(f"{self.name}: sums must be finite in float32, not with {self.labels}")
+
+    @property
+    def values(self) -> tuple[np.ndarray, np.ndarray]:
+        """All values of each input, int64 from the least to the greatest."""
+        first, second = (np.arange(each.type.minimum, each.type.maximum + 1) for each in self.inputs)
+        return first, second
+
+    @property
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """What each value of an input adds to the output, exactly but for float64: before what is fused is rounded.
+
+        ``table`` rises with their sum. The output's zero point is in the second, if it is added before rounding.
+        """
+        (a, b), (of_a, of_b, result) = self.values, self.labels
+        if not self.fused:
+            return of_a.reals(a) / np.float64(result.scale), of_b.reals(b) / np.float64(result.scale)
+        ratio = np.float32(of_a.scale) / np.float32(result.scale)
+        return a * np.float64(ratio), qlinear_add(np.zeros(1, np.int64), of_a, b, of_b, result).astype(np.float64)
+
+    @cached_property
+    def _reals(self) -> np.ndarray:
+        """What is rounded to an integer, for each pair of values, float32."""
+        (a, b), (of_a, of_b, result) = self.values, self.labels
+        if self.fused:
+            return qlinear_add(a[:, None], of_a, b[None], of_b, result)
+        return (of_a.reals(a)[:, None] + of_b.reals(b)[None]) / np.float32(result.scale)
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The output for each pair of values, int64 ``[a, b]``, both from the least to the greatest."""
+        reach = np.float32(1 << 16)  # beyond any output
+        rounded = np.rint(np.clip(self._reals, -reach, reach)).astype(np.int64)
+        return np.clip(rounded + self.zero_after, self.low, self.high)
+
+    @property
+    def zero_after(self) -> int:
+        """The zero point, where it is added after rounding; 0 where before."""
+        return 0 if self.fused else self.labels[2].zero
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        a, b = (each.astype(np.int64) - of.type.minimum for each, of in zip(maps, self.inputs, strict=True))
+        return self.table[a, b].astype(self.output.type.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Concat(Join):
+    """Maps one behind the other, channel by channel, each dequantised and quantised anew (QLinearConcat).
+
+    Parameters
+    ----------
+    labels : tuple of Label
+        Scales and zero points of the inputs, then of the output.
+    low, high : int
+        Bounds of the output.
+
+    Raises
+    ------
+    ConfigError
+        If the channels of the inputs are not those of the output together, or values have more than 8 bits.
+    """
+
+    labels: tuple[Label, ...]
+    low: int
+    high: int
+
+    kind = "concat"
+    operators = ("Concat", "QLinearConcat")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(each.channels for each in self.inputs) != self.output.channels:
+            raise ConfigError(f"{self.name}: inputs must have {self.output.channels} channels together")
+        if len(self.labels) != len(self.inputs) + 1:
+            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
+        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
+
+    @cached_property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """For each input what becomes of its values, int64, from the least to the greatest."""
+        kind, result = self.output.type, self.labels[-1]
+        found = []
+        for each, label in zip(self.inputs, self.labels, strict=False):
+            values = np.arange(each.type.minimum, each.type.maximum + 1)
+            if label != result or each.type != kind:
+                values = quantize_linear(label.reals(values), result.scale, result.zero, kind)
+            found.append(np.clip(values, self.low, self.high))
+        return tuple(found)
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        parts = [
+            table[each.astype(np.int64) - of.type.minimum]
+            for each, of, table in zip(maps, self.inputs, self.tables, strict=True)
+        ]
+        return np.concatenate(parts).astype(self.output.type.dtype)

@@ -1,0 +1,162 @@
+"""What becomes of a layer in templates that have hardware for every layer: the base of all kinds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from hwgen.errors import PlanError
+from hwgen.gateware.layer import Compute, Finish, LayerConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Op
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.unroll import LayerWork, Unroll
+
+Kind = TypeVar("Kind", bound=Op)
+Beats = tuple[tuple[int, ...], ...]
+"""Of a pixel that leaves a layer: the channels in each beat."""
+
+
+def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
+    """How a feature map travels, ``lanes`` channels of ``pixels`` neighbouring pixels a beat."""
+    return BeatFormat(
+        channels=feature_map.channels,
+        height=feature_map.height,
+        width=feature_map.width,
+        lanes=lanes,
+        bits=feature_map.type.bits,
+        signed=feature_map.type.signed,
+        pixels=pixels,
+        groups=groups,
+    )
+
+
+@dataclass(frozen=True)
+class Stage(ABC, Generic[Kind]):
+    """A layer's place in a pipeline. What the base says holds for a layer without weights."""
+
+    op: Kind
+
+    keeps_pixels: ClassVar[bool] = False
+    """Whether as many pixels leave in a cycle as come in."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
+        return False
+
+    @property
+    def whole_windows(self) -> bool:
+        """Whether all taps of a window must be taken in one cycle."""
+        return False
+
+    @property
+    def finish_slices(self) -> int:
+        """DSP slices for each channel that the layer finishes in a cycle."""
+        return 0
+
+    @property
+    def least_luts(self) -> int:
+        """LUTs that the arithmetic takes at least, where that may be more than a board has."""
+        return 0
+
+    @property
+    def most_lanes(self) -> tuple[int, int]:
+        """The greatest ``Tn`` and ``Tm``."""
+        return self.op.channels // self.op.groups, self.op.outputs // self.op.groups
+
+    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Block RAM of the weights; factors may be arrays."""
+        return 0
+
+    def check(self, plan: LayerPlan) -> None:
+        """Refuse choices that this kind can't have.
+
+        Raises
+        ------
+        PlanError
+        """
+        if self.op.channelwise and plan.tm != plan.tn:
+            raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
+        if self.op.channelwise and plan.macs_per_dsp != 1:
+            raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+        if self.whole_windows and plan.tk != self.op.taps:
+            raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
+
+    @abstractmethod
+    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
+        """The hardware between the streams that come in and those that leave to each reader.
+
+        Parameters
+        ----------
+        sinks : sequence of BeatFormat or None
+            ``None`` at the group's output: it has the beats of the FIFO.
+
+        Raises
+        ------
+        ConfigError
+            If the choices contradict each other.
+        """
+
+
+@dataclass(frozen=True)
+class WindowStage(Stage[Kind]):
+    """Of a layer behind a line buffer."""
+
+    def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
+        """How often the windows are walked."""
+        if self.op.channelwise:
+            return source.folds
+        return source.groups * -(-self.op.outputs // source.groups // plan.tm)
+
+    @abstractmethod
+    def parts(
+        self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
+    ) -> tuple[Compute, Finish | None]:
+        """The arithmetic, and what makes outputs of its sums.
+
+        Parameters
+        ----------
+        lanes : int
+            Channels that are finished in a cycle.
+        beats : tuple of tuple of int
+            Channels in each beat of a pixel that leaves.
+        """
+
+    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
+        op, (source,) = self.op, sources
+        window = LineBufferConfig(
+            input=source,
+            kernel=op.window.kernel,
+            stride=op.window.stride,
+            padding=op.window.padding,
+            pad_value=op.pad_value,
+            taps=plan.tk,
+            output_folds=self.output_folds(source, plan),
+            channelwise=op.channelwise,
+            rows=plan.line_rows,
+            pixels=plan.tp,
+            dilation=op.window.dilation,
+        )
+        fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
+        beats = UnloadConfig(
+            channels=op.output.channels,
+            lanes_in=plan.tm,
+            lanes_out=fifo_lanes,
+            shape=source.shape,
+            groups=source.groups,
+        ).beats
+        compute, finish = self.parts(plan, window, fifo_lanes, beats)
+        return LayerConfig(
+            name=op.name,
+            compute=compute,
+            finish=finish,
+            fifo_lanes=fifo_lanes,
+            fifo_depths=plan.fifo_depths,
+            outputs=tuple(sink or beat_format(op.output, fifo_lanes, plan.tp) for sink in sinks),
+        )

@@ -1,0 +1,214 @@
+"""Random small networks that branch, with random plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from accelerators import DEEP, Case, _requantisation, integers, windows
+from hypothesis import strategies as st
+
+from hwgen.gateware.multiply import packable
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, MaxPool, Op
+from hwgen.network.requantise import Requantisation
+from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
+
+#: Scales that meet in a sum: equal ones and powers of two make ties, others hardly ever do.
+SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
+
+
+class Maker:
+    """A network in the making."""
+
+    def __init__(self, draw, most_side: int):
+        self.draw, self.rng = draw, np.random.default_rng(draw(st.integers(0, 2**32)))
+        self.layers: list[Op] = []
+        self.edges: list[tuple[str, ...]] = []
+        height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+        self.maps = {INPUT: self.a_map(draw(st.integers(1, 4)), height, width)}
+        self.read: set[str] = set()
+
+    def a_map(self, channels: int, height: int, width: int) -> FeatureMap:
+        kind = IntegerType(bits=int(self.rng.choice([8, 8, 4])), signed=bool(self.rng.integers(2)))
+        zero = int(self.rng.integers(kind.minimum, kind.maximum + 1))
+        scale = float(np.float32(self.rng.choice(SCALES)))
+        return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero, scale=scale)
+
+    def add_layer(self, layer: Op, *edges: str) -> str:
+        self.layers.append(layer)
+        self.edges.append(edges)
+        self.maps[layer.name] = layer.output
+        self.read.update(edges)
+        return layer.name
+
+    def name(self, kind: str) -> str:
+        return f"{kind}{len(self.layers)}"
+
+    def conv(self, source: str, window: Window, channels: int | None = None) -> str:
+        before, rng = self.maps[source], self.rng
+        rows, columns = window.output_size(before.height, before.width)
+        groups = self.draw(st.sampled_from([1, 1, before.channels]))
+        channels = channels or groups * self.draw(st.integers(1, max(1, 5 // groups)))
+        groups = groups if channels % groups == 0 else 1
+        limit = 1 << int(rng.integers(1, 8))
+        layer = Conv(
+            name=self.name("conv"),
+            input=before,
+            output=self.a_map(channels, rows, columns),
+            window=window,
+            weights=integers(rng, -limit, limit - 1, (channels, before.channels // groups, *window.kernel)),
+            bias=rng.integers(-(1 << 10), 1 << 10, channels),
+            requantisation=None,
+            groups=groups,
+        )
+        return self.add_layer(replace(layer, requantisation=_requantisation(rng, layer)), source)
+
+    def pool(self, source: str, window: Window) -> str:
+        before = self.maps[source]
+        rows, columns = window.output_size(before.height, before.width)
+        after = replace(before, height=rows, width=columns)
+        return self.add_layer(MaxPool(name=self.name("pool"), input=before, output=after, window=window), source)
+
+    def whole(self, source: str) -> str:
+        """A map of one pixel."""
+        before = self.maps[source]
+        kind, pixels = before.type, before.height * before.width
+        layer = GlobalAveragePool(
+            name=self.name("whole"),
+            input=before,
+            output=replace(before, height=1, width=1),
+            window=Window(kernel=(before.height, before.width)),
+            requantisation=Requantisation(
+                significand=np.full(before.channels, 1 << 23),
+                shift=np.full(before.channels, 23 + pixels.bit_length() - 1),
+                zero_point=before.zero_point,
+                low=kind.minimum,
+                high=kind.maximum,
+                float32=True,
+            ),
+        )
+        return self.add_layer(layer, source)
+
+    def joined(self, kind: type[Join], *sources: str) -> str:
+        inputs = [self.maps[source] for source in sources]
+        channels = inputs[0].channels if kind is Add else sum(each.channels for each in inputs)
+        output = self.a_map(channels, inputs[0].height, inputs[0].width)
+        if self.rng.integers(2):
+            output = replace(inputs[0], channels=channels)
+        parameters = {"fused": bool(self.rng.integers(2))} if kind is Add else {}
+        layer = kind(
+            name=self.name(kind.kind),
+            input=inputs[0],
+            more=tuple(inputs[1:]),
+            output=output,
+            window=Window(kernel=(1, 1)),
+            labels=tuple(Label(each.scale, each.zero_point) for each in (*inputs, output)),
+            low=output.zero_point if self.rng.integers(2) else output.type.minimum,
+            high=output.type.maximum,
+            **parameters,
+        )
+        return self.add_layer(layer, *sources)
+
+    def same(self, source: str, channels: int | None = None) -> str:
+        """A convolution that keeps rows and columns."""
+        kernel = self.draw(st.sampled_from([(1, 1), (3, 3), (1, 3)]))
+        top, left = kernel[0] // 2, kernel[1] // 2
+        return self.conv(source, Window(kernel=kernel, padding=(top, left, top, left)), channels)
+
+    def step(self) -> None:
+        draw = self.draw
+        source = draw(st.sampled_from(list(self.maps)))
+        kind = draw(st.sampled_from(["conv", "pool", "residual", "residual", "double", "concat"]))
+        before = self.maps[source]
+        if kind == "conv":
+            self.conv(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
+        elif kind == "pool":
+            self.pool(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
+        elif kind == "residual":
+            other = self.same(source, before.channels)
+            if draw(st.booleans()):
+                other = self.same(other, before.channels)
+            self.joined(Add, *draw(st.permutations([source, other])))
+        elif kind == "double":  # the same map twice
+            self.joined(Add, source, source)
+        else:
+            others = [self.same(source) for _ in range(draw(st.integers(1, 2)))]
+            self.joined(Concat, *draw(st.permutations([source, *others])))
+
+    def finish(self) -> Network:
+        """All that nobody reads, joined."""
+        left = [layer.name for layer in self.layers if layer.name not in self.read]
+        sizes = {self.maps[name].shape[1:] for name in left}
+        if len(sizes) > 1:
+            left = [self.whole(name) if self.maps[name].shape[1:] != (1, 1) else name for name in left]
+        if len(left) > 1:
+            self.joined(Concat, *left)
+        network = Network(name="graph", layers=tuple(self.layers), edges=tuple(self.edges))
+        return network.with_input_read_once()
+
+
+@st.composite
+def graphs(draw, *, most_steps: int = 3, most_side: int = 6) -> Network:
+    """A network with forks, sums and concatenations."""
+    maker = Maker(draw, most_side)
+    for _ in range(draw(st.integers(1, most_steps))):
+        maker.step()
+    return maker.finish()
+
+
+@st.composite
+def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
+    """Any unroll factors, with ample buffers."""
+    wide = draw(st.sampled_from([1, 1, 2]))
+    plans, pixels = [], {INPUT: min(wide, network.input.width)}
+    for layer, edges in zip(network.layers, network.edges, strict=True):
+        tp = pixels[layer.name] = min(wide, layer.output.width)
+        if isinstance(layer, Join):
+            tp = pixels[layer.name] = pixels[edges[0]]
+            tn = draw(st.integers(1, max(each.channels for each in layer.inputs)))
+        else:
+            tn = draw(st.integers(1, layer.channels // layer.groups))
+        tm = tn if layer.channelwise else draw(st.integers(1, layer.outputs // layer.groups))
+        pairs = (
+            isinstance(layer, Conv)
+            and tm > 1
+            and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+        )
+        plans.append(
+            LayerPlan(
+                name=layer.name,
+                kind=layer.kind,
+                tn=tn,
+                tm=tm,
+                tk=draw(st.integers(1, layer.taps)),
+                tp=tp,
+                chain=draw(st.sampled_from([1, 3, 16])),
+                line_rows=0
+                if isinstance(layer, Join)
+                else ample_rows(
+                    layer.window,
+                    -(-layer.width // pixels[edges[0]]),
+                    layer.groups * -(-layer.channels // layer.groups // tn),
+                ),
+                fifo_depths=(DEEP,) * max(1, len(network.readers[layer.name])),
+                macs_per_dsp=draw(st.integers(1, 2)) if pairs else 1,
+            )
+        )
+    return tuple(plans)
+
+
+@st.composite
+def graph_cases(draw, **limits) -> Case:
+    """With the buffers that the schedule asks for, or somewhat larger ones."""
+    network = draw(graphs(**limits))
+    plans = draw(unrolls(network))
+    config = compose(network, plans)
+    rows, depths = size_buffers(config)
+    if draw(st.booleans()):
+        depths = [tuple(depth + draw(st.integers(0, 9)) for depth in each) for each in depths]
+    return Case(network, compose(network, with_buffers(plans, rows, depths)))
