@@ -106,9 +106,20 @@ def test_chain():
     assert chain.is_convex(["left"])
 
 
-def test_branches_are_not_planned():
-    with pytest.raises(PlanError, match=r"^diamond has branches; only a chain of layers can be planned$"):
+def test_unknown_kinds_are_not_planned():
+    with pytest.raises(PlanError, match=r"^join: no hardware is known for layers of the kind 'halved'$"):
         planner.make(DIAMOND, boards.load("zedboard"))
+
+
+def test_input_read_once():
+    """A copy of the input stands in front, under a name that no layer has."""
+    copied = DIAMOND.with_input_read_once()
+    assert [layer.name for layer in copied.layers] == ["input", "stem", "left", "right", "join", "again"]
+    assert copied.readers[INPUT] == ("input",)
+    assert copied.readers["input"] == ("stem", "again")
+    assert copied.with_input_read_once() is copied
+    frames = np.random.default_rng(1).integers(0, 256, (3, *MAP.shape), np.uint8)
+    np.testing.assert_array_equal(golden.run(copied, frames), golden.run(DIAMOND, frames))
 
 
 @pytest.mark.parametrize(

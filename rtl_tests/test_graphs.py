@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-from accelerators import check, check_data, frames_for, simulate, to_beats
+from accelerators import check, check_data, frames_for, simulate
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -191,7 +191,7 @@ def _choices(layer: Op) -> list[Choice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
         return 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp
 
-    return choices(LayerWork.of(layer, whole_windows=stage_of(layer).whole_windows), multipliers)
+    return choices(LayerWork.of(layer, **stage_of(layer).work), multipliers)
 
 
 def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:

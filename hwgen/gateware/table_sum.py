@@ -1,8 +1,8 @@
 """The sum of two quantised maps, by tables: what each value of the one adds to each value of the other.
 
-Two tables hold, for each of the up to 256 values of an operand, its share of the output in fixed point. A third one says
-for each integer from which fraction on a sum is rounded up. Who makes the tables (`hwgen.templates.joins`) proves for
-all pairs of values that the outcome is the one that is wanted, so nothing is approximate here.
+Two tables hold, for each of the up to 256 values of an operand, its share of the output in fixed point. A third one
+says for each integer from which fraction on a sum is rounded up. Who makes the tables (`hwgen.templates.joins`) proves
+for all pairs of values that the outcome is the one that is wanted, so nothing is approximate here.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from hwgen.templates.base import Group
 from hwgen.templates.compose import input_formats
 from hwgen.templates.fields import bounded, field, shown
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.search import least_rows
+from hwgen.templates.stages import stage_of
 from hwgen.templates.task import lanes_out
 from hwgen.templates.unroll import LayerWork, Unroll
 
@@ -212,7 +214,7 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], b
         tk=tk,
         tp=field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
-        line_rows=bounded(entry, "line_rows", where, _least_rows(layer), _most_rows(layer), "more never help"),
+        line_rows=bounded(entry, "line_rows", where, least_rows(layer), _most_rows(layer), "more never help"),
         fifo_depths=tuple(
             bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
         ),
@@ -221,7 +223,7 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], b
     input_formats(layer, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
         raise PlanError(f"{where}: macs_per_dsp must be 1 with unroll out 1, not 2: two output channels share a slice")
-    least = lanes_out(LayerWork.of(layer), Unroll(tn, tm, tk))
+    least = lanes_out(LayerWork.of(layer, **stage_of(layer).work), Unroll(tn, tm, tk))
     if lanes is not None and not least <= lanes <= tm:
         raise PlanError(
             f"{place}: lanes must be {least} (the channels that the layer finishes in a cycle) to {tm} (its unroll "
@@ -233,13 +235,10 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], b
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
 
 
-def _least_rows(layer: Op) -> int:
-    """Rows that hold one window; a map may have fewer than it covers."""
-    return min(layer.window.extent[0], layer.input.height)
-
-
 def _most_rows(layer: Op) -> int:
     """More rows are of no use to a line buffer, whether row by row or in tiles."""
+    if stage_of(layer).joins:
+        return 0
     top, _, bottom, _ = layer.window.padding
     return max(ample_rows(layer.window, 1, 1), layer.input.height + top + bottom)
 

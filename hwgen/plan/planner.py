@@ -46,8 +46,6 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     """
     request = Request.of(options)
     goal = request.goal(board)
-    if not network.is_chain:
-        raise PlanError(f"{network.name} has branches; only a chain of layers can be planned")
     if request.in_turn and len(network.layers) == 1:
         raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
     task = task_of(network, board, goal, request.macs_per_dsp)
@@ -93,7 +91,7 @@ def _compared(task: Task, plan: Plan) -> Plan:
     The note's figure is that of the very plan for which its option asks.
     """
     latency = task.goal.objective == "latency"
-    if task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
+    if task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1 or not task.network.is_chain:
         return plan
     spans = grouping.faster(task, _frame(plan, latency))
     if spans is None:

@@ -70,7 +70,7 @@ def input_formats(layer: Op, plan: LayerPlan, pixels: Sequence[int]) -> tuple[Be
     if plan.chain < 1:
         raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
     stage.check(plan)
-    if stage.keeps_pixels and set(pixels) != {plan.tp}:
+    if stage.joins and set(pixels) != {plan.tp}:
         raise PlanError(
             f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it joins, as in itself, "
             f"not {' and '.join(map(str, pixels))}"

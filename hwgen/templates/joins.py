@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,8 +42,8 @@ class Shares:
 def find_shares(op: Add) -> Shares:
     """Tables whose rounded sum is the layer's output for every pair of values.
 
-    A few bits are enough where scales have nothing in common, or everything (`_with_ties`). Where they nearly have, what
-    float32 makes of almost-ties decides, and more bits must tell them apart (`_by_order`).
+    A few bits are enough where scales have nothing in common, or everything (`_with_ties`). Where they nearly have,
+    what float32 makes of almost-ties decides, and more bits must tell them apart (`_by_order`).
 
     Raises
     ------
@@ -107,7 +108,7 @@ def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | 
 class JoinStage(Stage[Kind]):
     """Of a layer without a window."""
 
-    keeps_pixels = True
+    joins = True
     #: Whether the inputs come one behind the other.
     in_turn = False
 
@@ -162,6 +163,10 @@ class ConcatStage(JoinStage[Concat]):
     """A table for each input whose values change."""
 
     in_turn = True
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, "turns": tuple(each.channels for each in self.op.inputs)}
 
     def compute(self, window: JoinConfig) -> RecodeConfig:
         op, kind = self.op, self.op.output.type

@@ -1,4 +1,4 @@
-"""A quick estimate of a chain's latency, row by row: to choose among plans before the exact schedule is computed.
+"""A quick estimate of a group's latency, row by row: to choose among plans before the exact schedule is computed.
 
 A row of outputs starts once the first pixels that it needs of its last input row have come, and ends no sooner than
 that input row does. FIFOs and line buffers count as endless, and a pipeline as a fixed number of cycles.
@@ -22,10 +22,12 @@ def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unro
     first = unrolls[0]
     row = works[0].beats(first) * -(-works[0].input_width // first.tp)
     ends = np.arange(1, works[0].input_height + 1) * float(row)
-    starts = ends - row
-    for work, window, unroll in zip(works, windows, unrolls, strict=True):
-        starts, ends = _through(work, window, unroll, starts, ends)
-    return float(ends[-1])
+    rows = [(ends - row, ends)]  # of the input, and of each layer's output
+    for number, (work, window, unroll) in enumerate(zip(works, windows, unrolls, strict=True)):
+        sources = [rows[max(number + 1 - back, 0)] for back in work.back]
+        starts, ends = (np.maximum.reduce(of_all) for of_all in zip(*sources, strict=True))
+        rows.append(_through(work, window, unroll, starts, ends))
+    return float(rows[-1][1][-1])
 
 
 def _through(

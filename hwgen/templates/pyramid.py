@@ -109,6 +109,8 @@ class Pyramid(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
         """See `Template.search`: with reuse, if that fits."""
+        if not task.network.part(begin, end).is_chain:
+            raise PlanError(f"{task.network.name} has branches; pyramids are built of chains of layers only")
         overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
         for overlap in overlaps:
             try:

@@ -20,6 +20,7 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
@@ -226,7 +227,7 @@ class GroupSearch:
     def _lack(self, way: Way) -> OverBudgetError | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
-        rows = [min(layer.window.extent[0], layer.input.height) for layer in self.network.layers]
+        rows = [least_rows(layer) for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
         try:
             check_budget(group.resources, self.task.board, self.goal.dsp)
@@ -303,6 +304,11 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
                 yield number, options.unroll(index), options.rank(index)
 
 
+def least_rows(layer: Op) -> int:
+    """Rows of a line buffer that holds one window; a map may have fewer than it covers."""
+    return 0 if stage_of(layer).joins else min(layer.window.extent[0], layer.input.height)
+
+
 def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, readers: int = 1) -> LayerPlan:
     """A layer's choices with ample buffers.
 
@@ -325,7 +331,7 @@ def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, re
         tk=unroll.tk,
         tp=unroll.tp,
         chain=CHAIN,
-        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
+        line_rows=0 if stage_of(layer).joins else ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
         macs_per_dsp=min(macs_per_dsp, unroll.tm),
     )

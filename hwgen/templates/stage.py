@@ -42,8 +42,8 @@ class Stage(ABC, Generic[Kind]):
 
     op: Kind
 
-    keeps_pixels: ClassVar[bool] = False
-    """Whether as many pixels leave in a cycle as come in."""
+    joins: ClassVar[bool] = False
+    """Whether the layer joins streams: without a line buffer, as many pixels leave in a cycle as come in."""
 
     @property
     def packs(self) -> bool:
@@ -54,6 +54,11 @@ class Stage(ABC, Generic[Kind]):
     def whole_windows(self) -> bool:
         """Whether all taps of a window must be taken in one cycle."""
         return False
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """What a `LayerWork` says of this kind beyond the layer's sizes."""
+        return {"whole_windows": self.whole_windows, "joins": self.joins}
 
     @property
     def finish_slices(self) -> int:

@@ -68,9 +68,17 @@ class Task:
         self.network, self.board, self.goal = network, board, goal
         self._stages = {layer.name: stage_of(layer) for layer in network.layers}
         self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
+        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         self.works = [
-            LayerWork.of(layer, CHAIN if macs == 1 else PACKED_CHAIN, whole_windows=stage.whole_windows)
-            for layer, macs, stage in zip(network.layers, self.macs, self._stages.values(), strict=True)
+            LayerWork.of(
+                layer,
+                CHAIN if macs == 1 else PACKED_CHAIN,
+                back=tuple(number - numbers.get(edge, -1) for edge in edges),
+                **stage.work,
+            )
+            for number, (layer, macs, stage, edges) in enumerate(
+                zip(network.layers, self.macs, self._stages.values(), network.edges, strict=True)
+            )
         ]
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
 

@@ -1,10 +1,10 @@
-"""Unroll factors for a chain of layers: the least interval that a number of multipliers allows.
+"""Unroll factors for the layers of a group: the least interval that a number of multipliers allows.
 
 Each layer is a stage of its own, so the interval is that of the slowest and the multipliers add up. Neighbours share
 but one thing: a layer takes as many pixels a beat as the one before finishes at once. So for a given interval the
-cheapest choices are found exactly by dynamic programming along the chain, over the pixels a beat between two layers;
-and as their total only falls as the interval grows, the least interval that fits the budget is found by bisection
-over the cycle counts that occur.
+cheapest choices are found exactly by dynamic programming from layer to layer, over the pixels a beat of the maps that
+are still to be read (in a chain that is one); and as their total only falls as the interval grows, the least interval
+that fits the budget is found by bisection over the cycle counts that occur.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ class LayerWork:
         Cycles that an output fold takes at least, if any factors allow that many.
     whole_windows : bool
         All taps of a window are taken in one cycle.
+    back : tuple of int
+        For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
+        first layer is the group's input.
+    joins : bool
+        The layer joins streams, without a line buffer: as many pixels leave in a cycle as come in.
+    turns : tuple of int
+        Channels of each input, where these come one behind the other (concatenation).
     """
 
     name: str
@@ -65,10 +72,13 @@ class LayerWork:
     chain: int = CHAIN
     least_steps: int = 1
     whole_windows: bool = False
+    back: tuple[int, ...] = (1,)
+    joins: bool = False
+    turns: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, op: Op, chain: int = CHAIN, *, whole_windows: bool = False) -> LayerWork:
-        """That of a layer in a frame; ``chain``: multipliers in a chain at most."""
+    def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
+        """That of a layer in a frame; ``chain``: multipliers in a chain at most; ``more``: other parameters."""
         return cls(
             name=op.name,
             channels=op.channels,
@@ -81,25 +91,33 @@ class LayerWork:
             taps=op.taps,
             channelwise=op.channelwise,
             chain=chain,
-            whole_windows=whole_windows,
+            **more,
         )
 
     @property
     def group_channels(self) -> int:
         """Input channels of a group; a pool's lanes may hold any."""
+        if self.turns:
+            return max(self.turns)
         return self.channels if self.channelwise else self.channels // self.groups
 
     @property
     def group_outputs(self) -> int:
+        if self.turns:
+            return max(self.turns)
         return self.outputs if self.channelwise else self.outputs // self.groups
 
     def walk(self, unroll: Unroll) -> Any:
         """Cycles for each step of output pixels."""
+        if self.turns:
+            return self._turn_folds(unroll)
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
         return folds if self.channelwise else folds * self.beats(unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
         """Of a pixel, over all groups."""
+        if self.turns:
+            return self._turn_folds(unroll)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
 
     def steps(self, unroll: Unroll) -> Any:
@@ -109,7 +127,12 @@ class LayerWork:
 
     def beats(self, unroll: Unroll) -> Any:
         """Input beats for each step of input pixels."""
+        if self.turns:
+            return self._turn_folds(unroll)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
+
+    def _turn_folds(self, unroll: Unroll) -> Any:
+        return sum(ceil_div(channels, unroll.tn) for channels in self.turns)
 
     def output_steps(self, pixels: int) -> int:
         """Steps of ``pixels`` output pixels; rows don't share one."""
@@ -176,9 +199,10 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
 
 
 def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
-    """Cycles a frame of the whole chain: the slowest layer's. The first input has the first layer's pixels a beat."""
-    sources = [unroll.tp for unroll in (*unrolls[:1], *unrolls)]
-    return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=False))
+    """Cycles a frame of all layers: the slowest one's. The first input has the first layer's pixels a beat."""
+    pixels = [unroll.tp for unroll in unrolls]
+    sources = [pixels[max(number - work.back[0], 0)] for number, work in enumerate(works)]
+    return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=True))
 
 
 @dataclass(frozen=True)
@@ -271,7 +295,7 @@ def choices(work: LayerWork, cost: Cost) -> list[Choice]:
 
 @dataclass(frozen=True)
 class Way:
-    """Unroll factors of a chain of layers, with what they take in all.
+    """Unroll factors of the layers of a group, with what they take in all.
 
     Ways compare by their cost, then by their LUTs as `fabric` says, then layer by layer.
     """
@@ -286,8 +310,12 @@ class Way:
         return self.cost, self.luts, self.ranks
 
 
+Pixels = tuple[tuple[int, int], ...]
+"""Numbers of layers, and the output pixels that each computes in a cycle."""
+
+
 class Search:
-    """Every choice of unroll factors for a chain of layers under one cost.
+    """Every choice of unroll factors for the layers of a group under one cost.
 
     Parameters
     ----------
@@ -305,7 +333,8 @@ class Search:
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
-        other.__dict__.pop("intervals", None)
+        for name in ("intervals", "_readers"):
+            other.__dict__.pop(name, None)
         return other
 
     @property
@@ -324,32 +353,32 @@ class Search:
     def intervals(self) -> list[int]:
         """All cycle counts that a layer may come to, sorted."""
         counts = []
-        sources = [options.tp for options in self.options(0)]
         for number, work in enumerate(self.works):
+            sources = [options.tp for options in self.options(max(number - work.back[0], 0))]
             for options in self.options(number):
                 counts.append(options.cycles)
                 counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
-            sources = [options.tp for options in self.options(number)]
         return np.unique(np.concatenate(counts)).tolist()
 
     def cheapest(self, most: int) -> Way | None:
         """The best way whose interval is at most ``most`` cycles; ``None`` if there is none.
 
-        One layer after the other, the best way for each ``Tp`` of the last layer: what follows depends on nothing else.
+        One layer after the other, the best way for each ``Tp`` of the layers that others have still to read: what
+        follows depends on nothing else.
         """
-        ways: dict[int, Way] | None = None
+        ways: dict[Pixels, Way] = {(): Way(0, 0, (), ())}
         for number, work in enumerate(self.works):
-            after: dict[int, Way] = {}
+            after: dict[Pixels, Way] = {}
             for options in self.options(number):
-                before = {options.tp: Way(0, 0, (), ())} if ways is None else ways
+                fitting = {pixels: way for pixels, way in ways.items() if self._agrees(number, pixels, options.tp)}
                 fast = np.flatnonzero(options.cycles <= most)
-                if not len(fast):
+                if not len(fast) or not fitting:
                     continue
                 # The first, so the best, whose input beats don't take longer either.
                 fewest = np.minimum.accumulate(options.beats[fast])
-                limits = [most // work.input_steps(source) for source in before]
+                limits = [most // work.input_steps(self._source(number, pixels, options.tp)) for pixels in fitting]
                 places = np.searchsorted(-fewest, np.negative(limits))
-                for place, way in zip(places.tolist(), before.values(), strict=True):
+                for place, (pixels, way) in zip(places.tolist(), fitting.items(), strict=True):
                     if place == len(fast):
                         continue
                     index = int(fast[place])
@@ -360,10 +389,35 @@ class Search:
                         ranks=(*way.ranks, rank),
                         unrolls=(*way.unrolls, options.unroll(index)),
                     )
-                    if options.tp not in after or longer.order < after[options.tp].order:
-                        after[options.tp] = longer
+                    left = self._left(number, (*pixels, (number, options.tp)))
+                    if left not in after or longer.order < after[left].order:
+                        after[left] = longer
             ways = after
-        return min((ways or {}).values(), key=lambda way: way.order, default=None)
+        return min(ways.values(), key=lambda way: way.order, default=None)
+
+    def _source(self, number: int, pixels: Pixels, tp: int) -> int:
+        """Pixels of an input beat of a layer; ``tp``: its own, which the first layer's input has, too."""
+        return dict(pixels).get(number - self.works[number].back[0], tp)
+
+    def _agrees(self, number: int, pixels: Pixels, tp: int) -> bool:
+        """Whether a layer can compute ``tp`` pixels a cycle: one that joins streams, as many as each of them has."""
+        work, known = self.works[number], dict(pixels)
+        return not work.joins or all(known.get(number - back, tp) == tp for back in work.back)
+
+    def _left(self, number: int, pixels: Pixels) -> Pixels:
+        """Of the pixels of layers up to ``number``, those that matter to later ones; in a chain the last."""
+        last = self._readers
+        return tuple((layer, tp) for layer, tp in pixels if last[layer] > number)
+
+    @cached_property
+    def _readers(self) -> list[int]:
+        """For each layer the last one that reads it."""
+        last = list(range(len(self.works)))
+        for number, work in enumerate(self.works):
+            for back in work.back:
+                if back <= number:
+                    last[number - back] = max(last[number - back], number)
+        return last
 
     def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
         """The least interval, not below ``floor``, whose best way ``fits``, and that way; ``None`` if none does.

@@ -8,6 +8,8 @@ output was compared with the table.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,9 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
-from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Pending, Reals, Step, Sums
+from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.windows import padding_mode, window_of
-from hwgen.network.ops import MaxPool, Op
+from hwgen.network.ops import Join, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
@@ -42,11 +44,29 @@ class Builder:
         """Whether the value has two dimensions, behind Flatten."""
         self.map = Map(0, 0, 0, UINT8)
         """The last feature map."""
-        self.state: Floats | Integers | Pending | Reals | Sums = Integers()
+        self.state: State = Integers()
+        self.source: Step | None = None
+        """The layer that made the last feature map; ``None``: it is the input."""
+        self.shared = False
+        """Whether others read that map, so that its layer must stay as it is."""
+        self.operands: list[Value] = []
+        """All values that the present node takes, the current one first."""
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
         self._names: set[str] = set()
         self._weights = 0
+
+    @property
+    def value(self) -> Value:
+        """All that is known of the current value."""
+        return Value(self.state, self.map, self.flat, self.source, self.shared)
+
+    def enter(self, value: Value) -> None:
+        """Go on with a value. What several nodes take, none of them may change."""
+        self.map, self.flat, self.source, self.shared = value.map, value.flat, value.source, value.shared
+        self.state = value.state
+        if isinstance(value.state, Reals):
+            self.state = replace(value.state, steps=[*value.state.steps], bounds=[*value.state.bounds])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         """The error that names ``node`` and says why it can't be built."""
@@ -72,11 +92,10 @@ class Builder:
             )
         if None not in (here.scale, scale) and here.scale != scale:
             raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
-        maps = [here]
-        for step in reversed(self.steps):  # what selects has its output's label
-            if not step.kind.selects:
-                break
+        maps, step = [here], self.source
+        while step is not None and step.kind.selects:  # what selects has its output's label
             maps.append(step.input)
+            (step,) = step.sources
         for each in maps:
             each.zero_point = zero
             each.scale = scale if each.scale is None else each.scale
@@ -107,10 +126,13 @@ class Builder:
         conv = self._source()
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
-        if clips and conv is not None and conv.requantisation is not None:
+        if clips and not self.shared and conv is not None and conv.requantisation is not None:
             conv.low, conv.high = max(conv.low, low), min(conv.high, high)
-            for each in [conv.output, *(step.output for step in self.steps[self.steps.index(conv) :])]:
-                each.scale = scale
+            step = self.source
+            while step is not conv and step is not None:
+                step.output.scale = scale
+                (step,) = step.sources
+            conv.output.scale = scale
         elif not (clips and scale == state.scale and (wanted == values).all()):
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, scale, zero, kind)
 
@@ -119,10 +141,7 @@ class Builder:
     ) -> np.ndarray:
         """What every integer of the current map shall become, int64 (channels or 1, integers)."""
         addend = state.addend
-        limits = (np.array([kind.minimum, kind.maximum], np.float32) - np.float32(zero)) * scale
-        spared = all(
-            low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in state.bounds
-        )  # what saturates anyway
+        spared = moot(state.bounds, scale, zero, kind)
         if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
             return quantize_linear(self.table(state), scale, zero, kind)
         wanted = add_constant(self._values(), (state.scale, state.zero), addend, scale, zero)
@@ -170,7 +189,10 @@ class Builder:
 
     def _source(self) -> Step | None:
         """The layer that made the integers of the current map; ``None`` if they are the input's."""
-        return next((step for step in reversed(self.steps) if not step.kind.selects), None)
+        step = self.source
+        while step is not None and step.kind.selects:
+            (step,) = step.sources
+        return step
 
     # Layers.
 
@@ -209,8 +231,7 @@ class Builder:
                 float32=max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
-        self.steps.append(step)
-        self.map = output
+        self._append(step)
 
     def _warn_of_overflow(self, step: Step, sums: Sums, scale: np.float32) -> None:
         """Note scales with which what an integer stands for, as ONNX defines it, is infinite in float32."""
@@ -254,8 +275,24 @@ class Builder:
         """A layer without weights over the current map; ``parameters`` are its kind's own."""
         step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
+        self._append(step)
+
+    def emit_join(
+        self, node: onnx.NodeProto, kind: type[Join], operands: Sequence[Value], output: Map, **parameters: Any
+    ) -> None:
+        """A layer over several maps; ``parameters`` are its kind's own, ``low`` and ``high`` among them."""
+        step = Step(
+            self._unique(node), operands[0].map, output, Window(kernel=(1, 1)), kind=kind, parameters=parameters
+        )
+        step.low, step.high = parameters["low"], parameters["high"]
+        step.more = tuple(value.map for value in operands[1:])
+        self._append(step, tuple(value.source for value in operands))
+
+    def _append(self, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
+        """A layer over the current map, or over those of ``sources``; its output is the current map now."""
+        step.sources = (self.source,) if sources is None else sources
         self.steps.append(step)
-        self.map = output
+        self.map, self.source, self.shared = step.output, step, False
 
     def _emit_table(
         self,
@@ -307,8 +344,7 @@ class Builder:
             low,
             high,
         )
-        self.steps.append(step)
-        self.map = output
+        self._append(step)
 
     # Windows and sums.
 
@@ -388,3 +424,9 @@ class Builder:
         weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
         window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
         return Sums(node, window, weights, bias, x_scale, of.scale, of.type, (1, 1))
+
+
+def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, kind: IntegerType) -> bool:
+    """Whether these bounds leave all that a quantiser can tell apart, so that ONNX Runtime drops them."""
+    limits = (np.array([kind.minimum, kind.maximum], np.float32) - np.float32(zero)) * scale
+    return all(low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in bounds)

@@ -1,12 +1,12 @@
 """ONNX import: a quantised model, as ONNX Runtime's quantiser writes it, becomes a Network.
 
-The graph is walked from its input along the only consumer of each tensor; `hwgen.network.onnx.values` says what a
-value is on the way, `hwgen.network.onnx.qdq` and `hwgen.network.onnx.qoperator` what each operator makes of it.
+The graph is walked node by node, from its input on; `hwgen.network.onnx.values` says what a value is on the way,
+`hwgen.network.onnx.qdq`, `hwgen.network.onnx.qoperator` and their neighbours what each operator makes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -14,8 +14,9 @@ from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host
-from hwgen.network.graph import Network
+from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import average as onnx_average
+from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx.builder import Builder
@@ -23,7 +24,8 @@ from hwgen.network.onnx.check import check, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import attribute, data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
-from hwgen.network.onnx.values import Floats, Map, Pending, Reals, Sums
+from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Sums, Value
 from hwgen.network.ops import Op
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
@@ -47,8 +49,9 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
         initialiser = graph.sparse_initializer[0].values.name
         raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
     build = _begin(model, where)
+    nodes = build.constants.fold(needed(graph))
     consumers: dict[str, list[onnx.NodeProto]] = {}
-    for node in build.constants.fold(needed(graph)):
+    for node in nodes:
         for tensor in node.input:
             consumers.setdefault(tensor, []).append(node)
     outputs = [value.name for value in graph.output]
@@ -57,26 +60,58 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     tensor = data_inputs(model)[0].name
     ends = Ends(model)
     before: list[str] = []  # operators on the float input
-    while (host := _host(build, model, ends, tensor, before)) is None:
-        if tensor == outputs[0]:
-            raise _unfinished(build, where)
-        following = consumers.get(tensor, [])
-        if not following:
-            raise ModelError(f"{where}: tensor {tensor!r} leads nowhere; the graph must be a chain")
-        if len(following) > 1:
-            names = " and ".join(dict.fromkeys(repr(title(node)) for node in following))
-            raise build.refusal(
-                following[-1],
-                f"makes the graph branch: {tensor!r} goes to {names}; only a chain of layers is supported",
-            )
+    values = {tensor: _shared(build, consumers.get(tensor, []))}
+    host = _host(build, model, ends, tensor, before)
+    for node in nodes:
+        operands = [values[name] for name in node.input if name in values]
+        if host is not None or not operands:
+            continue
+        build.operands = operands
+        build.enter(operands[0])
         if isinstance(build.state, Floats):
-            before.append(following[0].op_type)
-        _step(build, following[0])
-        tensor = following[0].output[0]
-    layers: list[Op] = []
-    for step in build.steps:
-        layers.append(step.frozen(layers[-1].output if layers else step.input.frozen()))
-    return Network(name=name, layers=tuple(layers), warnings=tuple(build.warnings), host=host)
+            before.append(node.op_type)
+        _step(build, node)
+        tensor = node.output[0]
+        if (host := _host(build, model, ends, tensor, before)) is None:
+            values[tensor] = _shared(build, consumers.get(tensor, []))
+    if host is None:
+        if outputs[0] not in values:
+            raise ModelError(f"{where}: output {outputs[0]!r} does not depend on the input")
+        build.enter(values[outputs[0]])
+        raise _unfinished(build, where)
+    return _network(build, name, host)
+
+
+def _shared(build: Builder, readers: Sequence[onnx.NodeProto]) -> Value:
+    """The current value, and whether several nodes take it."""
+    refuse_floats(build, readers)
+    build.shared |= len(readers) > 1
+    return build.value
+
+
+def _network(build: Builder, name: str, host: Host) -> Network:
+    """The layers that the current value depends on."""
+    used: set[int] = set()
+    waiting = [build.source]
+    while waiting:
+        step = waiting.pop()
+        if step is not None and id(step) not in used:
+            used.add(id(step))
+            waiting += step.sources
+    layers: dict[int | None, Op] = {}
+    edges = []
+    for step in (step for step in build.steps if id(step) in used):
+        sources = [None if source is None else id(source) for source in step.sources]
+        maps = [
+            layers[source].output if source in layers else given.frozen()
+            for source, given in zip(sources, (step.input, *step.more), strict=True)
+        ]
+        layers[id(step)] = step.frozen(*maps)
+        edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
+    network = Network(
+        name=name, layers=tuple(layers.values()), edges=tuple(edges), warnings=tuple(build.warnings), host=host
+    )
+    return network.with_input_read_once()
 
 
 def _begin(model: onnx.ModelProto, where: str) -> Builder:
@@ -122,7 +157,8 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
 def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, before: list[str]) -> Host | None:
     """The host's part of a model whose hardware ends at ``tensor``; ``None`` if the hardware has to go on."""
     state = build.state
-    if not build.steps or isinstance(state, Floats | Pending | Sums) or (isinstance(state, Reals) and state.steps):
+    floats = isinstance(state, Floats | Joined | Pending | Sums) or (isinstance(state, Reals) and state.steps)
+    if build.source is None or floats:
         return None
     constants = state.node.input[1:] if isinstance(state, Reals) else ()
     tail = ends.behind(tensor, constants)
@@ -164,7 +200,7 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
 def _unfinished(build: Builder, where: str) -> ModelError:
     """The error of a model that ends where the hardware can't."""
     state = build.state
-    if isinstance(state, Pending | Sums):
+    if isinstance(state, Joined | Pending | Sums):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
@@ -203,7 +239,7 @@ def _reshape(build: Builder, node: onnx.NodeProto) -> None:
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
     """Reached only where it can't run on the host."""
     state = build.state
-    if isinstance(state, Sums) or (isinstance(state, Reals) and state.steps):
+    if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
     if not build.steps:
         raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")
@@ -212,6 +248,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
+    **onnx_joins.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     "Flatten": _flatten,

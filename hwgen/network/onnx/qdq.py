@@ -11,7 +11,8 @@ from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.values import Floats, Integers, Map, Pending, Reals, Sums
+from hwgen.network.onnx.joins import add_maps
+from hwgen.network.onnx.values import Floats, Integers, Joined, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -36,6 +37,8 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         build.requantise_sums(state, scale, zero, kind)
     elif isinstance(state, Pending):
         state.make(scale, zero, kind)
+    elif isinstance(state, Joined):
+        state.make(state, scale, zero, kind)
     else:
         build.requantise_reals(node, state, scale, zero, kind)
     build.state = Integers()
@@ -45,7 +48,7 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
     """The float input of a layer, which must be a plain DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals):
-        last = f"{title(state.node)!r} gives floats" if isinstance(state, Sums) else "it gets integers"
+        last = f"{title(state.node)!r} gives floats" if isinstance(state, Joined | Sums) else "it gets integers"
         raise build.refusal(node, f"must take a quantised input (QuantizeLinear, DequantizeLinear), but {last}")
     if state.steps:
         raise build.refusal(node, f"must take a quantised input, but {title(state.steps[-1])!r} gives floats")
@@ -114,14 +117,19 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
         state.table = np.minimum(np.maximum(build.table(state), np.float32(low)), np.float32(high))
         state.bounds.append((low, high))
         state.steps.append(node)
+    elif isinstance(state, Joined):
+        state.bounds.append((low, high))
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 
 
 def _add(build: Builder, node: onnx.NodeProto) -> None:
     names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
+    if not names:
+        add_maps(build, node)
+        return
     if len(names) != 1:
-        raise build.refusal(node, "must add a constant to a feature map; the sum of two feature maps is not supported")
+        raise build.refusal(node, "must add a constant to a feature map, or two feature maps")
     constant = build.constants.quantised.get(names[0])
     values = constant.real() if constant else build.constants.arrays[names[0]]
     state = build.state

@@ -8,6 +8,7 @@ import onnx
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
+from hwgen.network.onnx.joins import qlinear_add
 from hwgen.network.onnx.qdq import plain_product
 from hwgen.network.onnx.values import Reals
 
@@ -68,10 +69,13 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
-    """com.microsoft QLinearAdd of a constant: DequantizeLinear, Add and QuantizeLinear in one."""
+    """com.microsoft QLinearAdd: DequantizeLinear, Add and QuantizeLinear in one."""
     sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
-    if len(sides) != 1:
-        raise build.refusal(node, "must add a constant to a feature map; the sum of two feature maps is not supported")
+    if len(sides) == 2:
+        qlinear_add(build, node)
+        return
+    if not sides:
+        raise build.refusal(node, "must add a constant to a feature map, or two feature maps")
     scale, zero, kind = build.constants.per_tensor(node, sides[0] + 1, build.map.type.dtype)
     build.integer_input(node, scale, zero, kind)
     other = 3 - sides[0]

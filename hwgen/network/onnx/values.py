@@ -1,13 +1,14 @@
-"""What a value is on its way through an ONNX graph, from the input along the only consumer of each tensor.
+"""What a value is on its way through an ONNX graph.
 
 - ``Floats``: the model's float input, before its first QuantizeLinear;
 - ``Integers``: a feature map, in the state the hardware sees;
 - ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
   what every integer has become;
 - ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
-- ``Pending``: another layer that needs the QuantizeLinear right behind it.
+- ``Pending``: another layer that needs the QuantizeLinear right behind it;
+- ``Joined``: what several feature maps give together, which no QuantizeLinear has met yet.
 
-`Map` and `Step` are the feature maps and layers that are made meanwhile.
+`Map` and `Step` are the feature maps and layers that are made meanwhile. A `Value` is all that is known of a tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import Conv, Op
+from hwgen.network.ops import Conv, Join, Op
 from hwgen.network.requantise import Requantisation
 
 
@@ -66,13 +67,18 @@ class Step:
     groups: int = 1
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
+    more: tuple[Map, ...] = ()
+    """Its inputs after the first."""
+    sources: tuple[Step | None, ...] = (None,)
+    """What makes its inputs; ``None`` is the model's input."""
 
-    def frozen(self, source: FeatureMap) -> Op:
-        """The layer, behind a map that is known by now."""
+    def frozen(self, *sources: FeatureMap) -> Op:
+        """The layer, behind maps that are known by now."""
         if self.kind is Conv:
-            return self.convolution(source)
+            return self.convolution(sources[0])
+        more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
         output = self.output.frozen()
-        return self.kind(name=self.name, input=source, output=output, window=self.window, **self.parameters)
+        return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **self.parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
         """The same of a step that has weights."""
@@ -162,3 +168,40 @@ class Pending:
 
     node: onnx.NodeProto
     make: Callable[[np.float32, int, IntegerType], None]
+
+
+@dataclass
+class Joined:
+    """What a node makes of several dequantised maps, perhaps with Relu or Clip behind it."""
+
+    node: onnx.NodeProto
+    make: Callable[[Joined, np.float32, int, IntegerType], None]
+    """Adds the layer, for the scale, the zero point and the type of its output."""
+    bounds: list[tuple[float, float]] = field(default_factory=list)
+
+
+State = Floats | Integers | Joined | Pending | Reals | Sums
+
+
+@dataclass(frozen=True)
+class Value:
+    """All that is known of a tensor.
+
+    Parameters
+    ----------
+    state : State
+    map : Map
+        The last feature map.
+    flat : bool
+        Whether it has two dimensions, behind Flatten.
+    source : Step or None
+        The layer that made that map; ``None``: it is the model's input.
+    shared : bool
+        Whether others read that map: then what makes it must stay as it is.
+    """
+
+    state: State
+    map: Map
+    flat: bool
+    source: Step | None
+    shared: bool

@@ -1,0 +1,160 @@
+"""Operators that take several feature maps: sums and concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from hwgen.network.float32 import Label, quantize_linear
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.builder import Builder, moot
+from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
+from hwgen.network.ops import Add, Concat
+
+
+def add_maps(build: Builder, node: onnx.NodeProto) -> None:
+    """Add of two dequantised maps; a QuantizeLinear must follow, perhaps behind Relu or Clip."""
+    operands = _dequantised(build, node)
+    _check_sizes(build, node, operands, channels=True)
+
+    def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
+        types = {value.map.type for value in operands} | {kind}
+        # ONNX Runtime has one kernel for integers of one type, unless an activation stands in between.
+        fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind)
+        output = _output(operands[0], scale, zero, kind)
+        _emit_add(build, node, operands, output, _bounds(state, scale, zero, kind), fused=fused)
+
+    build.state = Joined(node, make)
+
+
+def _concat(build: Builder, node: onnx.NodeProto) -> None:
+    operands = _dequantised(build, node)
+    _check_axis(build, node)
+    _check_sizes(build, node, operands)
+
+    def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
+        channels = sum(value.map.channels for value in operands)
+        output = _output(operands[0], scale, zero, kind, channels)
+        _emit_concat(build, node, operands, output, _bounds(state, scale, zero, kind))
+
+    build.state = Joined(node, make)
+
+
+def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearAdd of two maps."""
+    operands = _integers(build, node, (0, 3))
+    _check_sizes(build, node, operands, channels=True)
+    scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
+    output = _output(operands[0], scale, zero, kind)
+    _emit_add(build, node, operands, output, (kind.minimum, kind.maximum), fused=True)
+    build.state = Integers()
+
+
+def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearConcat: the output's scale and zero point, then a map with its own, and so on."""
+    operands = _integers(build, node, range(2, len(node.input), 3))
+    _check_axis(build, node)
+    _check_sizes(build, node, operands)
+    scale, zero, kind = build.constants.per_tensor(node, 0, operands[0].map.type.dtype)
+    output = _output(operands[0], scale, zero, kind, sum(value.map.channels for value in operands))
+    _emit_concat(build, node, operands, output, (kind.minimum, kind.maximum))
+    build.state = Integers()
+
+
+def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
+    """The maps that the node takes, which must be plain outputs of DequantizeLinear."""
+    if len(build.operands) != len(node.input):
+        raise build.refusal(node, "must take feature maps only, or one and a constant")
+    for value in build.operands:
+        if not isinstance(value.state, Reals) or value.state.steps:
+            raise build.refusal(node, "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)")
+    return build.operands
+
+
+def _integers(build: Builder, node: onnx.NodeProto, places: Sequence[int]) -> list[Value]:
+    """The maps at some of the node's inputs, with scale and zero point behind each."""
+    if len(build.operands) != len(places):
+        raise build.refusal(node, f"must take {len(places)} feature maps, not {len(build.operands)} and constants")
+    operands = []
+    for value, place in zip(build.operands, places, strict=True):
+        build.enter(value)
+        build.integer_input(node, *build.constants.per_tensor(node, place + 1, value.map.type.dtype))
+        operands.append(build.value)
+    return operands
+
+
+def _check_sizes(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False) -> None:
+    """Maps must be of the same rows and columns, for a sum also of the same channels; nothing is spread."""
+    sizes = [(value.map.channels if channels else 0, value.map.height, value.map.width) for value in operands]
+    if len(set(sizes)) > 1 or len({value.flat for value in operands}) > 1:
+        shapes = " and ".join(f"{value.map.channels}x{value.map.height}x{value.map.width}" for value in operands)
+        raise build.refusal(node, f"must take maps of one size, not {shapes}")
+    if max(value.map.type.bits for value in operands) > 8:
+        kinds = " and ".join(str(value.map.type) for value in operands)
+        raise build.refusal(node, f"joins maps of at most 8 bits, not {kinds}")
+
+
+def _check_axis(build: Builder, node: onnx.NodeProto) -> None:
+    rank, axis = 2 if build.flat else 4, int(attribute(node, "axis", 1))
+    if axis not in (1, 1 - rank):
+        raise build.refusal(node, f"axis must be 1, that of the channels, not {axis}")
+
+
+def _bounds(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> tuple[int, int]:
+    """Bounds of the output: quantising keeps the order, so a Relu before it may as well be one behind it."""
+    low, high = np.float32(-np.inf), np.float32(np.inf)
+    for least, most in state.bounds:
+        low, high = (np.clip(end, np.float32(least), np.float32(most)) for end in (low, high))
+    first, last = quantize_linear(np.array([low, high], np.float32), scale, zero, kind).tolist()
+    return first, last
+
+
+def _output(source: Value, scale: np.float32, zero: int, kind: IntegerType, channels: int | None = None) -> Map:
+    here = source.map
+    return Map(channels or here.channels, here.height, here.width, kind, zero, scale)
+
+
+def _label(map_: Map) -> Label:
+    assert map_.scale is not None
+    return Label(float(map_.scale), map_.zero_point or 0)
+
+
+def _emit_add(
+    build: Builder,
+    node: onnx.NodeProto,
+    operands: Sequence[Value],
+    output: Map,
+    bounds: tuple[int, int],
+    *,
+    fused: bool,
+) -> None:
+    _check_output(build, node, output)
+    labels = tuple(_label(each) for each in (*(value.map for value in operands), output))
+    build.emit_join(node, Add, operands, output, labels=labels, fused=fused, low=bounds[0], high=bounds[1])
+
+
+def _emit_concat(
+    build: Builder, node: onnx.NodeProto, operands: Sequence[Value], output: Map, bounds: tuple[int, int]
+) -> None:
+    _check_output(build, node, output)
+    labels = tuple(_label(each) for each in (*(value.map for value in operands), output))
+    build.emit_join(node, Concat, operands, output, labels=labels, low=bounds[0], high=bounds[1])
+
+
+def _check_output(build: Builder, node: onnx.NodeProto, output: Map) -> None:
+    if output.type.bits > 8:
+        raise build.refusal(node, f"gives at most 8 bits, not {output.type}")
+
+
+def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
+    """Refuse a fork of what is no feature map of integers yet."""
+    plain = isinstance(build.state, Integers) or (isinstance(build.state, Reals) and not build.state.steps)
+    if len(readers) > 1 and not plain:
+        names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
+        raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
+
+
+OPERATORS = {"Concat": _concat, "QLinearConcat": _qlinear_concat}

@@ -1,0 +1,232 @@
+"""Sums and concatenations: every pair of values against ONNX Runtime, and whole models that branch."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from referees import _integer_session, by_integer_kernels, saturates
+from test_onnx import Writer, by_hwgen
+
+import hwgen
+from hwgen.network.float32 import Label
+from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
+from hwgen.network.ops import Add, Concat
+from hwgen.templates.joins import Shares, find_shares
+
+KINDS = {"int8": INT8, "uint8": UINT8}
+
+
+def labels_for(kinds: list[str], seed: int) -> tuple[Label, ...]:
+    """Scales of any size, powers of two, and such as are almost multiples of each other; any zero points."""
+    draw = np.random.default_rng([seed, 3])
+    size = draw.uniform(0.01, 0.1)
+    scales = [
+        draw.uniform(0.01, 0.1, 3),
+        np.exp2(draw.integers(-6, -2, 3)),
+        size * draw.choice([0.25, 0.5, 1, 2, 3], 3),
+        size * draw.choice([0.5, 1, 2], 3) * (1 + draw.integers(-2, 3, 3) * 2.0**-23),
+    ][seed % 4]
+    limits = [np.iinfo(kind) for kind in kinds]
+    zeros = [int(draw.choice([each.min, draw.integers(each.min, each.max + 1)])) for each in limits]
+    return tuple(Label(float(np.float32(scale)), zero) for scale, zero in zip(scales, zeros, strict=True))
+
+
+def by_runtime(operator: str, kinds: list[str], labels: tuple[Label, ...], *, relu: bool = False) -> np.ndarray:
+    """What ONNX Runtime makes of each pair of values of two maps, ``[a, b]``; a concatenation gives two such tables."""
+    constants, nodes = [], []
+    for name, kind, label in zip("aby", kinds, labels, strict=True):
+        constants.append(numpy_helper.from_array(np.float32(label.scale), f"{name}_scale"))
+        constants.append(numpy_helper.from_array(np.array(label.zero, kind), f"{name}_zero"))
+        if name != "y":
+            nodes.append(
+                helper.make_node("DequantizeLinear", [name, f"{name}_scale", f"{name}_zero"], [f"{name}_real"])
+            )
+    axis = {"axis": 1} if operator == "Concat" else {}
+    nodes.append(helper.make_node(operator, ["a_real", "b_real"], ["joined"], **axis))
+    if relu:
+        nodes.append(helper.make_node("Relu", ["joined"], ["bounded"]))
+    nodes.append(helper.make_node("QuantizeLinear", ["bounded" if relu else "joined", "y_scale", "y_zero"], ["y"]))
+    types = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info(name, types[kind], (1, 1, 256, 256)) for name, kind in zip("ab", kinds)],  # noqa: B905
+        [helper.make_tensor_value_info("y", types[kinds[2]], None)],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    a, b = (np.arange(KINDS[kind].minimum, KINDS[kind].maximum + 1).astype(kind) for kind in kinds[:2])
+    pairs = np.broadcast_to(a[:, None], (256, 256)), np.broadcast_to(b[None], (256, 256))
+    (y,) = _integer_session(model)[0].run(
+        None, {name: pair[None, None] for name, pair in zip("ab", pairs, strict=True)}
+    )
+    return y[0]
+
+
+def joined(kind: type[Add | Concat], kinds: list[str], labels: tuple[Label, ...], **parameters) -> Add | Concat:
+    maps = [
+        FeatureMap(channels=1, height=1, width=1, type=KINDS[each], zero_point=label.zero, scale=label.scale)
+        for each, label in zip(kinds, labels, strict=True)
+    ]
+    output = replace(maps[2], channels=2 if kind is Concat else 1)
+    window, low, high = Window(kernel=(1, 1)), output.type.minimum, output.type.maximum
+    return kind(
+        name="joined",
+        **{"input": maps[0], "more": (maps[1],), "output": output, "window": window, "labels": labels},
+        **{"low": low, "high": high, **parameters},
+    )
+
+
+def summed(op: Add, shares: Shares) -> np.ndarray:
+    """What the hardware makes of each pair: shares added, the whole part raised where the fraction says so."""
+    (a, b), one = (np.array(table) for table in shares.tables), 1 << shares.fraction
+    total = a[:, None] + b
+    whole = total // one + (total % one >= np.array(shares.rounding)[total // one % len(shares.rounding)])
+    return np.clip(whole + op.zero_after, op.low, op.high)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_sums_of_all_pairs(seed: int) -> None:
+    """65,536 pairs: the golden model is ONNX Runtime, and the tables are the golden model."""
+    kinds = [["int8"] * 3, ["uint8"] * 3, ["int8", "uint8", "uint8"], ["uint8", "uint8", "int8"]][seed // 4 % 4]
+    labels = labels_for(kinds, seed)
+    relu = seed % 3 == 0
+    least = KINDS[kinds[2]].minimum
+    fused = len(set(kinds)) == 1 and (not relu or labels[2].zero == least)
+    op = joined(Add, kinds, labels, fused=fused, low=max(least, labels[2].zero) if relu else least)
+    theirs = by_runtime("Add", kinds, labels, relu=relu)[0]
+    np.testing.assert_array_equal(op.table, theirs)
+    np.testing.assert_array_equal(summed(op, find_shares(op)), theirs)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_concatenations_of_all_values(seed: int) -> None:
+    kinds = [["int8"] * 3, ["uint8"] * 3][seed // 4 % 2]
+    labels = labels_for(kinds, seed)
+    first, second = by_runtime("Concat", kinds, labels)
+    op = joined(Concat, kinds, labels)
+    np.testing.assert_array_equal(np.broadcast_to(op.tables[0][:, None], (256, 256)), first)
+    np.testing.assert_array_equal(np.broadcast_to(op.tables[1][None], (256, 256)), second)
+
+
+class GraphWriter(Writer):
+    """Writes a model that branches, of operators for all of which ONNX Runtime has integer kernels, and of sums with a
+    Relu behind them, for which it has none."""
+
+    def __init__(self, seed: int):
+        super().__init__(seed, qdq=seed % 3 > 0, powers=seed % 4 == 0, channels=1 + seed % 5, tame=saturates())
+        self.shape = self.shape
+
+    @property
+    def here(self) -> tuple[str, str, str, tuple[int, ...]]:
+        return self.tensor, self.scale, self.zero, self.shape
+
+    @here.setter
+    def here(self, place: tuple[str, str, str, tuple[int, ...]]) -> None:
+        self.tensor, self.scale, self.zero, self.shape = place
+
+    def same(self, name: str, outputs: int, stride: int = 1) -> None:
+        """A convolution with padding, without activation."""
+        channels, *size = self.shape
+        kernel = int(self.random.choice([1, 3]))
+        low = 64 if self.tame else 127
+        weights = self.constant(
+            self.random.integers(-low, low + 1, (outputs, channels, kernel, kernel)).astype(np.int8)
+        )
+        w_scale = self.constant(self.number(0.01))
+        w_zero = self.constant(np.zeros((), np.int8))
+        step = np.sqrt(channels * kernel**2) * 60 * low / 2
+        before = self.scale, self.zero
+        after = self.quantisation(float(self.values(self.scale) * self.values(w_scale)) * step / 50)
+        window = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "kernel_shape": [kernel] * 2}
+        if self.qdq:
+            operands = [self.dequantised(), self.add("DequantizeLinear", "weights", weights, w_scale, w_zero)]
+            value = self.add("Conv", name, *operands, **window)
+            self.tensor = self.add("QuantizeLinear", "quantise", value, *after)
+        else:
+            operands = [self.tensor, *before, weights, w_scale, w_zero, *after]
+            self.tensor = self.add("QLinearConv", name, *operands, **window)
+        self.scale, self.zero = after
+        self.shape = (outputs, *((side - 1) // stride + 1 for side in size))
+
+    def join(self, operator: str, name: str, *others: tuple[str, str, str, tuple[int, ...]]) -> None:
+        places = [self.here, *others]
+        about = float(max(self.values(scale) for _, scale, _, _ in places)) * (1.5 if operator == "Add" else 1)
+        after = self.quantisation(about)
+        axis = {"axis": 1} if operator == "Concat" else {}
+        if self.qdq:
+            operands = []
+            for place in places:
+                self.here = place
+                operands.append(self.dequantised())
+            value = self.add(operator, name, *operands, **axis)
+            if operator == "Add" and self.random.random() < 0.5:
+                value = self.add("Relu", "relu", value)
+            self.tensor = self.add("QuantizeLinear", "quantise", value, *after)
+        else:
+            flat = [each for place in places for each in place[:3]]
+            operands = [*flat, *after] if operator == "Add" else [*after, *flat]
+            self.tensor = self.add(f"QLinear{operator}", name, *operands, domain="com.microsoft", **axis)
+        self.scale, self.zero = after
+        channels = sum(shape[0] for *_, shape in places) if operator == "Concat" else self.shape[0]
+        self.shape = (channels, *self.shape[1:])
+
+    def block(self, name: str) -> None:
+        """One to three layers and a shortcut."""
+        before, channels, kind = self.here, self.shape[0], self.random.integers(4)
+        stride = 2 if kind == 1 and min(self.shape[1:]) > 3 else 1
+        outputs = int(self.random.integers(1, 7)) if kind == 1 else channels
+        self.same(f"{name}_a", outputs, stride)
+        if self.random.random() < 0.5:
+            self.same(f"{name}_b", outputs)
+        after = self.here
+        if kind == 1:
+            self.here = before
+            self.same(f"{name}_short", outputs, stride)
+            before = self.here
+        self.here = after
+        self.join("Concat" if kind == 2 else "Add", f"{name}_join", before)
+
+
+def random_graph(seed: int) -> GraphWriter:
+    writer = GraphWriter(seed)
+    if seed % 2:
+        writer.same("layer_stem", 4)
+    for number in range(1 + seed % 3):
+        writer.block(f"layer{number}")
+    if seed % 5 == 0:
+        writer.dense("layer_dense")
+    return writer
+
+
+@pytest.mark.parametrize(("count", "frames"), [(25, 3), pytest.param(200, 8, marks=pytest.mark.long)])
+def test_random_graphs(count: int, frames: int) -> None:
+    """Every value equals that of ONNX Runtime's session; a float operator of a dense layer may be left over."""
+    compared = 0
+    for seed in range(count):
+        writer = random_graph(seed)
+        model, x = writer.model(), writer.frames(frames)
+        theirs, floats = by_integer_kernels(model, x)
+        if not floats:
+            np.testing.assert_array_equal(by_hwgen(model, x).reshape(theirs.shape), theirs, err_msg=f"seed {seed}")
+            compared += 1
+    assert compared > 0.7 * count
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 40))])
+def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
+    """Through Icarus, or Amaranth's simulator without it: the golden model's values in the predicted cycles."""
+    writer = random_graph(seed)
+    path = tmp_path / "random.onnx"
+    onnx.save(writer.model(), path)
+    design = hwgen.load(path).plan("vc709", dsp=400)
+    result = design.simulate(writer.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
+    assert result.mismatches == 0
+    assert result.latency == result.predicted_latency
+    assert result.interval == result.predicted_interval
