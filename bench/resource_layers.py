@@ -374,6 +374,6 @@ def config_of(shape: Shape) -> AcceleratorConfig:
         config = compose(network, with_buffers((plan,), rows, depths))
     if shape.next_tn:
         (one,) = config.layers
-        output = replace(one.output, lanes=shape.next_tn)
-        config = replace(config, layers=(replace(one, output=output),))
+        outputs = (replace(one.output, lanes=shape.next_tn),)
+        config = replace(config, layers=(replace(one, outputs=outputs),))
     return config

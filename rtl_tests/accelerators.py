@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
@@ -28,6 +29,7 @@ from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
 
 #: Deeper than any FIFO of a network this small can use.
@@ -198,12 +200,19 @@ def networks(
 
 
 @st.composite
-def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = False) -> tuple[LayerPlan, ...]:
+def unrolls(
+    draw,
+    network: Network,
+    *,
+    widest: bool = False,
+    packed: bool = False,
+    stage: Callable[[Op], Stage] = stage_of,
+) -> tuple[LayerPlan, ...]:
     """Any unroll factors, with ample buffers; ``widest``: one beat in, one step, one beat out for each pixel (of each
     group); ``packed``: two multiply-adds a slice wherever that can be."""
     plans = []
     for layer in network.layers:
-        taps = layer.window.taps
+        taps = layer.window.taps if stage(layer).has_rows else 1
         groups = layer.groups if isinstance(layer, Conv) else 1
         most_tn, most_tm = layer.input.channels // groups, layer.output.channels // groups
         tn = most_tn if widest else draw(st.integers(1, most_tn))
@@ -222,7 +231,7 @@ def unrolls(draw, network: Network, *, widest: bool = False, packed: bool = Fals
                 kind=layer.kind,
                 tn=tn,
                 tm=tn if layer.channelwise else tm,
-                tk=taps if widest or stage_of(layer).whole_windows else draw(st.integers(1, taps)),
+                tk=taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps)),
                 tp=tp,
                 chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
                 line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),

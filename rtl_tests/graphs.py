@@ -17,6 +17,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.stages import stage_of
 
 #: Scales that meet in a sum: equal ones and powers of two make ties, others hardly ever do.
 SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
@@ -185,11 +186,11 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
                 kind=layer.kind,
                 tn=tn,
                 tm=tm,
-                tk=draw(st.integers(1, layer.taps)),
+                tk=draw(st.integers(1, layer.taps)) if stage_of(layer).has_rows else 1,
                 tp=tp,
                 chain=draw(st.sampled_from([1, 3, 16])),
                 line_rows=0
-                if isinstance(layer, Join)
+                if not stage_of(layer).has_rows
                 else ample_rows(
                     layer.window,
                     -(-layer.width // pixels[edges[0]]),

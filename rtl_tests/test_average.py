@@ -37,6 +37,8 @@ from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import steady_cycles
 from hwgen.templates.compose import input_formats, layer_config
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.pyramid import Pyramid
+from hwgen.templates.stages import stage_of
 
 ELEMENTS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16}
 
@@ -462,7 +464,7 @@ def test_refused_plans():
     pool = average_network().layers[1]
     choices = LayerPlan(name="halves", kind="averagepool", tn=1, tm=1, tk=3, chain=1, line_rows=5, fifo_depths=(9,))
     with pytest.raises(PlanError, match=r"^halves: unroll taps must be all 9 of the kernel, not 3$"):
-        input_formats(pool, choices, [1])
+        input_formats(stage_of(pool), choices, [1])
 
 
 def large_pool(x_scale: float) -> Network:
@@ -576,7 +578,7 @@ def test_estimates_and_paths():
         for op in (pool, whole)
     ]
     layers = [
-        layer_config(op, choices, input_formats(op, choices, [1]), [None])
+        layer_config(Pyramid.stage(op), choices, input_formats(Pyramid.stage(op), choices, [1]), [None])
         for op, choices in zip((pool, whole), plans, strict=True)
     ]
     assert layers[0].window.inside

@@ -23,7 +23,7 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.pyramid import in_tiles
+from hwgen.templates.pyramid import Pyramid, in_tiles
 from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 SEEDS = st.integers(0, 2**32)
@@ -74,13 +74,13 @@ class Case:
 def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int = 800) -> Case:
     network = draw(networks(most_layers=most_layers))
     tiles = draw(tilings(network.layers))
-    plans = [replace(plan, tp=1) for plan in draw(unrolls(network))]
+    plans = [replace(plan, tp=1) for plan in draw(unrolls(network, stage=Pyramid.stage))]
     pixels = draw(widths(tiles[0][1]))
-    config = compose(network, plans, pixels)
+    config = compose(network, plans, pixels, Pyramid.stage)
     if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
         depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
         plans = [replace(plan, fifo_depths=(depth,)) for plan, depth in zip(plans, depths, strict=True)]
-        config = compose(network, plans, pixels)
+        config = compose(network, plans, pixels, Pyramid.stage)
     case = Case(network, in_tiles(config, tiles))
     assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
     return case

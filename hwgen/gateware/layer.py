@@ -45,8 +45,8 @@ class Compute(ComponentConfig, Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def window(self) -> LineBufferConfig:
-        """Where the steps come from."""
+    def window(self) -> Any:
+        """Where the steps come from: a line buffer's configuration, or that of a walk without one (`JoinConfig`)."""
         ...
 
     @property

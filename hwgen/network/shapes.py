@@ -17,14 +17,14 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Op
-from hwgen.network.zoo import tables
+from hwgen.network.zoo import graphs, tables
 
 __all__ = ["chain", "least_size", "load", "names"]
 
 
 def names() -> list[tuple[str, str]]:
-    """Name and description of every built-in network: the tables', then the onnx package's light models."""
-    named = [(name, table.description) for name, table in tables.TABLES.items()]
+    """Name and description of every built-in network: the tables', those that branch, the onnx package's light ones."""
+    named = [(name, each.description) for name, each in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: its first linear part, or :partN") for name in onnx_shapes.light_names()
     ]
@@ -54,6 +54,9 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
         count = next((index for index, spec in enumerate(specs) if spec.dense and not dense), len(specs))
         left_out = tuple(f"{layer.name} and what follows: fully connected" for layer in layers[count : count + 1])
         return Network(name=name, layers=layers[:count], left_out=left_out)
+    if base in graphs.GRAPHS:
+        model, _ = graphs.model(name)
+        return onnx_shapes.of(model, name, dense=dense)
     if base in onnx_shapes.light_names():
         return onnx_shapes.light(name, dense=dense)
     raise tables.unknown(name, dict(names()))

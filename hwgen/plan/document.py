@@ -18,8 +18,7 @@ from hwgen.templates.base import Group
 from hwgen.templates.compose import input_formats
 from hwgen.templates.fields import bounded, field, shown
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.search import least_rows
-from hwgen.templates.stages import stage_of
+from hwgen.templates.stage import Stage
 from hwgen.templates.task import lanes_out
 from hwgen.templates.unroll import LayerWork, Unroll
 
@@ -149,8 +148,9 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     found: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:
         found.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
+    stage = TEMPLATES[template].stage
     layers = tuple(
-        _read_layer(entry, layer, _fifos_of(layer.name, network, found), board)
+        _read_layer(entry, stage(layer), _fifos_of(layer.name, network, found), board)
         for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     read = Group(network=network, layers=layers, template=TEMPLATES[template].read(group, network, layers))
@@ -192,7 +192,8 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
+def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
+    layer = stage.op
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
@@ -214,16 +215,16 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], b
         tk=tk,
         tp=field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
-        line_rows=bounded(entry, "line_rows", where, least_rows(layer), _most_rows(layer), "more never help"),
+        line_rows=bounded(entry, "line_rows", where, stage.least_rows, _most_rows(stage), "more never help"),
         fifo_depths=tuple(
             bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
         ),
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
     )
-    input_formats(layer, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
+    input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
         raise PlanError(f"{where}: macs_per_dsp must be 1 with unroll out 1, not 2: two output channels share a slice")
-    least = lanes_out(LayerWork.of(layer, **stage_of(layer).work), Unroll(tn, tm, tk))
+    least = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
     if lanes is not None and not least <= lanes <= tm:
         raise PlanError(
             f"{place}: lanes must be {least} (the channels that the layer finishes in a cycle) to {tm} (its unroll "
@@ -235,10 +236,11 @@ def _read_layer(entry: dict[str, Any], layer: Op, fifos: list[dict[str, Any]], b
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
 
 
-def _most_rows(layer: Op) -> int:
+def _most_rows(stage: Stage[Any]) -> int:
     """More rows are of no use to a line buffer, whether row by row or in tiles."""
-    if stage_of(layer).joins:
+    if not stage.has_rows:
         return 0
+    layer = stage.op
     top, _, bottom, _ = layer.window.padding
     return max(ample_rows(layer.window, 1, 1), layer.input.height + top + bottom)
 

@@ -22,6 +22,7 @@ from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.whole_map import WholeMapLayerConfig
 
 #: Earlier than any event.
 NEVER = -(1 << 50)
@@ -324,6 +325,49 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
             return pixels
         begin = join.step_inputs.index(place)
         return pixels[:, begin : begin + join.inputs[place].folds]
+
+
+class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
+    """Of a layer that adds up a map: beats are taken as they come, those of the last pixels as their outputs start."""
+
+    def __init__(self, config: WholeMapLayerConfig, frames: int):
+        super().__init__(config, frames)
+        self.begins = (True,) * frames
+
+    @property
+    def pyramids(self) -> Times:
+        return self._frames
+
+    def part(self, begin: int, end: int) -> Part:
+        return self._of_frames(begin, end)
+
+    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
+        starts = times.starts[part.starts].reshape(-1, self._folds)
+        last = before(times.taken[0], part.taken[0])
+
+        def take(offered: Times) -> tuple[Times, Times]:
+            earliest = offered.copy()
+            ends = self._last(earliest)
+            np.maximum(ends, starts, out=ends)
+            return spaced(earliest, 1, last), _NONE
+
+        return take
+
+    def take_latest(self, starts: Times) -> tuple[Times, ...]:
+        latest = np.full(self.beats_in[0], -never(starts), dtype=starts.dtype)
+        self._last(latest)[:] = starts.reshape(-1, self._folds)
+        return (spaced_back(latest, 1),)
+
+    def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
+        earliest[:] = self._last(times.taken[0][part.taken[0]]).ravel()
+
+    @property
+    def _folds(self) -> int:
+        return self.config.window.output_folds
+
+    def _last(self, beats: Times) -> Times:
+        """Those of the last pixels, by frame: a view."""
+        return beats.reshape(-1, self.config.input_beats[0])[:, -self._folds :]
 
 
 class RegroupEvents:

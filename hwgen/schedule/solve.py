@@ -29,6 +29,7 @@ from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig, Link
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.schedule.events import (
     JoinEvents,
     LayerEvents,
@@ -37,6 +38,7 @@ from hwgen.schedule.events import (
     Part,
     RegroupEvents,
     Times,
+    WholeMapEvents,
     before,
     never,
     spaced_back,
@@ -91,6 +93,7 @@ class Cycles:
 _EVENTS: dict[type[LayerConfig], Callable[[Any, int], LayerEvents]] = {
     LayerConfig: LineEvents,
     JoinLayerConfig: JoinEvents,
+    WholeMapLayerConfig: WholeMapEvents,
     PyramidLayerConfig: PyramidEvents,
 }
 

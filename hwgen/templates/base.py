@@ -16,8 +16,11 @@ from typing import Any, ClassVar
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.network.graph import Network
+from hwgen.network.ops import Op
 from hwgen.schedule.solve import Cycles, steady_cycles
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.stage import Stage
+from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
 
 
@@ -71,6 +74,17 @@ class Template(ABC):
         ConfigError
             If the choices contradict each other.
         """
+
+    @classmethod
+    def stage(cls, op: Op) -> Stage[Any]:
+        """What becomes of a layer.
+
+        Raises
+        ------
+        PlanError
+            If its kind has no hardware here.
+        """
+        return stage_of(op)
 
     def input_pixels(self, network: Network) -> int:
         """Pixels of the group's input that are fetched in a frame, those fetched again counted again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig
@@ -11,17 +12,24 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.stage import beat_format
+from hwgen.templates.stage import Stage, beat_format
 from hwgen.templates.stages import stage_of
 
 
-def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = None) -> AcceleratorConfig:
+def compose(
+    network: Network,
+    layers: Sequence[LayerPlan],
+    pixels: int | None = None,
+    stage: Callable[[Op], Stage[Any]] = stage_of,
+) -> AcceleratorConfig:
     """The accelerator of one fusion group, row by row.
 
     Parameters
     ----------
     pixels : int, optional
         Neighbouring pixels of a beat of the group's input; those that its first layer computes at once by default.
+    stage : function, optional
+        What becomes of each kind of layer.
 
     Raises
     ------
@@ -30,26 +38,27 @@ def compose(network: Network, layers: Sequence[LayerPlan], pixels: int | None = 
     ConfigError
         If the choices contradict each other; names the layer.
     """
-    widths = {INPUT: pixels or layers[0].tp, **{plan.name: plan.tp for plan in layers}}
+    names = (INPUT, *(layer.name for layer in network.layers))
+    widths = dict(zip(names, (pixels or layers[0].tp, *(plan.tp for plan in layers)), strict=True))
     inputs = [
-        input_formats(layer, plan, [widths[edge] for edge in edges])
+        input_formats(stage(layer), plan, [widths[edge] for edge in edges])
         for layer, plan, edges in zip(network.layers, layers, network.edges, strict=True)
     ]
-    outputs: dict[str, list[BeatFormat | None]] = {name: [] for name in (INPUT, *(plan.name for plan in layers))}
+    outputs: dict[str, list[BeatFormat | None]] = {name: [] for name in names}
     for formats, edges in zip(inputs, network.edges, strict=True):
         for edge, beat in zip(edges, formats, strict=True):
             outputs[edge].append(beat)
-    outputs[network.layers[-1].name].append(None)
+    outputs[names[-1]].append(None)
     configs = [
-        layer_config(layer, plan, sources, outputs[layer.name])
+        layer_config(stage(layer), plan, sources, outputs[layer.name])
         for layer, plan, sources in zip(network.layers, layers, inputs, strict=True)
     ]
-    numbers = {INPUT: SOURCE, **{layer.name: number for number, layer in enumerate(network.layers)}}
+    numbers = {name: number for number, name in enumerate(names, SOURCE)}
     sources = tuple(tuple(numbers[edge] for edge in edges) for edges in network.edges)
     return AcceleratorConfig(name=network.name, layers=tuple(configs), sources=sources)
 
 
-def input_formats(layer: Op, plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
+def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
     """The streams that a layer takes: ``Tn`` channels of as many pixels as the layers before finish at once.
 
     Raises
@@ -57,8 +66,7 @@ def input_formats(layer: Op, plan: LayerPlan, pixels: Sequence[int]) -> tuple[Be
     PlanError
         If a choice for the layer is out of range.
     """
-    groups, stage = layer.groups, stage_of(layer)
-    most = stage.most_lanes
+    layer, most = stage.op, stage.most_lanes
     for name, factor, limit, unit in (
         ("in", plan.tn, most[0], "channels"),
         ("out", plan.tm, most[1], "channels"),
@@ -75,11 +83,13 @@ def input_formats(layer: Op, plan: LayerPlan, pixels: Sequence[int]) -> tuple[Be
             f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it joins, as in itself, "
             f"not {' and '.join(map(str, pixels))}"
         )
-    return tuple(beat_format(each, plan.tn, width, groups) for each, width in zip(layer.inputs, pixels, strict=True))
+    return tuple(
+        beat_format(each, plan.tn, width, layer.groups) for each, width in zip(layer.inputs, pixels, strict=True)
+    )
 
 
 def layer_config(
-    layer: Op, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
     """One layer's hardware between the streams that come in and those that leave to each reader.
 
@@ -93,9 +103,10 @@ def layer_config(
         If the choices contradict each other; names the layer.
     """
     if len(plan.fifo_depths) != len(sinks):
-        raise PlanError(f"{layer.name}: FIFOs must be {len(sinks)}, one for each reader, not {len(plan.fifo_depths)}")
+        count = len(plan.fifo_depths)
+        raise PlanError(f"{plan.name}: FIFOs must be {len(sinks)}, one for each reader, not {count}")
     try:
-        return stage_of(layer).layer(plan, sources, sinks)
+        return stage.layer(plan, sources, sinks)
     except ConfigError as error:
-        where = f"{layer.name}: "
+        where = f"{stage.op.name}: "
         raise ConfigError(where + str(error).removeprefix(where)) from None

@@ -108,7 +108,7 @@ def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | 
 class JoinStage(Stage[Kind]):
     """Of a layer without a window."""
 
-    joins = True
+    joins, has_rows = True, False
     #: Whether the inputs come one behind the other.
     in_turn = False
 

@@ -23,12 +23,15 @@ from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MOST_SIDE
+from hwgen.network.ops import Op
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import field, read_input_pixels
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.search import GroupSearch
+from hwgen.templates.stage import Stage
+from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task, lanes_out
 from hwgen.templates.tiles import KINDS, RECOMPUTE, REUSE, axes
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, most, tips
@@ -70,7 +73,11 @@ class Pyramid(Template):
         return axes(network.layers, self.tile, self.overlap)
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        return in_tiles(compose(network, layers, self.pixels), self.tiles(network))
+        return in_tiles(compose(network, layers, self.pixels, self.stage), self.tiles(network))
+
+    @classmethod
+    def stage(cls, op: Op) -> Stage[Any]:
+        return stage_of(op, IN_TILES)
 
     def input_pixels(self, network: Network) -> int:
         rows, columns = self.tiles(network)[0]
@@ -165,10 +172,10 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def works(self) -> list[LayerWork]:
-        plain, each = self.task.works[self.begin : self.end], self._each
+        plain = [self.task.work(self.template.stage(layer)) for layer in self.network.layers]
         works = [
             (tiled.in_all if self.in_all else tiled.inside)(work, self._pyramids)
-            for work, tiled in zip(plain, each, strict=True)
+            for work, tiled in zip(plain, self._each, strict=True)
         ]
         # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
         return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]

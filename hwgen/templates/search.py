@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,14 +13,13 @@ from hwgen.errors import PlanError
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
-from hwgen.network.ops import Op
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.layers import LayerPlan, with_buffers
-from hwgen.templates.stages import stage_of
+from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
 
@@ -227,7 +226,7 @@ class GroupSearch:
     def _lack(self, way: Way) -> OverBudgetError | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
-        rows = [least_rows(layer) for layer in self.network.layers]
+        rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
         try:
             check_budget(group.resources, self.task.board, self.goal.dsp)
@@ -251,10 +250,10 @@ class GroupSearch:
         macs, network = self.task.macs[self.begin : self.end], self.network
         pixels = {INPUT: way.unrolls[0].tp}
         pixels |= {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
-        return tuple(
-            layer_plan(layer, unroll, pixels[edges[0]], mac, max(len(network.readers[layer.name]), 1))
-            for layer, unroll, edges, mac in zip(network.layers, way.unrolls, network.edges, macs, strict=True)
-        )
+        readers = [max(len(network.readers[layer.name]), 1) for layer in network.layers]
+        stages = [self.template.stage(layer) for layer in network.layers]
+        sources = [pixels[edges[0]] for edges in network.edges]
+        return tuple(map(layer_plan, stages, way.unrolls, sources, macs, readers))
 
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""
@@ -304,12 +303,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
                 yield number, options.unroll(index), options.rank(index)
 
 
-def least_rows(layer: Op) -> int:
-    """Rows of a line buffer that holds one window; a map may have fewer than it covers."""
-    return 0 if stage_of(layer).joins else min(layer.window.extent[0], layer.input.height)
-
-
-def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, readers: int = 1) -> LayerPlan:
+def layer_plan(stage: Stage[Any], unroll: Unroll, source: int, macs_per_dsp: int = 1, readers: int = 1) -> LayerPlan:
     """A layer's choices with ample buffers.
 
     Parameters
@@ -321,7 +315,7 @@ def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, re
     readers : int
         Layers that take the output, or whatever is behind the group.
     """
-    groups = layer.groups
+    layer, groups = stage.op, stage.op.groups
     folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
     return LayerPlan(
         name=layer.name,
@@ -331,7 +325,7 @@ def layer_plan(layer: Op, unroll: Unroll, source: int, macs_per_dsp: int = 1, re
         tk=unroll.tk,
         tp=unroll.tp,
         chain=CHAIN,
-        line_rows=0 if stage_of(layer).joins else ample_rows(layer.window, ceil_div(layer.input.width, source), folds),
+        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_rows else 0,
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
         macs_per_dsp=min(macs_per_dsp, unroll.tm),
     )

@@ -43,7 +43,9 @@ class Stage(ABC, Generic[Kind]):
     op: Kind
 
     joins: ClassVar[bool] = False
-    """Whether the layer joins streams: without a line buffer, as many pixels leave in a cycle as come in."""
+    """Whether the layer joins streams: as many pixels leave in a cycle as come in."""
+    has_rows: ClassVar[bool] = True
+    """Whether it stands behind a line buffer."""
 
     @property
     def packs(self) -> bool:
@@ -71,6 +73,11 @@ class Stage(ABC, Generic[Kind]):
         return 0
 
     @property
+    def least_rows(self) -> int:
+        """Rows of a line buffer that holds one window; a map may have fewer than it covers."""
+        return min(self.op.window.extent[0], self.op.input.height) if self.has_rows else 0
+
+    @property
     def most_lanes(self) -> tuple[int, int]:
         """The greatest ``Tn`` and ``Tm``."""
         return self.op.channels // self.op.groups, self.op.outputs // self.op.groups
@@ -90,6 +97,8 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.op.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+        if not self.has_rows and plan.tk != 1:
+            raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
         if self.whole_windows and plan.tk != self.op.taps:
             raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
 

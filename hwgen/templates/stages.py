@@ -6,7 +6,7 @@ for all kinds with a window (`hwgen.templates.stage`); those that join streams a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,14 +24,16 @@ from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
+from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network.maps import IntegerType, signed_bits
 from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.templates.joins import AddStage, ConcatStage, CopyStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
-from hwgen.templates.stage import Beats, Stage, WindowStage
+from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
 from hwgen.templates.unroll import LayerWork, Unroll
 
 
@@ -254,23 +256,55 @@ def _first_sums(
     return tuple(first.tolist())
 
 
+class WholeMapStage(Stage[GlobalAveragePool]):
+    """Sums that are added up as the map comes in, and a requantiser."""
+
+    has_rows = False
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, "taps": 1}
+
+    @property
+    def finish_slices(self) -> int:
+        return GlobalAveragePoolStage(self.op).finish_slices
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> WholeMapLayerConfig:
+        op, (source,), lanes = self.op, sources, plan.fifo_lanes or plan.tm
+        compute = RunningSumConfig(window=WholeMapConfig(input=source))
+        beats = UnloadConfig(
+            channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
+        ).beats
+        return WholeMapLayerConfig(
+            name=op.name,
+            compute=compute,
+            finish=GlobalAveragePoolStage(op).finish(compute.result.width, op.taps, lanes, beats, 1),
+            fifo_lanes=lanes,
+            fifo_depths=plan.fifo_depths,
+            outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
+        )
+
+
 @dataclass(frozen=True)
 class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
-    """Sums in integers, and a requantiser."""
+    """Sums in integers over a window that is the map, and a requantiser: of pyramids, in which tiles come anyhow."""
 
     @cached_property
     def finish_slices(self) -> int:
         kind, pixels = self.op.input.type, self.op.taps
         bits = signed_bits(pixels * kind.minimum, pixels * kind.maximum)
-        return self._finish(bits, pixels, 1, tuple((channel,) for channel in range(self.op.outputs)), 1).multipliers
+        return self.finish(bits, pixels, 1, tuple((channel,) for channel in range(self.op.outputs)), 1).multipliers
 
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         compute = SumConfig(window=window)
-        return compute, self._finish(compute.result.width, compute.term_count, lanes, beats, window.pixels)
+        return compute, self.finish(compute.result.width, compute.term_count, lanes, beats, window.pixels)
 
-    def _finish(self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int) -> RequantiseConfig:
+    def finish(self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int) -> RequantiseConfig:
+        """The requantiser of sums of so many values."""
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
         return _requantiser(self.op.output.type, self.op.requantisation, bits, bias, lanes, beats, pixels)
 
@@ -279,14 +313,18 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     Conv: ConvStage,
     MaxPool: MaxPoolStage,
     AveragePool: AveragePoolStage,
-    GlobalAveragePool: GlobalAveragePoolStage,
+    GlobalAveragePool: WholeMapStage,
     Add: AddStage,
     Concat: ConcatStage,
     Copy: CopyStage,
 }
 
 
-def stage_of(op: Op) -> Stage[Any]:
+IN_TILES: dict[type[Op], type[Stage[Any]]] = {**STAGES, GlobalAveragePool: GlobalAveragePoolStage}
+"""The same where maps come tile by tile."""
+
+
+def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:
     """The stage of a layer, by its class.
 
     Raises
@@ -294,6 +332,6 @@ def stage_of(op: Op) -> Stage[Any]:
     PlanError
         If this kind has none.
     """
-    if type(op) not in STAGES:
+    if type(op) not in stages:
         raise PlanError(f"{op.name}: no hardware is known for layers of the kind {op.kind!r}")
-    return STAGES[type(op)](op)
+    return stages[type(op)](op)

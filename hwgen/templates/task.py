@@ -11,6 +11,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.gateware.multiply import CHAIN, PACKED_CHAIN
 from hwgen.network.graph import Network
+from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import LayerWork, Search, Unroll, ceil_div
 
@@ -68,19 +69,19 @@ class Task:
         self.network, self.board, self.goal = network, board, goal
         self._stages = {layer.name: stage_of(layer) for layer in network.layers}
         self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
-        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
-        self.works = [
-            LayerWork.of(
-                layer,
-                CHAIN if macs == 1 else PACKED_CHAIN,
-                back=tuple(number - numbers.get(edge, -1) for edge in edges),
-                **stage.work,
-            )
-            for number, (layer, macs, stage, edges) in enumerate(
-                zip(network.layers, self.macs, self._stages.values(), network.edges, strict=True)
-            )
-        ]
+        self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        self.works = [self.work(stage) for stage in self._stages.values()]
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
+
+    def work(self, stage: Stage[Any]) -> LayerWork:
+        """What a layer of the network has to do, as such a stage."""
+        number = self._numbers[stage.op.name]
+        return LayerWork.of(
+            stage.op,
+            CHAIN if self.macs[number] == 1 else PACKED_CHAIN,
+            back=tuple(number - self._numbers.get(edge, -1) for edge in self.network.edges[number]),
+            **stage.work,
+        )
 
     def aiming(self, **changes: Any) -> Task:
         """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""

@@ -79,20 +79,20 @@ class LayerWork:
     @classmethod
     def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
         """That of a layer in a frame; ``chain``: multipliers in a chain at most; ``more``: other parameters."""
-        return cls(
-            name=op.name,
-            channels=op.channels,
-            outputs=op.outputs,
-            groups=op.groups,
-            height=op.output_height,
-            width=op.output_width,
-            input_height=op.height,
-            input_width=op.width,
-            taps=op.taps,
-            channelwise=op.channelwise,
-            chain=chain,
-            **more,
-        )
+        known = {
+            "name": op.name,
+            "channels": op.channels,
+            "outputs": op.outputs,
+            "groups": op.groups,
+            "height": op.output_height,
+            "width": op.output_width,
+            "input_height": op.height,
+            "input_width": op.width,
+            "taps": op.taps,
+            "channelwise": op.channelwise,
+            "chain": chain,
+        }
+        return cls(**{**known, **more})
 
     @property
     def group_channels(self) -> int:

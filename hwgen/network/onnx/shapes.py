@@ -66,16 +66,28 @@ def light(name: str, *, dense: bool = False) -> Network:
     folder = _light_folder()
     if match is None or folder is None or base not in light_names():
         raise ModelError(f"{name}: a light model's name must be NAME or NAME:partN, as in light_resnet50:part2")
-    return _part(folder / f"{base}.onnx", base if not suffix else name, int(match[1]), dense)
+    path = folder / f"{base}.onnx"
+    return _part(_read(path), str(path), base if not suffix else name, int(match[1]), dense)
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
     """The first linear part of the model in ``path``; raises ModelError."""
-    return _part(path, path.stem, 1, dense)
+    return _part(_read(path), str(path), path.stem, 1, dense)
 
 
-def _part(path: Path, name: str, number: int, dense: bool) -> Network:
-    parts = _parts(path, dense)
+def _read(path: Path) -> onnx.ModelProto:
+    from hwgen.network.onnx import file as onnx_file
+
+    return onnx_file.read(path)
+
+
+def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
+    """The first linear part of a model; raises ModelError."""
+    return _part(model, name, name, 1, dense)
+
+
+def _part(model: onnx.ModelProto, where: str, name: str, number: int, dense: bool) -> Network:
+    parts = _parts(model, where, dense)
     if not 1 <= number <= len(parts):
         raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
     part = parts[number - 1]
@@ -96,24 +108,22 @@ class _Part:
     end: str
 
 
-def _parts(path: Path, dense: bool) -> list[_Part]:
+def _parts(model: onnx.ModelProto, where: str, dense: bool) -> list[_Part]:
     import onnx
 
     from hwgen.network.onnx import check as onnx_check
-    from hwgen.network.onnx import file as onnx_file
 
-    model = onnx_file.read(path)
-    onnx_check.check(model, str(path))
+    onnx_check.check(model, where)
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
-        raise ModelError(f"{path}: shapes can't be inferred: {reason}") from None
-    parts = _Graph(inferred, str(path), dense).parts()
+        raise ModelError(f"{where}: shapes can't be inferred: {reason}") from None
+    parts = _Graph(inferred, where, dense).parts()
     found = [part for part in parts if part.layers]
     if not found:
         why = "".join(f"; {part.end}" for part in parts[:1])
-        raise ModelError(f"{path}: no convolution or pool to plan{why}")
+        raise ModelError(f"{where}: no convolution or pool to plan{why}")
     return found
 
 

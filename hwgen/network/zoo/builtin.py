@@ -1,4 +1,5 @@
-"""Built-in networks: layers of `hwgen.network.zoo.tables`, seeded weights, quantised and imported like any other model.
+"""Built-in networks: layers of `hwgen.network.zoo.tables`, or of `hwgen.network.zoo.graphs` where they branch, with
+seeded weights, quantised and imported like any other model.
 
 A name may carry a prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully
 connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. They are
@@ -23,9 +24,10 @@ from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Op
 from hwgen.network.quantise import quantise
-from hwgen.network.zoo import tables
+from hwgen.network.zoo import graphs, tables
+from hwgen.network.zoo.drawing import SEED
+from hwgen.network.zoo.graphs import GRAPHS
 
-_SEED = 20180600
 _CALIBRATION_FRAMES = 4
 _CALIBRATION_SIZE = 64
 """Convolutional networks are calibrated on images of at most this height and width, or twice the least that fits."""
@@ -69,8 +71,11 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
     ModelError
         For a name that makes no sense.
     """
-    layers, _ = _layers(name)
     _, bits = tables.precision(name)
+    if tables.base(name) in GRAPHS:
+        weights = (tensor for tensor in graphs.model(name)[0].graph.initializer if tensor.name.endswith("_weight"))
+        return [(tensor.name.removesuffix("_weight"), bits * int(np.prod(tensor.dims))) for tensor in weights]
+    layers, _ = _layers(name)
     return [(layer.shape.name, bits * layer.shape.weight_count) for layer in layers if layer.shape.weight_count]
 
 
@@ -82,8 +87,11 @@ def quantised(name: str) -> onnx.ModelProto:
     ModelError
         For a name that makes no sense.
     """
-    layers, least = _layers(name)
     _, bits = tables.precision(name)
+    if tables.base(name) in GRAPHS:
+        model, shape = graphs.model(name)
+        return quantise(model, _images(shape if shape[1:] != (1, 1) else shape[:1]), name, bits)
+    layers, least = _layers(name)
     first = layers[0].shape
     size = calibrated = first.height, first.width
     if not any(layer.dense for layer in layers):
@@ -93,11 +101,15 @@ def quantised(name: str) -> onnx.ModelProto:
     model = _model(name, layers)
     if calibrated != size:
         _resize(model, calibrated)
-    images = np.random.default_rng(_SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, first.channels, *calibrated))
-    model = quantise(model, images.astype(np.float32), name, bits)
+    model = quantise(model, _images((first.channels, *calibrated)), name, bits)
     if calibrated != size:
         _resize(model, size)
     return model
+
+
+def _images(shape: tuple[int, ...]) -> np.ndarray:
+    """Random frames to calibrate with."""
+    return np.random.default_rng(SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, *shape)).astype(np.float32)
 
 
 def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
@@ -141,7 +153,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
         if layer.dense and not flat:
             add("Flatten", "flatten")
             flat = True
-        random = np.random.default_rng([_SEED, index])
+        random = np.random.default_rng([SEED, index])
         inputs = shape.channels // shape.groups * shape.taps
         weights = random.normal(0, np.sqrt(2 / inputs), (shape.outputs, inputs))
         if not layer.dense:

@@ -16,6 +16,10 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Conv, MaxPool, Op
 
 
+Shape = tuple[int, int, int]
+"""Channels, rows, columns."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """One layer.
@@ -211,6 +215,28 @@ def precision(name: str) -> tuple[str, int]:
     return plain, bits
 
 
+def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tuple[int | None, tuple[int, int, int]]:
+    """Number of layers (``None``: all) and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH]``.
+
+    ``shape`` is the input that is meant without a size; ``prefix``: whether a number of layers can be asked for.
+
+    Raises
+    ------
+    ModelError
+        If the name is not formed like that.
+    """
+    plain = base(name)
+    scaled, _ = precision(name)
+    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", scaled[len(plain) :])
+    if not match or (match[1] and not prefix):
+        form = "NAME[:LAYERS][@HEIGHTxWIDTH][,int16]" if prefix else "NAME[@HEIGHTxWIDTH]"
+        example = f"{plain}:2@64x64" if prefix else f"{plain}@64x64"
+        raise ModelError(f"{name}: a built-in name must be {form}, as in {example}")
+    count, height, width = (None if group is None else int(group) for group in match.groups())
+    channels, rows, columns = shape
+    return count, (channels, rows if height is None else height, columns if width is None else width)
+
+
 def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
     """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables; with
     the classifier if wanted.
@@ -222,18 +248,11 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
     """
     plain = base(name)
     table = TABLES[plain]
-    scaled, _ = precision(name)
-    match = re.fullmatch(r"(?::(\d{1,9}))?(?:@(\d{1,9})x(\d{1,9}))?", scaled[len(plain) :])
-    if not match:
-        raise ModelError(f"{name}: a built-in name must be NAME[:LAYERS][@HEIGHTxWIDTH][,int16], as in {plain}:2@64x64")
-    count, height, width = (None if group is None else int(group) for group in match.groups())
+    count, shape = size(name, table.input)
     layers = table.layers + (table.classifier if classifier else ())
     if count is not None and not 1 <= count <= len(layers):
         raise ModelError(f"{name}: {plain} has {len(layers)} layers; a prefix must be 1 to that, not {count}")
-    channels, rows, columns = table.input
-    if height is None or width is None:
-        height, width = rows, columns
-    return layers[:count], (channels, height, width)
+    return layers[:count], shape
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:

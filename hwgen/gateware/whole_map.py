@@ -1,0 +1,277 @@
+"""Sums over a whole map, added up while it comes in: nothing of the map is stored but a sum for each channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.join import JoinLayerConfig
+from hwgen.gateware.lookup import bits_for_range, delayed, ram_attributes
+from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeMapConfig:
+    """A walk that takes every beat of a map once; the steps of its last pixels give the output.
+
+    Parameters
+    ----------
+    input : BeatFormat
+        The stream that comes in.
+    """
+
+    input: BeatFormat
+
+    #: Cycles of an output fold, pixels of an output beat, steps of outputs a frame.
+    steps = pixels = windows = 1
+    #: Cycles from a step being issued to its beat being on ``o``.
+    latency = 1
+    #: Rows that are stored: none.
+    rows = least_rows = 0
+    taps = 1
+    in_turn = False
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        return (self.input,)
+
+    @property
+    def output_folds(self) -> int:
+        return self.input.folds
+
+    @property
+    def window_cycles(self) -> int:
+        return self.output_folds
+
+    @property
+    def step_channels(self) -> tuple[range, ...]:
+        """Channels of the output that each of its folds gives."""
+        return self.input.fold_channels
+
+    @property
+    def partial(self) -> int:
+        """Pixels of a row's last beat, if they are fewer than of the others; 0 if not."""
+        return self.input.width % self.input.pixels
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """One step: ``operand[lane][pixel]``; its ``fold``; whether it is of the ``first`` pixels, and of the last."""
+        source = self.input
+        values = channels_layout(source.shape, source.lanes, source.pixels)
+        return data.StructLayout({"operand": values, "fold": range(source.folds), "first": 1, "last": 1})
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, source = Cost(), self.input
+        counters = [counter_bits(count) for count in (source.folds, source.row_steps, source.height)]
+        cost.ff += sum(counters) + self.step_layout.size + 1
+        cost.lut += 1.5 * sum(counters) + 4
+        if self.partial:
+            cost.lut += source.lanes * (source.pixels - self.partial) * source.bits
+        return cost.resources
+
+    def component(self) -> WholeMap:
+        return WholeMap(self)
+
+
+class WholeMap(wiring.Component):
+    """Takes beats as they come; those of the last pixels when there is room behind.
+
+    Parameters
+    ----------
+    config : WholeMapConfig
+
+    Members
+    -------
+    i : In(stream)
+        The map.
+    room : In(1)
+        There is room for what the next output fold gives.
+    fold : Out
+        Number of the next step within its pixels.
+    start : Out(1)
+        A step is taken that gives an output fold.
+    o : Out(stream, always ready)
+        Steps, ``config.latency`` cycles after they were taken. Pixels past the end of a row are 0.
+    """
+
+    def __init__(self, config: WholeMapConfig):
+        self._config = config
+        super().__init__(
+            {
+                "i": In(config.input.signature),
+                "room": In(1),
+                "fold": Out(range(config.output_folds)),
+                "start": Out(1),
+                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> WholeMapConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, source = self.config, self.config.input
+        column, row = Signal(range(source.row_steps)), Signal(range(source.height))
+        fold_ends = self.fold == source.folds - 1
+        row_ends, frame_ends = column == source.row_steps - 1, Signal()
+        taken = Signal()
+        m.d.comb += [
+            frame_ends.eq(row_ends & (row == source.height - 1)),
+            self.i.ready.eq(self.room | ~frame_ends),
+            taken.eq(self.i.valid & self.i.ready),
+            self.start.eq(taken & frame_ends),
+        ]
+        with m.If(taken):
+            m.d.sync += self.fold.eq(Mux(fold_ends, 0, self.fold + 1))
+        with m.If(taken & fold_ends):
+            m.d.sync += column.eq(Mux(row_ends, 0, column + 1))
+            with m.If(row_ends):
+                m.d.sync += row.eq(Mux(frame_ends, 0, row + 1))
+        step = Signal(config.step_layout, name="step", reset_less=True)
+        m.d.sync += [
+            self.o.valid.eq(taken),
+            step.fold.eq(self.fold),
+            step.first.eq((row == 0) & (column == 0)),
+            step.last.eq(frame_ends),
+        ]
+        for lane, pixel in product(range(source.lanes), range(source.pixels)):
+            value: Value = self.i.payload.data[lane][pixel]
+            if config.partial and pixel >= config.partial:
+                value = Mux(row_ends, 0, value)
+            m.d.sync += step.operand[lane][pixel].eq(value)
+        m.d.comb += self.o.payload.eq(step)
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningSumConfig:
+    """The sum of each channel over a whole map.
+
+    Parameters
+    ----------
+    window : WholeMapConfig
+        Where the steps come from.
+    """
+
+    window: WholeMapConfig
+
+    multipliers = 0
+    #: Where weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
+    #: Cycles from the last step of a fold to its sums.
+    latency = 2
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+    @property
+    def result(self) -> Shape:
+        """Shape of a sum."""
+        source = self.window.input
+        least = -(1 << (source.bits - 1)) if source.signed else 0
+        ends = [source.frame_pixels * end for end in (least, least + (1 << source.bits) - 1)]
+        return signed(1 + max(bits_for_range(min(end, 0), max(end, 0)).width - (end < 0) for end in ends))
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the sums of all lanes."""
+        return self.lanes * self.result.width
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, source = Cost(), self.window.input
+        pixels = source.bits + counter_bits(source.pixels) + 1
+        cost.ff += self.lanes * pixels + self.sum_bits + 2 * counter_bits(source.folds) + 5
+        cost.lut += self.lanes * (source.pixels - 1) * pixels + 1.5 * self.sum_bits
+        if source.folds > 1:
+            cost.ram(self.sum_bits, source.folds)
+        return cost.resources
+
+    def component(self) -> RunningSum:
+        return RunningSum(self)
+
+
+class RunningSum(wiring.Component):
+    """Adds each step to the sums of its fold, which lie in a memory.
+
+    A fold comes again after all others, so its sum is written before it is read again; a single one has a register.
+
+    Parameters
+    ----------
+    config : RunningSumConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `WholeMap`.
+    o : Out(stream, always ready)
+        ``Tn`` sums, ``[lane][0]``, of each fold once a frame.
+
+    Latency and throughput
+        A step a cycle; sums ``config.latency`` cycles after a fold's last step. Never stalls.
+    """
+
+    def __init__(self, config: RunningSumConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, 1)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> RunningSumConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, source = self.config, self.config.window.input
+        step, width = self.i.payload, config.result.width
+        valid = delayed(m, "valid", self.i.valid, 1, reset_less=False)
+        first, last, fold = (delayed(m, name, getattr(step, name), 1) for name in ("first", "last", "fold"))
+        totals = Signal(config.sum_bits, reset_less=True)
+        before: Value = totals
+        if source.folds > 1:
+            m.submodules.sums = sums = memory.Memory(
+                shape=config.sum_bits, depth=source.folds, init=[], attrs=ram_attributes(source.folds)
+            )
+            write, read = sums.write_port(), sums.read_port()
+            m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
+            before = read.data
+        for lane in range(config.lanes):
+            added = Signal(signed(source.bits + counter_bits(source.pixels) + 1), name=f"added_{lane}", reset_less=True)
+            m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in range(source.pixels)))
+            place = slice(lane * width, (lane + 1) * width)
+            total = Signal(config.result, name=f"total_{lane}")
+            m.d.comb += total.eq(Mux(first, 0, before[place].as_signed()) + added)
+            with m.If(valid):
+                m.d.sync += totals[place].eq(total)
+            if source.folds > 1:
+                m.d.comb += write.data[place].eq(total)
+            m.d.comb += self.o.payload[lane][0].eq(totals[place].as_signed())
+        m.d.sync += self.o.valid.eq(valid & last)
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeMapLayerConfig(JoinLayerConfig):
+    """The hardware of a layer that adds up a whole map; its ``window`` is a `WholeMapConfig`.
+
+    Parameters and errors are those of `LayerConfig`.
+    """
+
+    def walk_component(self) -> WholeMap:
+        return WholeMap(self.window)  # type: ignore[arg-type]
+
+    @property
+    def cycles(self) -> int:
+        return self.inputs[0].beats

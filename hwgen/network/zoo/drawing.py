@@ -1,0 +1,144 @@
+"""Float ONNX models drawn layer by layer, with seeded weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from hwgen.errors import ModelError
+from hwgen.network.zoo.tables import Shape
+
+SEED = 20180600
+
+
+class Drawing:
+    """A float model in the making: He-normal weights, small normal biases, each layer's from a seed of its own.
+
+    Layers are given the name of what they take, and give the name of what they make.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+        The input's channels, rows and columns; a single row and column are an input of so many features.
+    """
+
+    def __init__(self, name: str, shape: Shape):
+        self._name, self._nodes, self._parameters = name, [], []
+        self._shapes = {"image": shape}
+        self._input = shape
+        self._flat: set[str] = set()
+        if shape[1:] == (1, 1):
+            self._flat.add("image")
+
+    def shape(self, tensor: str) -> Shape:
+        return self._shapes[tensor]
+
+    def conv(
+        self,
+        name: str,
+        source: str,
+        outputs: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        *,
+        padding: int | None = None,
+        depthwise: bool = False,
+        relu: float | None = np.inf,
+    ) -> str:
+        """A convolution, and Relu up to a bound; ``padding``: on all four sides, or as much as keeps ``size / stride``.
+
+        A ``relu`` of ``None`` leaves it out.
+        """
+        channels, *size = self._shapes[source]
+        kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
+        pads = _same(size, kernels, stride) if padding is None else [padding] * 4
+        groups = channels if depthwise else 1
+        weights = self._weights(name, (outputs, channels // groups, *kernels))
+        rows, columns = (
+            (length + pads[axis] + pads[axis + 2] - kernels[axis]) // stride + 1 for axis, length in enumerate(size)
+        )
+        place = {"kernel_shape": kernels, "strides": [stride] * 2, "pads": pads, "group": groups}
+        made = self._add("Conv", name, [source, *weights], (outputs, rows, columns), **place)
+        return made if relu is None else self._relu(name, made, relu)
+
+    def dense(self, name: str, source: str, outputs: int, *, relu: bool = True) -> str:
+        """A fully connected layer."""
+        channels, rows, columns = self._shapes[source]
+        if source not in self._flat:
+            source = self._add("Flatten", f"{name}_flatten", [source], (channels * rows * columns, 1, 1))
+            self._flat.add(source)
+        weights = self._weights(name, (outputs, channels * rows * columns))
+        made = self._add("Gemm", name, [source, *weights], (outputs, 1, 1), transB=1)
+        self._flat.add(made)
+        if relu:
+            made = self._relu(name, made, np.inf)
+            self._flat.add(made)
+        return made
+
+    def add(self, name: str, *sources: str, relu: bool = False) -> str:
+        """The sum of two maps."""
+        made = self._add("Add", name, list(sources), self._shapes[sources[0]])
+        return self._relu(name, made, np.inf) if relu else made
+
+    def concat(self, name: str, *sources: str) -> str:
+        """Maps one behind the other."""
+        channels = sum(self._shapes[source][0] for source in sources)
+        return self._add("Concat", name, list(sources), (channels, *self._shapes[sources[0]][1:]), axis=1)
+
+    def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int = 0) -> str:
+        channels, *size = self._shapes[source]
+        rows, columns = ((length + 2 * padding - kernel) // stride + 1 for length in size)
+        place = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [padding] * 4}
+        return self._add("MaxPool", name, [source], (channels, rows, columns), **place)
+
+    def average(self, name: str, source: str) -> str:
+        """The average over the whole map."""
+        return self._add("GlobalAveragePool", name, [source], (self._shapes[source][0], 1, 1))
+
+    def model(self, output: str) -> onnx.ModelProto:
+        """The model that gives ``output``."""
+
+        def tensor(name: str) -> onnx.ValueInfoProto:
+            channels, *size = self._shapes[name]
+            dims: list[str | int] = ["batch", channels, *([] if name in self._flat else size)]
+            return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+        graph = helper.make_graph(self._nodes, self._name, [tensor("image")], [tensor(output)], self._parameters)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], producer_name="hwgen")
+        model.ir_version = 10
+        return model
+
+    def _relu(self, name: str, source: str, most: float) -> str:
+        if np.isinf(most):
+            return self._add("Relu", f"{name}_relu", [source], self._shapes[source])
+        ends = [self._parameter(f"{name}_{end}", np.array(value)) for end, value in (("least", 0), ("most", most))]
+        return self._add("Clip", f"{name}_clip", [source, *ends], self._shapes[source])
+
+    def _weights(self, name: str, shape: tuple[int, ...]) -> list[str]:
+        random = np.random.default_rng([SEED, len(self._parameters)])
+        weights = random.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape)
+        bias = random.normal(0, 0.1, shape[0])
+        return [self._parameter(f"{name}_weight", weights), self._parameter(f"{name}_bias", bias)]
+
+    def _parameter(self, label: str, values: np.ndarray) -> str:
+        self._parameters.append(numpy_helper.from_array(values.astype(np.float32), label))
+        return label
+
+    def _add(self, operator: str, name: str, inputs: list[str], shape: Shape, **attributes: Any) -> str:
+        made = f"{name}_out"
+        self._nodes.append(helper.make_node(operator, inputs, [made], name=name, **attributes))
+        if min(shape) < 1:
+            raise ModelError(f"{self._name}: its input of {self._input[1]}x{self._input[2]} is too small for {name}")
+        self._shapes[made] = shape
+        return made
+
+
+def _same(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
+    """Padding, top, left, bottom, right, with which a convolution gives ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
+    whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
+    before = [total // 2 for total in whole]
+    return [*before, *(total - half for total, half in zip(whole, before, strict=True))]
