@@ -15,7 +15,6 @@ from hwgen.errors import ModelError
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv, MaxPool, Op
 
-
 Shape = tuple[int, int, int]
 """Channels, rows, columns."""
 
