@@ -204,12 +204,12 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
 
 
 @st.composite
-def graph_cases(draw, **limits) -> Case:
-    """With the buffers that the schedule asks for, or somewhat larger ones."""
+def graph_cases(draw, *, sized: bool = False, **limits) -> Case:
+    """With the buffers that the schedule asks for (``sized``), or somewhat larger ones."""
     network = draw(graphs(**limits))
     plans = draw(unrolls(network))
     config = compose(network, plans)
     rows, depths = size_buffers(config)
-    if draw(st.booleans()):
+    if not sized and draw(st.booleans()):
         depths = [tuple(depth + draw(st.integers(0, 9)) for depth in each) for each in depths]
     return Case(network, compose(network, with_buffers(plans, rows, depths)))

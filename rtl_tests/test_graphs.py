@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from accelerators import check, check_data, frames_for, simulate
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerators import Case, check, check_data, frames_for, simulate
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_accelerator import check_reset
 from testbench import stalls
 
-from hwgen.network import golden
+from hwgen import boards
+from hwgen.errors import ConfigError, PlanError
+from hwgen.network import golden, load
+from hwgen.plan import document, planner
+from hwgen.schedule.solve import Schedule, enough_frames
+from hwgen.schedule.stall import check_stall
 
 SEEDS = st.integers(0, 2**32)
 
+#: Cycles by which a frame is late that more than slips.
+LATE = 1000
 
-@settings(max_examples=40)
+
+@settings(max_examples=20)
 @given(case=graph_cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
     check(case, frames_for(case.network, 3, seed))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(case=graph_cases(), seed=SEEDS, patterns=stalls())
 def test_stalls(case, seed, patterns):
     """Stalls at either end: nothing is lost, and nothing gets stuck."""
@@ -28,3 +42,121 @@ def test_stalls(case, seed, patterns):
     offer, accept = patterns
     trace = simulate(case.config, frames, offer=offer, accept=accept)
     check_data(case.config, trace.words, golden.run(case.network, frames))
+
+
+@settings(max_examples=8)
+@given(case=graph_cases(most_steps=2, most_side=4), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
+def test_reset(case, seed, patterns, share):
+    """A reset in a random cycle drops what is in flight; every later frame is complete, right and on time."""
+    check_reset(case, seed, patterns, share)
+
+
+def deadline(config, target):
+    """When frames are so late that they will never end: all layers one after the other, twice."""
+    cycles = sum(layer.cycles + layer.credit_cycles + 100 for layer in config.layers)
+    return target + 2 * cycles * len(target) + 5000
+
+
+def least_depths(case: Case) -> list[str]:
+    """The FIFOs of a case with a beat too many: one less, and neither the latency nor an interval is greater."""
+    config = case.config
+    frames = enough_frames(config, Schedule(config, 3).cycles)
+    sized = Schedule(config, frames)
+    sized.solve()
+    found = []
+    for number, (link, depth) in enumerate(zip(config.links, config.fifo_depths, strict=True)):
+        if depth <= max(2, *config.layers[link.source].fold_beats):
+            continue
+        less = sized.copy()
+        less.shrink(number, depth=depth - 1)
+        if not less.solve(sized.frame_ends + LATE):
+            continue  # later than any slip of the frames behind the first, or it stalls for ever
+        later = less.frame_ends[0] > sized.frame_ends[0]
+        if not later and (np.diff(less.frame_ends)[1:] <= np.diff(sized.frame_ends)[1:]).all():
+            found.append(f"{config.layers[link.source].name}, {link.output}: {depth - 1} would do")
+    return found
+
+
+@settings(max_examples=12)
+@given(case=graph_cases(sized=True))
+def test_nothing_could_be_less(case):
+    assert least_depths(case) == []
+
+
+@settings(max_examples=30)
+@given(case=graph_cases(sized=True), data=st.data())
+def test_stall_for_ever(case, data):
+    """What counting on says of shallower FIFOs is what the schedule comes to: an end, or none."""
+    config = case.config
+    check_stall(config)
+    layers = []
+    for layer in config.layers:
+        least = max(layer.fold_beats)
+        depths = [data.draw(st.one_of(st.just(most), st.integers(least, most))) for most in layer.fifo_depths]
+        layers.append(replace(layer, fifo_depths=tuple(depths)))
+    less = replace(config, layers=tuple(layers))
+    full = Schedule(config, 3)
+    full.solve()
+    if Schedule(less, 3).solve(deadline(less, full.frame_ends)):
+        check_stall(less)
+    else:
+        with pytest.raises(PlanError, match="stalls for ever"):
+            check_stall(less)
+
+
+@pytest.fixture(scope="module")
+def resnet8():
+    network = load("resnet8")
+    return network, planner.make(network, boards.load("zedboard"), macs_per_dsp="auto")
+
+
+def test_shortcuts_of_resnet8(resnet8):
+    """Every FIFO of the plan is the least; of two readers' FIFOs the shortcut's is the deeper one."""
+    network, plan = resnet8
+    (group,) = plan.groups
+    assert least_depths(Case(network, group.config)) == []
+    assert plan.interval == 32_768
+    for layer in group.config.layers:
+        if len(layer.outputs) == 2 and layer.name != "stack1_add":
+            assert max(layer.fifo_depths) > 20 * min(layer.fifo_depths)
+
+
+def test_plan_of_resnet8_written_and_read(resnet8):
+    """The same plan; and one whose shortcut is too shallow is refused, by name."""
+    network, plan = resnet8
+    text = document.write(plan)
+    again = document.read(text, network, plan.board)
+    assert again.groups[0].config == plan.groups[0].config
+    edited = json.loads(text)
+    (fifo,) = (each for each in edited["groups"][0]["fifos"] if (each["from"], each["to"]) == ("conv", "stack1_add"))
+    fifo["depth"] //= 2
+    message = (
+        r"^FIFO from conv to stack1_add: with a depth of \d+ all stalls for ever: it is full while stack1_add waits"
+    )
+    with pytest.raises(PlanError, match=message):
+        document.read(json.dumps(edited), network, plan.board)
+    edited["groups"][0]["fifos"].remove(fifo)
+    with pytest.raises(PlanError, match=r"^plan lacks the FIFO from conv to stack1_add$"):
+        document.read(json.dumps(edited), network, plan.board)
+
+
+def test_branches_are_no_pyramids(resnet8):
+    network, _ = resnet8
+    with pytest.raises(PlanError, match=r"^resnet8 has branches; pyramids are built of chains of layers only$"):
+        planner.make(network, boards.load("vc709"), template="pyramid")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda sources: sources[:-1], "sources must be given for each of"),
+        (lambda sources: ((0,), *sources[1:]), "sources must be 1 layers before it"),
+        (lambda sources: (*sources[:1], (-1,), *sources[2:]), "the input must be taken once, by the first layer alone"),
+        (lambda sources: (*sources[:-1], (0,)), "outputs must be"),
+    ],
+)
+def test_sources_that_make_no_graph(resnet8, change, message):
+    _, plan = resnet8
+    config = plan.groups[0].config
+    with pytest.raises(ConfigError, match=message):
+        replace(config, sources=change(config.sources))

@@ -46,7 +46,7 @@ PIECE = NARROW_PORT - 1
 _BESIDE_TIES = 17
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 17)
 def _ends(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class _Bands:
         )
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 17)
 def _bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> _Bands:
     """The products of integers from ``sums[0]`` to ``sums[1]`` with ``factor / 2**shift`` that lie next to ties.
 
@@ -115,7 +115,7 @@ def _bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, i
     least, most = sums
     if max(-least, most) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
         return _Bands()  # float32 holds every product
-    found = _Bands()
+    beside = above = below = False
     for upper in range(outputs[0] + 1, outputs[1] + 1):
         tie = (2 * upper - 1) << (shift - 1)
         place = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
@@ -127,12 +127,11 @@ def _bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, i
         else:
             total, end = -(-tie // factor) - 1, tie - (1 << place)
             inside, ends = total * factor >= end, -(-end // factor)
-        found |= _Bands(
-            beside=inside and least <= total <= most,
-            above=bool(upper % 2) and ends * factor == end and least <= ends <= most,
-            below=not upper % 2 and ends * factor == end and least <= ends <= most,
-        )
-    return found
+        beside |= inside and least <= total <= most
+        if ends * factor == end and least <= ends <= most:
+            above |= bool(upper % 2)
+            below |= not upper % 2
+    return _Bands(beside=beside, above=above, below=below)
 
 
 def signed_bits(*values: int) -> int:

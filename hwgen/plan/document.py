@@ -13,6 +13,7 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
+from hwgen.schedule.stall import check_stall
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.compose import input_formats
@@ -154,6 +155,7 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
         for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     read = Group(network=network, layers=layers, template=TEMPLATES[template].read(group, network, layers))
+    check_stall(read.config)
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 
 

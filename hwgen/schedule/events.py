@@ -52,6 +52,25 @@ class Part:
 
 
 @dataclass(frozen=True)
+class EventOrder:
+    """What a layer's events wait for, as counts over the whole run.
+
+    Parameters
+    ----------
+    needs : tuple of Times
+        For each input and output fold, the beats without which the fold does not start.
+    takes : tuple of Times
+        For each input and beat, the output folds that have started when it is taken, at least.
+    holds : bool
+        Folds need beats that have been taken; otherwise such as are offered, and taken as the fold starts.
+    """
+
+    needs: tuple[Times, ...]
+    takes: tuple[Times, ...]
+    holds: bool
+
+
+@dataclass(frozen=True)
 class LayerTimes:
     """Times of a layer's events over the whole run; those of later parts are lower bounds.
 
@@ -205,6 +224,16 @@ class LayerEvents(ABC, Generic[Config]):
         """
         return None
 
+    def order(self) -> EventOrder:
+        """In which order events come, whenever they do; known of layers that are part of graphs.
+
+        Raises
+        ------
+        NotImplementedError
+            For a layer that is part of chains only.
+        """
+        raise NotImplementedError
+
     @cached_property
     def regroups(self) -> tuple[RegroupEvents | None, ...]:
         """Behind each FIFO; ``None`` where beats leave as they are."""
@@ -255,6 +284,15 @@ class LineEvents(LayerEvents[LayerConfig]):
         first_folds = earliest.reshape(len(taken), -1, window.output_folds)[:, :, 0]
         first_folds[:] = taken[:, self._needed_beat]
         first_folds += window.write_delay
+
+    def order(self) -> EventOrder:
+        window, frames = self.config.window, np.arange(self.frames)[:, None]
+        needs = np.repeat(frames * window.input.beats + self._needed_beat + 1, window.output_folds, axis=None)
+        # A step of pixels takes the place of the one ``rows`` above it, in this frame or one before.
+        steps = (frames * window.windows + self._releasing_window + 1).ravel() * window.output_folds
+        above = np.zeros(min(window.rows * window.input.row_steps, len(steps)), dtype=steps.dtype)
+        takes = np.concatenate([above, steps[: len(steps) - len(above)]])
+        return EventOrder((needs,), (np.repeat(takes, window.input.folds),), True)
 
     def _space(self, part: Part, starts: Times, rows: int) -> Times:
         """When each step of a part's input pixels may at the earliest be taken: what it overwrites is released then."""
@@ -317,6 +355,16 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
             steps = self._at(place, earliest)
             np.maximum(steps, taken[within].reshape(steps.shape), out=steps)
 
+    def order(self) -> EventOrder:
+        numbers = np.arange(self.folds)
+        takes = tuple(self._at(place, numbers).ravel() for place in range(len(self.beats_in)))
+        needs = []
+        for steps in takes:
+            counts = np.zeros(self.folds, dtype=numbers.dtype)
+            counts[steps] = 1
+            needs.append(np.cumsum(counts))
+        return EventOrder(tuple(needs), tuple(steps + 1 for steps in takes), False)
+
     def _at(self, place: int, starts: Times) -> Times:
         """Of some steps, those that take a beat of an input: a view, by pixel and beat."""
         join = self.config.join
@@ -360,6 +408,12 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
 
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         earliest[:] = self._last(times.taken[0][part.taken[0]]).ravel()
+
+    def order(self) -> EventOrder:
+        takes = np.repeat(np.arange(self.frames) * self._folds, self.config.input_beats[0])
+        self._last(takes)[:] += np.arange(self._folds) + 1
+        needs = self._last(np.arange(self.beats_in[0])).ravel() + 1
+        return EventOrder((needs,), (takes,), False)
 
     @property
     def _folds(self) -> int:
@@ -406,6 +460,18 @@ class RegroupEvents:
             if np.array_equal(following, leave):
                 return enter, following, complete
             leave = following
+
+    def completed(self, entered: int) -> int:
+        """Beats that can leave when so many have entered."""
+        pixels, rest = divmod(entered, self._counts)
+        return pixels * self._sizes + int(np.searchsorted(self._after, rest - 1, side="right"))
+
+    def accepted(self, left: int) -> int:
+        """Beats that can enter when so many have left, if there are as many."""
+        pixels = left // self._sizes
+        first = max(pixels - self._back, 0)
+        waits = np.arange(first, pixels + self._back + 2)[:, None] * self._sizes - self._waiting
+        return first * self._counts + int((waits.ravel() <= left).argmin() if (waits > left).any() else waits.size)
 
     def enter_latest(self, leave: Times) -> Times:
         """By when beats must enter for those that leave to do so no later than is said."""

@@ -98,6 +98,11 @@ _EVENTS: dict[type[LayerConfig], Callable[[Any, int], LayerEvents]] = {
 }
 
 
+def events_of(layer: LayerConfig, frames: int) -> LayerEvents:
+    """The events of a layer over so many frames."""
+    return _EVENTS[type(layer)](layer, frames)
+
+
 class Schedule:
     """Times of all events of an accelerator over a number of frames.
 
@@ -130,7 +135,7 @@ class Schedule:
         self.depths = list(depths) if depths is not None else config.fifo_depths
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         check_events(config, frames)
-        self._layers = [_EVENTS[type(layer)](layer, frames) for layer in config.layers]
+        self._layers = [events_of(layer, frames) for layer in config.layers]
         self._streams = _streams(config)
         most = max(frames * max(layer.cycles, layer.beats_in, layer.beats_out) for layer in config.layers)
         tiled = any(layer.tiles for layer in self._layers)
