@@ -108,6 +108,7 @@ def beats_of(draw, channels: int, lanes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(beats)
 
 
+PLACES = st.sampled_from([None, None, "lut", "block"])
 PIXELS = st.sampled_from([1, 1, 1, 2, 3])
 
 
@@ -156,6 +157,7 @@ def configs(draw) -> RequantiseConfig:
         float32=float32,
         beats=beats_of(draw, channels, lanes),
         pixels=draw(PIXELS),
+        tables_in=draw(PLACES),
     )
 
 
@@ -201,6 +203,7 @@ def bias_configs(draw) -> AddBiasConfig:
         beats=beats_of(draw, len(bias), lanes),
         bits=draw(st.sampled_from([32, 32, 8, 40])),
         pixels=draw(PIXELS),
+        tables_in=draw(PLACES),
     )
 
 

@@ -34,7 +34,7 @@ from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, trailing_zeros, varying_columns
-from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Bits of a significand: those of a float32.
@@ -140,19 +140,25 @@ def signed_bits(*values: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChannelsConfig(ABC):
-    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, and the beats they come in."""
+class ChannelsConfig(ABC):
+    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, their beats, and tables of parameters.
+
+    ``tables_in`` says where these lie, in ``lut`` or ``block`` RAM; by the number of beats if not given.
+    """
 
     lanes: int
     accumulator_bits: int
     bias: tuple[int, ...]
     beats: tuple[tuple[int, ...], ...]
     pixels: int = 1
+    tables_in: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("lanes", "accumulator_bits", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.tables_in not in (None, "lut", "block"):
+            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
         if not self.beats:
             raise ConfigError(f"beats must not be empty, not {self.beats!r}")
         if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
@@ -192,7 +198,7 @@ class _ChannelsConfig(ABC):
     @property
     def tables_in_block_ram(self) -> bool:
         """Whether the tables lie in block RAM, behind whose output registers their values come a cycle later."""
-        return place(len(self.beats)) == "block"
+        return (self.tables_in or place(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:
@@ -208,16 +214,17 @@ class _ChannelsConfig(ABC):
         """A table of parameters: its memory. Returns whether it has one."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
-        for values in varying if len(self.beats) <= LUT_DEPTH else ():
+        for values in () if self.tables_in_block_ram else varying:
             width = _shape(values).width
             columns += varying_columns([value % (1 << width) for value in values], width)
         if varying:
-            cost.rom(columns, len(self.beats), sum(_shape(values).width for values in varying))
+            width = sum(_shape(values).width for values in varying)
+            cost.rom(columns, len(self.beats), width, block=self.tables_in_block_ram)
         return bool(varying)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddBiasConfig(_ChannelsConfig):
+class AddBiasConfig(ChannelsConfig):
     """Accumulator plus bias, for layers whose accumulators leave as they are (ConvInteger).
 
     Parameters
@@ -301,7 +308,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequantiseConfig(_ChannelsConfig):
+class RequantiseConfig(ChannelsConfig):
     """``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``, by channel.
 
     With ``float32`` both the sum and its product are first rounded to 24 significant bits, ties to even.
@@ -748,7 +755,7 @@ class _Rounded:
 class _Beats:
     """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
 
-    def __init__(self, m: Module, config: _ChannelsConfig, valid: Value):
+    def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
         self._m, self._config = m, config
         self._valid = [valid]
         last = len(config.beats) - 1
@@ -781,7 +788,7 @@ class _Beats:
         ]
         width = sum(_shape(table[lane]).width for lane in varying)
         m.submodules[name] = rom = memory.Memory(
-            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words))
+            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
         )
         port = rom.read_port()
         m.d.comb += port.addr.eq(self._numbers[cycle - late - 1])

@@ -57,6 +57,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "macs_per_dsp": plan.macs_per_dsp,
                 "chain": plan.chain,
                 "weights": "stream" if loads and layer.compute.weight_memory else layer.compute.weight_memory,
+                "tables": plan.tables_in,
                 "line_rows": plan.line_rows,
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
@@ -222,6 +223,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
             bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
         ),
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
+        tables_in=_tables(entry, where),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
@@ -236,6 +238,14 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     if (depth := min(read.fifo_depths)) < beats:
         raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {depth}")
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
+
+
+def _tables(entry: dict[str, Any], where: str) -> str | None:
+    """Where parameters of channels lie; ``None``: by their number."""
+    place = entry.get("tables")
+    if place not in (None, "lut", "block"):
+        raise PlanError(f"{where}: tables must be 'lut', 'block' or null, not {shown(place)}")
+    return place
 
 
 def _most_rows(stage: Stage[Any]) -> int:

@@ -26,6 +26,8 @@ class LayerPlan:
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    tables_in : str, optional
+        Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
     fifo_lanes : int, optional
         Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
     """
@@ -41,6 +43,7 @@ class LayerPlan:
     tp: int = 1
     macs_per_dsp: int = 1
     weights_in: str | None = None
+    tables_in: str | None = None
     fifo_lanes: int | None = None
 
 

@@ -289,7 +289,7 @@ def _with_tip(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid
     refusal: PlanError | None = None
     few = task.goal.objective == "dsp"
     for in_all, pixels in product((False, True), INPUT_PIXELS):
-        choice = PyramidSearch(task, begin, end, in_turn, replace(template, pixels=pixels), in_all)
+        choice = PyramidSearch(task, begin, end, in_turn, replace(template, pixels=pixels), in_all=in_all)
         if pixels > choice.network.input.width:
             continue
         try:

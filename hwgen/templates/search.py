@@ -45,6 +45,8 @@ class GroupSearch:
     end: int
     in_turn: bool
     template: Template
+    tables_in: str | None = None
+    """Where parameters of channels lie: in LUTs where block RAM is short."""
 
     @property
     def network(self) -> Network:
@@ -80,6 +82,11 @@ class GroupSearch:
         if group is not None:
             return group
         assert refusal is not None
+        if refusal.resource == "BRAM36" and self.tables_in is None:
+            try:
+                return replace(self, tables_in="lut").best()
+            except OverBudgetError:
+                pass  # or logic runs out
         # The price of block RAM changes nothing where it is logic that runs out.
         prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
         tried = (self.within(search) for search in prices)
@@ -253,7 +260,8 @@ class GroupSearch:
         readers = [max(len(network.readers[layer.name]), 1) for layer in network.layers]
         stages = [self.template.stage(layer) for layer in network.layers]
         sources = [pixels[edges[0]] for edges in network.edges]
-        return tuple(map(layer_plan, stages, way.unrolls, sources, macs, readers))
+        plans = map(layer_plan, stages, way.unrolls, sources, macs, readers)
+        return tuple(replace(plan, tables_in=self.tables_in) for plan in plans)
 
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hwgen.errors import PlanError
 from hwgen.gateware.layer import Compute, Finish, LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.requantise import ChannelsConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.maps import FeatureMap
@@ -166,6 +167,8 @@ class WindowStage(Stage[Kind]):
             groups=source.groups,
         ).beats
         compute, finish = self.parts(plan, window, fifo_lanes, beats)
+        if isinstance(finish, ChannelsConfig):
+            finish = replace(finish, tables_in=plan.tables_in)
         return LayerConfig(
             name=op.name,
             compute=compute,

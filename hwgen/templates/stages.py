@@ -277,10 +277,11 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         beats = UnloadConfig(
             channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
         ).beats
+        finish = GlobalAveragePoolStage(op).finish(compute.result.width, op.taps, lanes, beats, 1)
         return WholeMapLayerConfig(
             name=op.name,
             compute=compute,
-            finish=GlobalAveragePoolStage(op).finish(compute.result.width, op.taps, lanes, beats, 1),
+            finish=replace(finish, tables_in=plan.tables_in),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
