@@ -14,12 +14,16 @@ from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Pattern, Trace, channel_lanes, pack, run, unpack
 
 from hwgen.emit.testbench import patience
+from hwgen.gateware import join as join_module
 from hwgen.gateware import layer as layer_module
+from hwgen.gateware import whole_map as whole_map_module
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
+from hwgen.gateware.join import Join
 from hwgen.gateware.line_buffer import LineBuffer
 from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.whole_map import WholeMap
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
@@ -409,13 +413,20 @@ def watched_fifos(config: AcceleratorConfig):
             m.d.comb += moves[number_of[id(self.config)]].eq(Cat(self.i.valid, self.o.valid & self.o.ready))
             return m
 
-    class WatchedLineBuffer(LineBuffer):
-        def elaborate(self, platform):
-            m = super().elaborate(platform)
-            m.d.comb += starts[number_of[id(self.config)]].eq(self.start)
-            return m
+    def watched(walk: type) -> type:
+        class Watched(walk):
+            def elaborate(self, platform):
+                m = super().elaborate(platform)
+                m.d.comb += starts[number_of[id(self.config)]].eq(self.start)
+                return m
 
-    with patch.multiple(layer_module, Fifo=WatchedFifo, LineBuffer=WatchedLineBuffer):
+        return Watched
+
+    with (
+        patch.multiple(layer_module, Fifo=WatchedFifo, LineBuffer=watched(LineBuffer)),
+        patch.object(join_module, "Join", watched(Join)),
+        patch.object(whole_map_module, "WholeMap", watched(WholeMap)),
+    ):
         yield {f"fifo {number}": Cat(*signals) for number, signals in enumerate(zip(moves, starts, strict=True))}
 
 

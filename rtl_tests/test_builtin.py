@@ -18,6 +18,7 @@ from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_input
 from hwgen.network.zoo import builtin, tables
+from hwgen.network.zoo.graphs import GRAPHS
 
 SMALL = [
     *("decoilfnet-example", "lenet5", "alexnet@67x75", "alexnet-set@39x39", "vgg11:9@20x16", "vgg16:7@48x40"),
@@ -33,8 +34,7 @@ def macs(network: Network) -> int:
 
 def test_names() -> None:
     names = [name for name, _ in builtin.names()]
-    assert names[: len(tables.TABLES)] == list(tables.TABLES)
-    assert names[len(tables.TABLES) :] == list(onnx_shapes.light_names())
+    assert names == [*tables.TABLES, *GRAPHS, *onnx_shapes.light_names()]
     assert all(description for _, description in builtin.names())
     assert {tables.base(name) for name in SMALL} >= set(tables.TABLES)
 

@@ -485,7 +485,7 @@ def _around(net: Net) -> None:
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
         (_turned_sigmoid, r"Transpose node '\w+': operator Transpose is not supported"),
-        (_around, r"makes the graph branch|works on the float input"),
+        (_around, r"takes floats that go to '\w+' and '\w+'; only integers may: quantise them first"),
     ],
 )
 def test_what_the_hardware_should_do_stays_an_error(write: Callable[[Net], None], message: str) -> None:

@@ -10,10 +10,11 @@ import pytest
 from accelerators import Case, cases, check_data, frames_for, to_beats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, run, stalls
+from testbench import ALWAYS, Pattern, Trace, run, stalls
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
@@ -37,16 +38,22 @@ def test_latency_and_cycles(case, seed):
     frames = frames_for(case.network, 4, seed)
     trace = simulate(layer, frames)
     check_data(case.config, trace.words, golden.run(case.network, frames))
-    source = layer.window.input
-    row, column = divmod(layer.window.needed(0, 0) - 1, source.width)
-    step = row * source.row_steps + column // source.pixels
-    first_start = trace.taken[(step + 1) * source.folds - 1] + layer.window.write_delay
+    first_start = start_of_first_fold(layer, trace)
     stored = first_start + layer.pipeline_latency + layer.fifos[0].latency
     if layer.regroups[0].needed:
         stored += beat_offsets(layer)[layer.regroups[0].after[0]] + layer.regroups[0].latency
     assert trace.times[0] == stored
     ends = trace.times[layer.output.beats - 1 :: layer.output.beats]
     assert np.diff(ends)[1:].tolist() == [layer.cycles] * 2
+
+
+def start_of_first_fold(layer: LayerConfig, trace: Trace) -> int:
+    source = layer.window.input
+    if isinstance(layer, WholeMapLayerConfig):
+        return trace.taken[source.beats - source.folds]
+    row, column = divmod(layer.window.needed(0, 0) - 1, source.width)
+    step = row * source.row_steps + column // source.pixels
+    return trace.taken[(step + 1) * source.folds - 1] + layer.window.write_delay
 
 
 def beat_offsets(layer: LayerConfig) -> list[int]:

@@ -15,6 +15,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.schedule.solve import steady_cycles
+from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import LayerWork, Unroll, cycles, interval
 
 BOARD = boards.load("zedboard")
@@ -31,7 +32,11 @@ def test_figures_agree(network, budget):
     with left_out_if(FEW_SLICES):
         made = plan.make(network, BOARD, dsp=budget)
     assume(made.obstacle is None)  # too few slices for one group
-    works, unrolls, config = [LayerWork.of(layer) for layer in network.layers], unrolls_of(made), made.configure()
+    works, unrolls, config = (
+        [LayerWork.of(layer, **stage_of(layer).work) for layer in network.layers],
+        unrolls_of(made),
+        made.configure(),
+    )
     assert config.multipliers <= budget
     for work, unroll, layer in zip(works, unrolls, config.layers, strict=True):
         assert layer.cycles == cycles(work, unroll, layer.window.input.pixels)

@@ -1,0 +1,71 @@
+"""The four networks of MLPerf Tiny, whole: equal to ONNX Runtime, and planned for a ZedBoard in few cycles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from referees import by_integer_kernels
+
+from hwgen import boards
+from hwgen.network import golden, load
+from hwgen.network.quantise import prepare_input
+from hwgen.network.zoo import builtin
+from hwgen.network.zoo.graphs import GRAPHS
+from hwgen.plan import planner
+
+#: Multiply-adds of a frame; and for a ZedBoard the most cycles of latency and interval, each by its own objective.
+TINY = {
+    "resnet8": (12_501_632, 51_000, 32_768),
+    "dscnn": (2_656_768, 10_700, 8_000),
+    "mobilenetv1-0.25": (7_489_664, 95_000, 27_648),
+    "autoencoder": (264_192, 5_500, 700),
+}
+
+
+def integers(model):
+    """The model up to its last integer tensor, which the hardware gives."""
+    last = next(node for node in reversed(model.graph.node) if node.op_type == "QuantizeLinear")
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info(last.output[0], TensorProto.UINT8, None))
+    kept = [node for node in model.graph.node if last.output[0] not in node.input]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
+
+
+@pytest.mark.parametrize(
+    "name", [*TINY, "squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64"]
+)
+def test_equal_to_onnxruntime(name):
+    """Every value of the last integer tensor, over integer kernels alone."""
+    network, model = load(name), integers(builtin.quantised(name))
+    shape = (2, *(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:]))
+    frames = np.random.default_rng(5).uniform(-1, 1, shape).astype(np.float32)
+    theirs, floats = by_integer_kernels(model, frames)
+    assert not floats
+    ours = golden.run(network, prepare_input(network, frames))
+    np.testing.assert_array_equal(ours.reshape(theirs.shape), theirs)
+    assert len(np.unique(ours)) > 3
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_multiplications(name):
+    assert load(name).macs == TINY[name][0]
+
+
+@pytest.mark.parametrize(("name", "objective"), [(name, goal) for name in TINY for goal in ("latency", "interval")])
+def test_cycles_on_a_zedboard(name, objective):
+    made = planner.make(load(name), boards.load("zedboard"), macs_per_dsp="auto", objective=objective)
+    _, latency, interval = TINY[name]
+    if objective == "latency":
+        assert made.latency <= latency
+    else:
+        assert made.interval is not None
+        assert made.interval <= interval
+    assert len(made.groups) == 1
+    assert made.obstacle is None
+
+
+def test_described():
+    assert all(graph.description for graph in GRAPHS.values())
