@@ -21,6 +21,8 @@ TINY = {
     "mobilenetv1-0.25": (7_489_664, 95_000, 27_648),
     "autoencoder": (264_192, 5_500, 700),
 }
+#: Others, of which a small image is enough.
+LARGER = ("squeezenet", "mobilenetv2", "resnet18", "mobilenetv1")
 
 
 def integers(model):
