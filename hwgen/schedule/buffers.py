@@ -4,7 +4,8 @@ Nothing lost means: the latency and interval of line buffers with rows to spare 
 number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
 the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. A slip of all
 frames but the first, which no interval shows (there is none between the first two), is no loss; it may let other FIFOs
-slip too, so they are gone through again until none can be less. The test is the exact schedule, not a simulation.
+slip too, so they are gone through again until none can be less. In a graph those FIFOs come first that would hold the
+most bits. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
@@ -72,15 +73,28 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     deadline = target + MOST_SLIP
     deadline[0] = target[0]
     latest = schedule.latest(deadline)
-    undecided, before = set(range(len(config.links))), None
+    undecided, before = _order(schedule), None
     while undecided and before != schedule.depths:
         before = schedule.depths
-        for number in sorted(undecided):
+        for number in list(undecided):
             least = max(config.layers[config.links[number].source].fold_beats)
             schedule, final = _least_depth(schedule, number, least, target, (deadline, latest))
             if final:
-                undecided.discard(number)
+                undecided.remove(number)
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
+
+
+def _order(schedule: Schedule) -> list[int]:
+    """FIFOs in the order in which they are made shallower: in a graph those that would hold the most bits first.
+
+    Of a shortcut and the FIFOs beside it one may be shallower where another is deeper; in a chain there is no choice.
+    """
+    config = schedule.config
+    numbers = range(len(config.links))
+    if config.is_chain:
+        return list(numbers)
+    widths = [fifo.width for layer in config.layers for fifo in layer.fifos]
+    return sorted(numbers, key=lambda number: -schedule.credits_used(number) * widths[number])
 
 
 def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
