@@ -14,6 +14,13 @@ from referees import _integer_session, by_integer_kernels, saturates
 from test_onnx import Writer, by_hwgen
 
 import hwgen
+from hwgen.emit import synthesis
+from hwgen.errors import ConfigError
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.recode import RecodeConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.table_sum import TableSumConfig
+from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, Concat
@@ -230,3 +237,63 @@ def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     assert result.mismatches == 0
     assert result.latency == result.predicted_latency
     assert result.interval == result.predicted_interval
+
+
+def parts_of(seed: int) -> list:
+    """Configurations of joins, sums, tables and whole maps."""
+    kinds = ["int8"] * 3
+
+    def beat(channels: int, lanes: int, pixels: int, side: int = 16) -> BeatFormat:
+        size = {"height": side, "width": side}
+        return BeatFormat(channels=channels, **size, lanes=lanes, bits=8, signed=True, pixels=pixels)
+
+    labels, lanes, pixels = labels_for(kinds, seed), 1 + seed % 3, 1 + seed % 2
+    total, joint = joined(Add, kinds, labels, fused=True), joined(Concat, kinds, labels)
+    shares = find_shares(total)
+    both = JoinConfig(inputs=(beat(16, lanes, pixels),) * 2)
+    turns = JoinConfig(inputs=(beat(16, lanes, pixels), beat(24, lanes, pixels)), in_turn=True)
+    whole = WholeMapConfig(input=beat(64 << seed % 2, lanes, pixels, 7))
+    return [
+        *(both, turns, whole, RunningSumConfig(window=whole)),
+        TableSumConfig(
+            window=both,
+            tables=shares.tables,
+            fraction=shares.fraction,
+            rounding=shares.rounding,
+            zero_point=total.zero_after,
+            low=total.low,
+            high=total.high,
+            bits=8,
+            signed=True,
+        ),
+        RecodeConfig(window=turns, tables=tuple(tuple(table.tolist()) for table in joint.tables), bits=8, signed=True),
+    ]
+
+
+def test_estimates_and_paths() -> None:
+    """Against Yosys: flip-flops within a fifth; LUTs not too few, as tables of simple functions take fewer than most."""
+    parts = [part for seed in (0, 2, 3) for part in parts_of(seed)]
+    measured, paths = synthesis.measure_paths(parts)
+    for part, found, path in zip(parts, measured, paths, strict=True):
+        expected = part.resources
+        assert (expected.dsp, expected.bram36) == (found.dsp, found.bram36) == (0, found.bram36)
+        assert abs(expected.ff - found.ff) <= max(0.2 * found.ff, 4), part
+        assert 0.85 * found.lut - 4 <= expected.lut <= 2.5 * found.lut + 12, part
+        assert path is None or path.delay <= 3.3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_are_what_they_must_be(seed: int) -> None:
+    both, turns, _, _, total, recode = parts_of(seed)
+    with pytest.raises(ConfigError, match=r"^window must take two inputs of at most 8 bits at once, not "):
+        replace(total, window=turns)
+    with pytest.raises(ConfigError, match=r"^tables must have an entry for each value of their input$"):
+        replace(total, tables=(total.tables[0], total.tables[1][1:]))
+    with pytest.raises(ConfigError, match=r"^rounding must be 256 fractions from 0 to a whole, not "):
+        replace(total, rounding=(-1,) * 256)
+    with pytest.raises(ConfigError, match=r"^window must take 2 inputs in turn, not "):
+        replace(recode, window=both)
+    with pytest.raises(ConfigError, match=r"^tables must have an entry for each of 256 values, not 3$"):
+        replace(recode, tables=((1, 2, 3), ()))
+    with pytest.raises(ConfigError, match=r"^inputs must be one or more that agree in lanes, not "):
+        JoinConfig(inputs=(both.input, replace(both.input, lanes=both.input.lanes + 1)))

@@ -88,8 +88,11 @@ class Cost:
         self.ff += len(distinct)
         # Columns that are an address bit take no logic.
         plain = set(varying_columns(range(depth), counter_bits(depth)))
+        if depth > LUT_DEPTH:
+            self.lut += sum(_lookup_luts(column, depth) for column in distinct - plain)
+            return
         # Up to four words, the register's set and reset often do.
-        each = 0.57 if depth <= 4 else -(-depth // LUT_DEPTH)
+        each = 0.57 if depth <= 4 else 1
         self.lut += each * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int) -> None:
@@ -141,6 +144,19 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
     columns = ["".join(bits) for bits in zip(*rows, strict=True)] if width else []
     constant = {"0" * len(words), "1" * len(words)}
     return [int(column[::-1], 2) for column in columns if column not in constant]
+
+
+def _lookup_luts(column: int, depth: int) -> int:
+    """LUTs of one bit of a table: one where it depends on up to six address bits, twice as many for each one more."""
+    bits = counter_bits(depth)
+    matter = 0
+    for bit in range(bits):
+        step = 1 << bit
+        # The words whose address has a 0 there, and a partner with a 1.
+        low = sum(((1 << step) - 1) << begin for begin in range(0, depth - step, 2 * step))
+        low &= (1 << (depth - step)) - 1
+        matter += (column & low) != (column >> step & low)
+    return 1 << max(matter - 6, 0)
 
 
 def table_bits(values: Iterable[int]) -> int:

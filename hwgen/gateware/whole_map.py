@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig
-from hwgen.gateware.lookup import bits_for_range, delayed, ram_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed, place, ram_attributes
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 
@@ -169,8 +169,16 @@ class RunningSumConfig:
     weight_memory = None
     #: Products at a window.
     window_products = 0
-    #: Cycles from the last step of a fold to its sums.
-    latency = 2
+
+    @property
+    def late(self) -> int:
+        """Cycles that a sum takes more where it lies in block RAM, which is too slow to be added to at once."""
+        return int(place(self.window.input.folds) == "block")
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last step of a fold to its sums."""
+        return 2 + self.late
 
     @property
     def lanes(self) -> int:
@@ -192,11 +200,13 @@ class RunningSumConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, source = Cost(), self.window.input
-        pixels = source.bits + counter_bits(source.pixels) + 1
-        cost.ff += self.lanes * pixels + self.sum_bits + 2 * counter_bits(source.folds) + 5
-        cost.lut += self.lanes * (source.pixels - 1) * pixels + 1.5 * self.sum_bits
+        pixels = source.bits + (counter_bits(source.pixels) + 1 if source.pixels > 1 else 0)
+        cost.ff += self.sum_bits + 2
+        cost.lut += self.lanes * (source.pixels - 1) * pixels + 1.25 * self.sum_bits
+        cost.delay(self.lanes * pixels + counter_bits(source.folds) + 2, 1 + self.late)
         if source.folds > 1:
             cost.ram(self.sum_bits, source.folds)
+            cost.ff += self.late * (self.sum_bits + 1)
         return cost.resources
 
     def component(self) -> RunningSum:
@@ -235,9 +245,9 @@ class RunningSum(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.window.input
-        step, width = self.i.payload, config.result.width
-        valid = delayed(m, "valid", self.i.valid, 1, reset_less=False)
-        first, last, fold = (delayed(m, name, getattr(step, name), 1) for name in ("first", "last", "fold"))
+        step, width, wait = self.i.payload, config.result.width, 1 + config.late
+        valid = delayed(m, "valid", self.i.valid, wait, reset_less=False)
+        first, last, fold = (delayed(m, name, getattr(step, name), wait) for name in ("first", "last", "fold"))
         totals = Signal(config.sum_bits, reset_less=True)
         before: Value = totals
         if source.folds > 1:
@@ -246,18 +256,19 @@ class RunningSum(wiring.Component):
             )
             write, read = sums.write_port(), sums.read_port()
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
-            before = read.data
+            before = delayed(m, "before", read.data, config.late)
         for lane in range(config.lanes):
             added = Signal(signed(source.bits + counter_bits(source.pixels) + 1), name=f"added_{lane}", reset_less=True)
             m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in range(source.pixels)))
-            place = slice(lane * width, (lane + 1) * width)
+            addend = delayed(m, f"added_{lane}", added, config.late)
+            lanes = slice(lane * width, (lane + 1) * width)
             total = Signal(config.result, name=f"total_{lane}")
-            m.d.comb += total.eq(Mux(first, 0, before[place].as_signed()) + added)
+            m.d.comb += total.eq(Mux(first, 0, before[lanes].as_signed()) + addend)
             with m.If(valid):
-                m.d.sync += totals[place].eq(total)
+                m.d.sync += totals[lanes].eq(total)
             if source.folds > 1:
-                m.d.comb += write.data[place].eq(total)
-            m.d.comb += self.o.payload[lane][0].eq(totals[place].as_signed())
+                m.d.comb += write.data[lanes].eq(total)
+            m.d.comb += self.o.payload[lane][0].eq(totals[lanes].as_signed())
         m.d.sync += self.o.valid.eq(valid & last)
         return m
 

@@ -165,17 +165,6 @@ class LayerEvents(ABC, Generic[Config]):
     def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
         """Put into ``earliest``, for each output fold of the part, when the pixels are there that it waits for."""
 
-    @property
-    def _frames(self) -> Times:
-        """The pieces, where they are frames."""
-        return np.full(self.frames, max(*self.beats_in, self.beats_stored) // self.frames)
-
-    def _of_frames(self, begin: int, end: int) -> Part:
-        """The part of some frames, where the pieces are frames."""
-        counts = (*self.beats_in, self.folds, self.beats_stored)
-        *taken, starts, stored = (slice(*(count // self.frames * frame for frame in (begin, end))) for count in counts)
-        return Part(tuple(taken), slice(0, 0), starts, stored)
-
     def claimed(self, starts: slice) -> Times:
         """FIFO beats claimed up to and including each of some output folds, those of whole windows."""
         folds, beats = self._claimed.size, int(self._claimed[-1])
@@ -224,30 +213,40 @@ class LayerEvents(ABC, Generic[Config]):
         """
         return None
 
-    def order(self) -> EventOrder:
-        """In which order events come, whenever they do; known of layers that are part of graphs.
-
-        Raises
-        ------
-        NotImplementedError
-            For a layer that is part of chains only.
-        """
-        raise NotImplementedError
-
     @cached_property
     def regroups(self) -> tuple[RegroupEvents | None, ...]:
         """Behind each FIFO; ``None`` where beats leave as they are."""
         return tuple(RegroupEvents(config) if config.needed else None for config in self.config.regroups)
 
 
-class LineEvents(LayerEvents[LayerConfig]):
-    """Of a layer behind a line buffer. Its pieces are frames."""
+class FrameEvents(LayerEvents[Config]):
+    """Of a layer whose pieces are frames: one that may be part of a graph."""
+
+    def __init__(self, config: Config, frames: int):
+        super().__init__(config, frames)
+        self.begins = (True,) * frames
+
+    @property
+    def pyramids(self) -> Times:
+        return np.full(self.frames, max(*self.beats_in, self.beats_stored) // self.frames)
+
+    def part(self, begin: int, end: int) -> Part:
+        counts = (*self.beats_in, self.folds, self.beats_stored)
+        *taken, starts, stored = (slice(*(count // self.frames * frame for frame in (begin, end))) for count in counts)
+        return Part(tuple(taken), slice(0, 0), starts, stored)
+
+    @abstractmethod
+    def order(self) -> EventOrder:
+        """In which order events come, whenever they do."""
+
+
+class LineEvents(FrameEvents[LayerConfig]):
+    """Of a layer behind a line buffer."""
 
     def __init__(self, config: LayerConfig, frames: int):
         window = config.window
         source = window.input
         super().__init__(config, frames)
-        self.begins = (True,) * frames
         bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
         rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width
         #: For each window of a frame, the last input beat it needs.
@@ -257,13 +256,6 @@ class LineEvents(LayerEvents[LayerConfig]):
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
         pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
         self._releasing_window = np.searchsorted(_released(window), pixels, side="right")
-
-    @property
-    def pyramids(self) -> Times:
-        return self._frames
-
-    def part(self, begin: int, end: int) -> Part:
-        return self._of_frames(begin, end)
 
     def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
         folds, last = self.config.window.input.folds, before(times.taken[0], part.taken[0])
@@ -328,19 +320,8 @@ def _released(window: LineBufferConfig) -> Times:
     return result.ravel()
 
 
-class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Of a layer that joins streams: a beat is taken in the cycle in which its step starts. Its pieces are frames."""
-
-    def __init__(self, config: JoinLayerConfig, frames: int):
-        super().__init__(config, frames)
-        self.begins = (True,) * frames
-
-    @property
-    def pyramids(self) -> Times:
-        return self._frames
-
-    def part(self, begin: int, end: int) -> Part:
-        return self._of_frames(begin, end)
+class JoinEvents(FrameEvents[JoinLayerConfig]):
+    """Of a layer that joins streams: a beat is taken in the cycle in which its step starts."""
 
     def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
         starts = self._at(place, times.starts[part.starts]).ravel()
@@ -375,19 +356,8 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return pixels[:, begin : begin + join.inputs[place].folds]
 
 
-class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
+class WholeMapEvents(FrameEvents[WholeMapLayerConfig]):
     """Of a layer that adds up a map: beats are taken as they come, those of the last pixels as their outputs start."""
-
-    def __init__(self, config: WholeMapLayerConfig, frames: int):
-        super().__init__(config, frames)
-        self.begins = (True,) * frames
-
-    @property
-    def pyramids(self) -> Times:
-        return self._frames
-
-    def part(self, begin: int, end: int) -> Part:
-        return self._of_frames(begin, end)
 
     def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
         starts = times.starts[part.starts].reshape(-1, self._folds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig, Link
-from hwgen.schedule.events import LayerEvents
+from hwgen.schedule.events import FrameEvents
 from hwgen.schedule.solve import events_of
 
 #: Frames that are counted: later ones find the buffers as one of these left them, or a frame earlier.
@@ -34,7 +34,8 @@ class _Count:
 
     def __init__(self, config: AcceleratorConfig):
         self.config = config
-        self.layers: list[LayerEvents] = [events_of(layer, FRAMES) for layer in config.layers]
+        events = [events_of(layer, FRAMES) for layer in config.layers]
+        self.layers = [layer for layer in events if isinstance(layer, FrameEvents)]  # all that a graph can hold
         self.started = [0] * len(self.layers)
         self.streams = [_Stream() for _ in config.links]
         self._claimed = [layer.claimed(slice(0, layer.folds)) for layer in self.layers]
