@@ -271,13 +271,13 @@ def parts_of(seed: int) -> list:
 
 
 def test_estimates_and_paths() -> None:
-    """Against Yosys: flip-flops within a fifth; LUTs not too few, as tables of simple functions take fewer than most."""
+    """Against Yosys: flip-flops within a quarter; LUTs not too few, as tables of simple functions take fewer."""
     parts = [part for seed in (0, 2, 3) for part in parts_of(seed)]
     measured, paths = synthesis.measure_paths(parts)
     for part, found, path in zip(parts, measured, paths, strict=True):
         expected = part.resources
         assert (expected.dsp, expected.bram36) == (found.dsp, found.bram36) == (0, found.bram36)
-        assert abs(expected.ff - found.ff) <= max(0.2 * found.ff, 4), part
+        assert abs(expected.ff - found.ff) <= max(0.25 * found.ff, 4), part
         assert 0.85 * found.lut - 4 <= expected.lut <= 2.5 * found.lut + 12, part
         assert path is None or path.delay <= 3.3
 
