@@ -13,7 +13,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +25,10 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import hwgen
+from hwgen import boards
 from hwgen.api import Design
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
-from hwgen.network.graph import Network
 from hwgen.network.zoo import builtin
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tiny.md"
@@ -61,12 +64,15 @@ once are as slow as the slowest.
 
 @dataclass(frozen=True)
 class Figures:
-    """What one plan comes to."""
+    """What one plan comes to: its cycles, what it takes (by Yosys, or estimated), what is slowest in it."""
 
-    design: Design
+    name: str
+    objective: str
     latency: int
     interval: int
-    measured: Resources | None
+    resources: Resources
+    slowest: tuple[str, ...]
+    macs: int
 
 
 def by_onnxruntime(name: str, frames: np.ndarray) -> np.ndarray:
@@ -92,69 +98,66 @@ def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
     """Plan, simulate, compare, and count."""
     model = hwgen.load(name)
     design = model.plan(BOARD, macs_per_dsp="auto", objective=objective)
-    frames = np.random.default_rng(1).uniform(-1, 1, (FRAMES, *model.network.input.shape)).astype(np.float32)
-    if model.network.input.shape[1:] == (1, 1):
-        frames = frames.reshape(FRAMES, -1)
-    theirs = by_onnxruntime(name, frames)
-    result = design.simulate(frames, simulator="verilator")
-    ours = model.golden(frames, integers=True)
-    if result.mismatches or (ours.reshape(theirs.shape) != theirs).any():
-        raise SystemExit(
-            f"{name}, {objective}: {result.mismatches} values differ from the golden model, "
-            f"{np.count_nonzero(ours.reshape(theirs.shape) != theirs)} of that from ONNX Runtime"
-        )
-    if not result.as_predicted:
-        raise SystemExit(f"{name}, {objective}: cycles are not as predicted: {result.summary()}")
-    measured = None
-    if with_synthesis:
-        rows = synthesis.synthesise(design.config, progress=lambda done, total, names: None).rows
-        measured = sum((row.measured for row in rows), Resources())
-        board = design.board
-        for resource, most in (("dsp", board.dsp), ("bram36", board.bram36), ("lut", board.lut), ("ff", board.ff)):
-            if getattr(measured, resource) > most:
-                raise SystemExit(f"{name}, {objective}: Yosys finds {getattr(measured, resource)} {resource} of {most}")
+    shape = model.network.input.shape
+    frames = np.random.default_rng(1).uniform(-1, 1, (FRAMES, *(shape[:1] if shape[1:] == (1, 1) else shape)))
+    frames = frames.astype(np.float32)
+    theirs, result = by_onnxruntime(name, frames), design.simulate(frames, simulator="verilator")
+    different = np.count_nonzero(model.golden(frames, integers=True).reshape(theirs.shape) != theirs)
+    if result.mismatches or different or not result.as_predicted:
+        raise SystemExit(f"{name}, {objective}: {different} values are not ONNX Runtime's; {result.summary()}")
+    assert result.interval is not None
     print(f"{name}, {objective}: {result.summary()}", flush=True)
-    return Figures(design, result.latency, result.interval, measured)
+    layers = design.config.layers
+    most = max(layer.cycles for layer in layers)
+    return Figures(
+        name=name,
+        objective=objective,
+        latency=result.latency,
+        interval=result.interval,
+        resources=synthesised(design) if with_synthesis else design.plan.resources,
+        slowest=tuple(layer.name for layer in layers if layer.cycles > 0.99 * most),
+        macs=design.network.macs,
+    )
 
 
-def row(name: str, objective: str, figures: Figures) -> str:
+def synthesised(design: Design) -> Resources:
+    """What Yosys makes of a design; fails if the board has less."""
+    rows = synthesis.synthesise(design.config, progress=lambda done, total, names: None).rows
+    measured = sum((row.measured for row in rows), Resources())
+    for resource, needed in measured.as_dict().items():
+        if needed > getattr(design.board, resource):
+            raise SystemExit(f"{design.network.name}: Yosys finds {needed} {resource}, more than the board has")
+    return measured
+
+
+def row(figures: Figures) -> str:
     """A line of the table."""
-    time, clock = PEER.get(name, (0, 0))
-    peer = f"{time * clock:,}" if time and objective == "latency" else ""
-    cells = figures.measured or figures.design.plan.resources
-    board = figures.design.board
-    rate = board.clock_mhz * 1e6 / figures.interval
+    time, clock = PEER.get(figures.name, (0, 0))
+    peer = f"{time * clock:,}" if time and figures.objective == "latency" else ""
+    rate, cells = boards.load(BOARD).clock_mhz * 1e6 / figures.interval, figures.resources
     numbers = [f"{figures.latency:,}", peer, f"{figures.interval:,}", f"{rate:,.0f}"]
     numbers += [f"{cells.dsp}", f"{cells.bram36:g}", f"{cells.lut:,}", f"{cells.ff:,}"]
-    return "| " + " | ".join([name, objective, *numbers]) + " |"
+    return "| " + " | ".join([figures.name, figures.objective, *numbers]) + " |"
 
 
-def limits(network: Network, figures: Figures) -> str:
-    """What the interval's plan is held up by."""
-    config = figures.design.config
-    slowest = max(layer.cycles for layer in config.layers)
-    names = [layer.name for layer in config.layers if layer.cycles > 0.99 * slowest]
+def limits(figures: Figures) -> str:
+    """What a plan is held up by."""
+    names, board, used = figures.slowest, boards.load(BOARD), figures.resources
     named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    used, board = figures.design.plan.resources, figures.design.board
-    least = -(-network.macs // (2 * board.dsp))
+    least = -(-figures.macs // (2 * board.dsp))
     return (
-        f"| {network.name} | {network.macs:,} | {least:,} | {figures.interval:,} | {named} | "
+        f"| {figures.name} | {figures.macs:,} | {least:,} | {figures.interval:,} | {named} | "
         f"{used.dsp} of {board.dsp} | {used.bram36:g} of {board.bram36} |"
     )
 
 
-def page(found: dict[tuple[str, str], Figures]) -> str:
-    lines = [INTRODUCTION]
-    lines.append(
-        "| network | objective | latency | fpgaConvNet | interval | frames/s at 100 MHz | DSP | BRAM36 | LUT | FF |"
-    )
-    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    lines += [row(name, objective, figures) for (name, objective), figures in found.items()]
-    lines += [LIMITS, "| network | multiply-adds | least interval | interval | slowest layers | DSP | BRAM36 |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in dict.fromkeys(name for name, _ in found):
-        figures = found[name, "interval"]
-        lines.append(limits(figures.design.network, figures))
+def page(found: Sequence[Figures]) -> str:
+    titles = ["network", "objective", "latency", "fpgaConvNet", "interval", "frames/s at 100 MHz"]
+    titles += ["DSP", "BRAM36", "LUT", "FF"]
+    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, found), LIMITS]
+    lines += ["| network | multiply-adds | least interval | interval | slowest layers | DSP | BRAM36 |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    lines += [limits(figures) for figures in found if figures.objective == "interval"]
     return "\n".join(lines) + "\n"
 
 
@@ -164,12 +167,9 @@ def main() -> int:
     parser.add_argument("--print", action="store_true", help="print the page, write nothing")
     parser.add_argument("--no-synthesis", action="store_true", help="the plan's estimates in place of Yosys's figures")
     arguments = parser.parse_args()
-    names = arguments.names or NAMES
-    found = {
-        (name, objective): measure(name, objective, not arguments.no_synthesis)
-        for name in names
-        for objective in OBJECTIVES
-    }
+    wanted = list(product(arguments.names or NAMES, OBJECTIVES, [not arguments.no_synthesis]))
+    with ProcessPoolExecutor() as pool:
+        found = list(pool.map(measure, *zip(*wanted, strict=True)))
     text = page(found)
     if arguments.print or arguments.names or arguments.no_synthesis:
         print(text)
