@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from referees import by_integer_kernels
 
 from hwgen import boards
+from hwgen.errors import ModelError
 from hwgen.network import golden, load
 from hwgen.network.quantise import prepare_input
 from hwgen.network.zoo import builtin
@@ -69,5 +70,23 @@ def test_cycles_on_a_zedboard(name, objective):
     assert made.obstacle is None
 
 
-def test_described():
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet8:3", r"^resnet8:3: a built-in name must be NAME\[@HEIGHTxWIDTH\], as in resnet8@64x64$"),
+        ("autoencoder@3x3", r"^autoencoder@3x3: its input has 640 features, and no size$"),
+        ("squeezenet@7x7", r"^squeezenet: its input of 7x7 is too small for pool3$"),
+        (
+            "resnet8,int16",
+            r"^resnet8,int16: Add node 'stack1_add': joins maps of at most 8 bits, not uint16 and uint16$",
+        ),
+    ],
+)
+def test_names_that_make_no_sense(name, message):
     assert all(graph.description for graph in GRAPHS.values())
+    with pytest.raises(ModelError, match=message):
+        load(name)
+
+
+def test_smallest_image():
+    assert load("resnet8@1x1").output.channels == 10

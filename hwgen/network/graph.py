@@ -153,9 +153,17 @@ class Network:
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """The layers ``begin`` to ``end`` of a chain alone; the network itself if that is all."""
+        """The layers ``begin`` to ``end`` of a chain alone; the network itself if that is all.
+
+        Raises
+        ------
+        ConfigError
+            If it is no chain, and not all of it is asked for.
+        """
         if (begin, end) == (0, len(self.layers)):
             return self
+        if not self.is_chain:
+            raise ConfigError(f"{self.name} has branches: only all of it is computed together")
         layers = self.layers[begin:end]
         return Network(name=f"{self.name}-{layers[0].name}-{layers[-1].name}", layers=layers)
 

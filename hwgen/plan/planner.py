@@ -66,6 +66,10 @@ def _packing_notes(task: Task) -> tuple[str, ...]:
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
+    if not task.network.is_chain:
+        if groups is not None or in_turn:
+            raise PlanError(f"{task.network.name} has branches: it is planned as one group, not cut into groups")
+        return plan_of(task, (best_group(task, 0, len(task.works)),), notes)
     grouping.check_layers(task)
     if groups is not None:
         spans = grouping.parse(groups, task.network)
@@ -91,7 +95,7 @@ def _compared(task: Task, plan: Plan) -> Plan:
     The note's figure is that of the very plan for which its option asks.
     """
     latency = task.goal.objective == "latency"
-    if task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1 or not task.network.is_chain:
+    if task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
         return plan
     spans = grouping.faster(task, _frame(plan, latency))
     if spans is None:

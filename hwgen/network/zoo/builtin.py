@@ -90,7 +90,8 @@ def quantised(name: str) -> onnx.ModelProto:
     _, bits = tables.precision(name)
     if tables.base(name) in GRAPHS:
         model, shape = graphs.model(name)
-        return quantise(model, _images(shape if shape[1:] != (1, 1) else shape[:1]), name, bits)
+        rank = len(model.graph.input[0].type.tensor_type.shape.dim) - 1
+        return quantise(model, _images(shape[:rank]), name, bits)
     layers, least = _layers(name)
     first = layers[0].shape
     size = calibrated = first.height, first.width

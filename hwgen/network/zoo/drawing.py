@@ -23,15 +23,17 @@ class Drawing:
     ----------
     name : str
     shape : tuple of int
-        The input's channels, rows and columns; a single row and column are an input of so many features.
+        The input's channels, rows and columns.
+    flat : bool
+        The input has features in place of channels, one row and one column.
     """
 
-    def __init__(self, name: str, shape: Shape):
+    def __init__(self, name: str, shape: Shape, *, flat: bool = False):
         self._name, self._nodes, self._parameters = name, [], []
         self._shapes = {"image": shape}
         self._input = shape
         self._flat: set[str] = set()
-        if shape[1:] == (1, 1):
+        if flat:
             self._flat.add("image")
 
     def shape(self, tensor: str) -> Shape:

@@ -187,5 +187,5 @@ def model(name: str) -> tuple[onnx.ModelProto, Shape]:
         raise ModelError(f"{name}: its input has {graph.input[0]} features, and no size")
     from hwgen.network.zoo.drawing import Drawing
 
-    drawing = Drawing(tables.base(name), shape)
+    drawing = Drawing(tables.base(name), shape, flat=graph.input[1:] == (1, 1))
     return drawing.model(graph.draw(drawing)), shape
