@@ -27,14 +27,32 @@ SEEDS = st.integers(0, 2**32)
 LATE = 1000
 
 
-@settings(max_examples=20)
+@pytest.mark.long
+@settings(max_examples=200)
+@given(case=graph_cases(most_steps=5), seed=SEEDS, patterns=stalls())
+def test_many(case, seed, patterns):
+    """Larger graphs, never stalled and stalled."""
+    check(case, frames_for(case.network, 3, seed))
+    frames, (offer, accept) = frames_for(case.network, 3, seed), patterns
+    trace = simulate(case.config, frames, offer=offer, accept=accept)
+    check_data(case.config, trace.words, golden.run(case.network, frames))
+
+
+@pytest.mark.long
+@settings(max_examples=100)
+@given(case=graph_cases(sized=True, most_steps=4))
+def test_nothing_could_be_less_in_many(case):
+    assert least_depths(case) == []
+
+
+@settings(max_examples=15)
 @given(case=graph_cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
     check(case, frames_for(case.network, 3, seed))
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=graph_cases(), seed=SEEDS, patterns=stalls())
 def test_stalls(case, seed, patterns):
     """Stalls at either end: nothing is lost, and nothing gets stuck."""
@@ -77,7 +95,7 @@ def least_depths(case: Case) -> list[str]:
     return found
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(case=graph_cases(sized=True))
 def test_nothing_could_be_less(case):
     assert least_depths(case) == []
