@@ -11,7 +11,7 @@ COLUMNS = {
     "Tp": "output pixels that it computes in a cycle, neighbours in a row",
     "mult": "DSP slices, its requantiser's too (*: two multiply-adds a slice)",
     "rows": "image rows in its line buffer; in a pyramid, the rows of its window",
-    "FIFO": "beats stored or in flight behind it at most (24+1144: of two readers), x the bits of a beat",
+    "FIFO": "beats stored or in flight behind it at most, x the bits of a beat",
     "cycles": "cycles that it takes for a frame when nothing holds it up",
     "busy": "its cycles as a share of the slowest layer's",
 }
