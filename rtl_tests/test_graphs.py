@@ -45,14 +45,14 @@ def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(case=graph_cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
     check(case, frames_for(case.network, 3, seed))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(case=graph_cases(), seed=SEEDS, patterns=stalls())
 def test_stalls(case, seed, patterns):
     """Stalls at either end: nothing is lost, and nothing gets stuck."""
@@ -95,13 +95,13 @@ def least_depths(case: Case) -> list[str]:
     return found
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(case=graph_cases(sized=True))
 def test_nothing_could_be_less(case):
     assert least_depths(case) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=graph_cases(sized=True), data=st.data())
 def test_stall_for_ever(case, data):
     """What counting on says of shallower FIFOs is what the schedule comes to: an end, or none."""

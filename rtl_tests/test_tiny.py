@@ -23,7 +23,7 @@ TINY = {
     "autoencoder": (264_192, 5_500, 700),
 }
 #: Others, of which a small image is enough.
-LARGER = ("squeezenet", "mobilenetv2", "resnet18", "mobilenetv1")
+LARGER = ("squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64")
 
 
 def integers(model):
@@ -37,9 +37,7 @@ def integers(model):
     return model
 
 
-@pytest.mark.parametrize(
-    "name", [*TINY, "squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64"]
-)
+@pytest.mark.parametrize("name", [*TINY, *(pytest.param(name, marks=pytest.mark.long) for name in LARGER)])
 def test_equal_to_onnxruntime(name):
     """Every value of the last integer tensor, over integer kernels alone."""
     network, model = load(name), integers(builtin.quantised(name))

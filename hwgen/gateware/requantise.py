@@ -1027,7 +1027,8 @@ class Requantise(wiring.Component):
 
         def fraction(weight: int) -> Value:
             place = shift + weight - SIGNIFICAND_BITS
-            return value[place] if place >= 0 else Const(0, 1)
+            # Where ties are rounded down first, a product lies less than its last bit below what it was.
+            return value[place] if place >= 0 else Const(config.ties_down, 1)
 
         up = fraction(SIGNIFICAND_BITS - 1)
         highest = (2 * max(most, -least) - 1).bit_length() - 2
