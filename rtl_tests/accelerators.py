@@ -29,12 +29,14 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.search import layer_plan
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
+from hwgen.templates.unroll import Unroll
 
 #: Deeper than any FIFO of a network this small can use.
 DEEP = 100_000
@@ -74,7 +76,7 @@ def windows(draw, height: int, width: int) -> Window:
     return window
 
 
-def _requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
+def a_requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
     """One that spreads the sums over the output's type, and saturates some; with ties in half of the cases."""
     channels, kind = layer.output.channels, layer.output.type
     excess = max(0, layer.accumulator_bound.bit_length() - kind.bits)
@@ -197,7 +199,7 @@ def networks(
                 requantisation=None,
                 groups=groups,
             )
-            layers.append(layer if raw else replace(layer, requantisation=_requantisation(rng, layer)))
+            layers.append(layer if raw else replace(layer, requantisation=a_requantisation(rng, layer)))
         before = after
     assume(sum(layer.output.height * layer.output.width for layer in layers) <= 150)
     return Network(name="random", layers=tuple(layers))
@@ -223,27 +225,24 @@ def unrolls(
         tm = most_tm if widest else draw(st.integers(2 if packed and most_tm > 1 else 1, most_tm))
         most_tp = min(4, layer.output.width)
         tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
-        width = -(-layer.input.width // (plans[-1].tp if plans else tp))
-        pairs = (
-            isinstance(layer, Conv)
-            and tm > 1
-            and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
-        )
-        plans.append(
-            LayerPlan(
-                name=layer.name,
-                kind=layer.kind,
-                tn=tn,
-                tm=tn if layer.channelwise else tm,
-                tk=taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps)),
-                tp=tp,
-                chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
-                line_rows=ample_rows(layer.window, width, groups * -(-most_tn // tn)),
-                fifo_depths=(DEEP,),
-                macs_per_dsp=(2 if packed else draw(st.integers(1, 2))) if pairs else 1,
-            )
-        )
+        source = plans[-1].tp if plans else tp
+        tk = taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps))
+        unroll = Unroll(tn, tn if layer.channelwise else tm, tk, tp)
+        plans.append(draw(choices(stage(layer), unroll, source, packed=packed)))
     return tuple(plans)
+
+
+@st.composite
+def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *, packed: bool = False) -> LayerPlan:
+    """Any other choices for a layer, with ample buffers; ``source``: pixels of an input beat."""
+    layer = stage.op
+    pairs = (
+        isinstance(layer, Conv)
+        and unroll.tm > 1
+        and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+    )
+    plan = layer_plan(stage, unroll, source, (2 if packed else draw(st.integers(1, 2))) if pairs else 1, readers)
+    return replace(plan, chain=draw(st.sampled_from([1, 2, 3, 5, 16])), fifo_depths=(DEEP,) * readers)
 
 
 @st.composite

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from accelerators import DEEP, Case, _requantisation, integers, windows
+from accelerators import Case, a_requantisation, choices, integers, windows
 from hypothesis import strategies as st
 
-from hwgen.gateware.multiply import packable
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.stages import stage_of
+from hwgen.templates.unroll import Unroll
 
 #: Scales that meet in a sum: equal ones and powers of two make ties, others hardly ever do.
 SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
@@ -67,7 +67,7 @@ class Maker:
             requantisation=None,
             groups=groups,
         )
-        return self.add_layer(replace(layer, requantisation=_requantisation(rng, layer)), source)
+        return self.add_layer(replace(layer, requantisation=a_requantisation(rng, layer)), source)
 
     def pool(self, source: str, window: Window) -> str:
         before = self.maps[source]
@@ -175,31 +175,10 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
         else:
             tn = draw(st.integers(1, layer.channels // layer.groups))
         tm = tn if layer.channelwise else draw(st.integers(1, layer.outputs // layer.groups))
-        pairs = (
-            isinstance(layer, Conv)
-            and tm > 1
-            and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
-        )
-        plans.append(
-            LayerPlan(
-                name=layer.name,
-                kind=layer.kind,
-                tn=tn,
-                tm=tm,
-                tk=draw(st.integers(1, layer.taps)) if stage_of(layer).has_rows else 1,
-                tp=tp,
-                chain=draw(st.sampled_from([1, 3, 16])),
-                line_rows=0
-                if not stage_of(layer).has_rows
-                else ample_rows(
-                    layer.window,
-                    -(-layer.width // pixels[edges[0]]),
-                    layer.groups * -(-layer.channels // layer.groups // tn),
-                ),
-                fifo_depths=(DEEP,) * max(1, len(network.readers[layer.name])),
-                macs_per_dsp=draw(st.integers(1, 2)) if pairs else 1,
-            )
-        )
+        stage = stage_of(layer)
+        unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
+        readers = max(1, len(network.readers[layer.name]))
+        plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))
     return tuple(plans)
 
 

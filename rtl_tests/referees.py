@@ -105,18 +105,18 @@ def saturates() -> bool:
         constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (y,) = _integer_session(model)[0].run(None, {"x": np.full((1, 64, 4, 4), 255, np.uint8)})
+    (y,) = integer_session(model)[0].run(None, {"x": np.full((1, 64, 4, 4), 255, np.uint8)})
     return bool((y != 255).any())
 
 
 def by_integer_kernels(model: onnx.ModelProto, x: np.ndarray) -> tuple[np.ndarray, set[str]]:
     """The output of the CPU session with default optimisation and integer kernels for int8, and its float operators."""
-    session, optimised = _integer_session(model)
+    session, optimised = integer_session(model)
     (y,) = session.run(None, {session.get_inputs()[0].name: x})
     return y, {node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS
 
 
-def _integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+def integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
     options = onnxruntime.SessionOptions()
     for option in OPTIONS:
         options.add_session_config_entry(option, "1")

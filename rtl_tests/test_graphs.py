@@ -15,11 +15,18 @@ from test_accelerator import check_reset
 from testbench import stalls
 
 from hwgen import boards
+from hwgen import simulate as run
 from hwgen.errors import ConfigError, PlanError
 from hwgen.network import golden, load
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Concat, Conv
+from hwgen.network.requantise import Requantisation
 from hwgen.plan import document, planner
 from hwgen.schedule.solve import Schedule, enough_frames
 from hwgen.schedule.stall import check_stall
+from hwgen.simulate.counts import multiplications, windows
 
 SEEDS = st.integers(0, 2**32)
 
@@ -67,6 +74,49 @@ def test_stalls(case, seed, patterns):
 def test_reset(case, seed, patterns, share):
     """A reset in a random cycle drops what is in flight; every later frame is complete, right and on time."""
     check_reset(case, seed, patterns, share)
+
+
+@settings(max_examples=10)
+@given(case=graph_cases(most_steps=2), seed=SEEDS)
+def test_windows_are_counted(case, seed):
+    """By the steps of the arithmetic: as many as each layer's output has pixels; only convolutions multiply."""
+    options = run.Options(simulator="amaranth", taps=True)
+    done = run.run(case.config, frames_for(case.network, 2, seed), options)
+    assert windows(case.config, done) == tuple(2 * op.output_height * op.output_width for op in case.network.layers)
+    assert multiplications(case.config, done) == tuple(2 * op.macs for op in case.network.layers)
+
+
+def test_narrow_values_stay_what_they_are():
+    """int4 beside int8 of the same scale: no value changes, but negative ones get more bits."""
+    narrow = FeatureMap(channels=2, height=3, width=3, type=IntegerType(bits=4, signed=True), scale=0.5)
+    wide = replace(narrow, type=INT8)
+    window = Window(kernel=(1, 1))
+    whole = Conv(
+        name="whole",
+        input=narrow,
+        output=wide,
+        window=window,
+        weights=np.arange(-2, 2).reshape(2, 2, 1, 1),
+        bias=np.zeros(2, np.int64),
+        requantisation=Requantisation(
+            significand=np.full(2, 1 << 23), shift=np.full(2, 23), zero_point=0, low=-128, high=127
+        ),
+    )
+    both = Concat(
+        name="both",
+        input=narrow,
+        more=(wide,),
+        output=replace(wide, channels=4),
+        window=window,
+        labels=(Label(0.5, 0),) * 3,
+        low=-128,
+        high=127,
+    )
+    network = Network(name="narrow", layers=(whole, both), edges=((INPUT,), (INPUT, "whole"))).with_input_read_once()
+    config = planner.make(network, boards.load("zedboard")).configure()
+    frames = np.arange(-8, 10).reshape(1, 2, 3, 3).clip(-8, 7).astype(np.int8)
+    np.testing.assert_array_equal(golden.run(network, frames)[:, :2], frames)
+    check(Case(network, config), np.concatenate([frames] * 3))
 
 
 def deadline(config, target):

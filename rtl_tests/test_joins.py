@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from referees import _integer_session, by_integer_kernels, saturates
+from referees import by_integer_kernels, integer_session, saturates
 from test_onnx import Writer, by_hwgen
 
 import hwgen
 from hwgen.emit import synthesis
-from hwgen.errors import ConfigError
+from hwgen.errors import ConfigError, ModelError
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import BeatFormat
@@ -23,6 +23,7 @@ from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
+from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Concat
 from hwgen.templates.joins import Shares, find_shares
 
@@ -70,9 +71,7 @@ def by_runtime(operator: str, kinds: list[str], labels: tuple[Label, ...], *, re
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     a, b = (np.arange(KINDS[kind].minimum, KINDS[kind].maximum + 1).astype(kind) for kind in kinds[:2])
     pairs = np.broadcast_to(a[:, None], (256, 256)), np.broadcast_to(b[None], (256, 256))
-    (y,) = _integer_session(model)[0].run(
-        None, {name: pair[None, None] for name, pair in zip("ab", pairs, strict=True)}
-    )
+    (y,) = integer_session(model)[0].run(None, {name: pair[None, None] for name, pair in zip("ab", pairs, strict=True)})
     return y[0]
 
 
@@ -128,7 +127,6 @@ class GraphWriter(Writer):
 
     def __init__(self, seed: int):
         super().__init__(seed, qdq=seed % 3 > 0, powers=seed % 4 == 0, channels=1 + seed % 5, tame=saturates())
-        self.shape = self.shape
 
     @property
     def here(self) -> tuple[str, str, str, tuple[int, ...]]:
@@ -226,6 +224,68 @@ def test_random_graphs(count: int, frames: int) -> None:
     assert compared > 0.7 * count
 
 
+def forked(*behind: onnx.NodeProto) -> onnx.ModelProto:
+    """A convolution whose integers ``c`` are dequantised as ``short``; ``behind`` makes a map ``y`` of both."""
+    random = np.random.default_rng(0)
+    constants = {"s": np.float32(0.05), "z": np.uint8(100), "w_s": np.float32(0.02), "w_z": np.int8(0)}
+    constants |= {"w": random.integers(-127, 128, (2, 2, 1, 1)).astype(np.int8)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "w_s", "w_z"], ["weights"]),
+        helper.make_node("Conv", ["real", "weights"], ["sums"]),
+        helper.make_node("QuantizeLinear", ["sums", "s", "z"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["short"], name="short"),
+        *behind,
+        helper.make_node("QuantizeLinear", ["last", "s", "z"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.UINT8, ("batch", 2, 6, 6)) for name in "xy"]
+    initialisers = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "forked", ends[:1], ends[1:], initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+POOL = {"kernel_shape": [3, 3], "pads": [1] * 4}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_bounds_of_one_reader_are_not_the_others(pooled: bool) -> None:
+    """A Relu on one way, perhaps behind a pool that hands its map's bounds on, leaves the other way as it is."""
+    pool = [helper.make_node("MaxPool", ["c"], ["pooled"], **POOL)] if pooled else []
+    model = forked(
+        *pool,
+        helper.make_node("DequantizeLinear", ["pooled" if pooled else "c", "s", "z"], ["side"]),
+        helper.make_node("Relu", ["side"], ["positive"]),
+        helper.make_node("QuantizeLinear", ["positive", "s", "z"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "s", "z"], ["long"]),
+        helper.make_node("Add", ["long", "short"], ["last"]),
+    )
+    frames = np.random.default_rng(1).integers(0, 256, (3, 2, 6, 6)).astype(np.uint8)
+    theirs, floats = by_integer_kernels(model, frames)
+    assert not floats
+    np.testing.assert_array_equal(by_hwgen(model, frames), theirs)
+
+
+@pytest.mark.parametrize(
+    ("operator", "message"),
+    [
+        (
+            ("MaxPool", POOL),
+            r"Add node 'sum': must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by ",
+        ),
+        (("Sigmoid", {}), r"Sigmoid node 'next': operator Sigmoid is not supported"),
+        (("AveragePool", POOL), r"Add node 'sum': must be followed by a QuantizeLinear"),
+    ],
+)
+def test_floats_behind_a_sum(operator: tuple[str, dict], message: str) -> None:
+    kind, attributes = operator
+    model = forked(
+        helper.make_node("Add", ["short", "real"], ["total"], name="sum"),
+        helper.make_node(kind, ["total"], ["last"], name="next", **attributes),
+    )
+    with pytest.raises(ModelError, match=message):
+        to_network(model, "forked")
+
+
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 40)))])
 def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     """Through Icarus, or Amaranth's simulator without it: the golden model's values in the predicted cycles."""
@@ -295,5 +355,7 @@ def test_tables_are_what_they_must_be(seed: int) -> None:
         replace(recode, window=both)
     with pytest.raises(ConfigError, match=r"^tables must have an entry for each of 256 values, not 3$"):
         replace(recode, tables=((1, 2, 3), ()))
+    with pytest.raises(ConfigError, match=r"^tables must be given for inputs of other types than "):
+        replace(recode, tables=((), recode.tables[1]), signed=False)
     with pytest.raises(ConfigError, match=r"^inputs must be one or more that agree in lanes, not "):
         JoinConfig(inputs=(both.input, replace(both.input, lanes=both.input.lanes + 1)))

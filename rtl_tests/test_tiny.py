@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from referees import by_integer_kernels
+from test_onnx import last_integers
 
 from hwgen import boards
 from hwgen.errors import ModelError
 from hwgen.network import golden, load
 from hwgen.network.quantise import prepare_input
 from hwgen.network.zoo import builtin
-from hwgen.network.zoo.graphs import GRAPHS
 from hwgen.plan import planner
 
 #: Multiply-adds of a frame; and for a ZedBoard the most cycles of latency and interval, each by its own objective.
@@ -26,21 +25,10 @@ TINY = {
 LARGER = ("squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64")
 
 
-def integers(model):
-    """The model up to its last integer tensor, which the hardware gives."""
-    last = next(node for node in reversed(model.graph.node) if node.op_type == "QuantizeLinear")
-    del model.graph.output[:]
-    model.graph.output.append(helper.make_tensor_value_info(last.output[0], TensorProto.UINT8, None))
-    kept = [node for node in model.graph.node if last.output[0] not in node.input]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    return model
-
-
 @pytest.mark.parametrize("name", [*TINY, *(pytest.param(name, marks=pytest.mark.long) for name in LARGER)])
 def test_equal_to_onnxruntime(name):
     """Every value of the last integer tensor, over integer kernels alone."""
-    network, model = load(name), integers(builtin.quantised(name))
+    network, model = load(name), last_integers(builtin.quantised(name))
     shape = (2, *(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:]))
     frames = np.random.default_rng(5).uniform(-1, 1, shape).astype(np.float32)
     theirs, floats = by_integer_kernels(model, frames)
@@ -81,7 +69,6 @@ def test_cycles_on_a_zedboard(name, objective):
     ],
 )
 def test_names_that_make_no_sense(name, message):
-    assert all(graph.description for graph in GRAPHS.values())
     with pytest.raises(ModelError, match=message):
         load(name)
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
-from hwgen.gateware.lookup import delayed, delayed_fast, rom_attributes
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.pool import PoolConfig
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
@@ -195,7 +195,6 @@ class FloatSumConfig(PoolConfig):
         one = Cost()
         for tap in range(self.window.taps):
             one.rom(terms, 1 << source.bits, self.term_bits, block=False)
-            one.lut -= 0.13 * len(set(terms)) * 4  # low bits of products don't depend on high ones of the factors
             wait = self.arrivals[tap - 1] - 1 if tap else 0
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
@@ -362,20 +361,10 @@ class FloatSum(wiring.Component):
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
         """What ``value`` stands for, ``wait + 1`` cycles later."""
         config = self.config
-        half = len(config.terms) // 2
-        words = config.terms[half:] + config.terms[:half] if config.window.input.signed else config.terms
-        table = memory.Memory(
-            shape=signed(config.term_bits),
-            depth=len(words),
-            init=list(words),
-            attrs=rom_attributes(len(words), "lut"),
-        )
-        m.submodules[f"terms_{name}"] = table
-        port = table.read_port()
+        words = by_bits(config.terms, signed=config.window.input.signed)
         # The table is too slow for what a shift register gives.
         late = delayed_fast(m, f"value_{name}", value, wait) if wait else value
-        m.d.comb += port.addr.eq(late.as_unsigned())
-        return port.data
+        return look_up(m, f"terms_{name}", signed(config.term_bits), words, late)
 
     def _count(self, m: Module, pixel: int) -> Value:
         """The taps inside the map, when the sum is there."""

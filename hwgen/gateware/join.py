@@ -20,7 +20,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
-from hwgen.gateware.unload import UnloadConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,6 @@ class JoinConfig:
     latency = 1
     #: Rows that are stored: none.
     rows = least_rows = 0
-    taps = 1
 
     def __post_init__(self) -> None:
         alike = ("height", "width", "pixels", "lanes", "groups", *(() if self.in_turn else ("channels",)))
@@ -71,7 +69,7 @@ class JoinConfig:
     @property
     def windows(self) -> int:
         """Groups of ``Tp`` pixels a frame."""
-        return self.input.height * self.input.row_steps
+        return self.input.height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
@@ -90,7 +88,17 @@ class JoinConfig:
 
     @property
     def window_cycles(self) -> int:
+        """Steps of a group of pixels."""
         return self.output_folds
+
+    @property
+    def output_width(self) -> int:
+        return self.input.width
+
+    @property
+    def row_steps(self) -> int:
+        """Groups of ``Tp`` pixels a row."""
+        return self.input.row_steps
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
@@ -208,7 +216,7 @@ class Join(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinLayerConfig(LayerConfig):
-    """The hardware of a layer that joins streams; its ``window`` is a `JoinConfig`.
+    """The hardware of a layer without a line buffer; its ``window`` is a `JoinConfig`.
 
     Parameters and errors are those of `LayerConfig`.
     """
@@ -216,10 +224,9 @@ class JoinLayerConfig(LayerConfig):
     rows_alike = False
 
     @property
-    def join(self) -> JoinConfig:
-        """The walk."""
-        window: Any = self.window
-        return window
+    def join(self) -> Any:
+        """The walk; what is said of it here holds for other walks without a line buffer, too."""
+        return self.window
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
@@ -233,20 +240,12 @@ class JoinLayerConfig(LayerConfig):
     def input_beats(self) -> tuple[int, ...]:
         return tuple(beat.beats for beat in self.inputs)
 
-    @cached_property
-    def unload(self) -> UnloadConfig:
-        return UnloadConfig(
-            channels=self.output.channels,
-            lanes_in=self.compute.lanes,
-            lanes_out=self.fifo_lanes,
-            shape=self.compute.result,
-            clears=self.finish is None,
-            pixels=self.pixels,
-            folds=tuple(len(channels) for channels in self.join.step_channels),
-        )
+    @property
+    def fold_channels(self) -> tuple[int, ...]:
+        return tuple(len(channels) for channels in self.join.step_channels)
 
-    def walk_component(self) -> Join:
-        return Join(self.join)
+    def walk_component(self) -> Any:
+        return self.join.component()
 
     @property
     def cycles(self) -> int:

@@ -80,6 +80,22 @@ class Compute(ComponentConfig, Protocol):
         ...
 
 
+class Weightless:
+    """What arithmetic without weights says of itself: as many lanes leave as come in."""
+
+    window: Any
+
+    multipliers = 0
+    #: Where the weights lie: there are none.
+    weight_memory = None
+    #: Products at a window.
+    window_products = 0
+
+    @property
+    def lanes(self) -> int:
+        return self.window.input.lanes
+
+
 class Finish(ComponentConfig, Protocol):
     """The role of what makes outputs of the results of a layer's arithmetic, a beat of the FIFO at a time.
 
@@ -196,7 +212,13 @@ class LayerConfig:
             clears=self.finish is None,
             pixels=self.pixels,
             groups=self.window.input.groups,
+            folds=self.fold_channels,
         )
+
+    @property
+    def fold_channels(self) -> tuple[int, ...]:
+        """Channels of each output fold, where they don't follow from the groups; otherwise none."""
+        return ()
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:

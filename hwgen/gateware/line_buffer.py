@@ -156,8 +156,8 @@ class LineBufferConfig:
             raise ConfigError(f"output_folds must be a positive {number}, not {self.output_folds!r}")
         if self.channelwise and self.group_output_folds > 1:
             raise ConfigError(f"output_folds must be {self.input.folds} for channelwise, not {self.output_folds!r}")
-        least = -(1 << (self.input.bits - 1)) if self.input.signed else 0
-        if not 0 <= self.pad_value - least < 1 << self.input.bits:
+        least, most = self.input.value_range
+        if not least <= self.pad_value <= most:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
         if self.inside and (self.taps != kernel_taps or not any(self.padding)):
             raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")

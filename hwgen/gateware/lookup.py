@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value
+from amaranth.lib import memory
 
 #: Deepest memory that is held in LUTs; deeper ones go to block RAM.
 LUT_DEPTH = 64
@@ -59,6 +60,22 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
             with m.Case(key):
                 m.d.comb += result.eq(value)
     return result
+
+
+def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
+    """A table of all values, from the least to the greatest, in the order of their bits: as they address a memory."""
+    half = len(table) // 2 if signed else 0
+    return [*table[half:], *table[:half]]
+
+
+def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
+    """The word at ``index`` of a table in LUTs, a cycle later."""
+    m.submodules[name] = table = memory.Memory(
+        shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut")
+    )
+    port = table.read_port()
+    m.d.comb += port.addr.eq(index)
+    return port.data
 
 
 def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:

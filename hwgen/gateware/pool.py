@@ -11,13 +11,14 @@ from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.layer import Weightless
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolConfig:
+class PoolConfig(Weightless):
     """What the arithmetic of all pools shares: a channelwise walk, and no weights.
 
     Parameters
@@ -33,26 +34,14 @@ class PoolConfig:
 
     window: LineBufferConfig
 
-    multipliers = 0
-    #: Where the weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
-
     def __post_init__(self) -> None:
         if not self.window.channelwise:
             raise ConfigError(f"window.channelwise must be True, not {self.window.channelwise!r}")
 
     @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
-
-    @property
     def input_range(self) -> tuple[int, int]:
         """The least and the greatest value that comes in."""
-        source = self.window.input
-        least = -(1 << (source.bits - 1)) if source.signed else 0
-        return least, least + (1 << source.bits) - 1
+        return self.window.input.value_range
 
 
 @dataclass(frozen=True, kw_only=True)

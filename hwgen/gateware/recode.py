@@ -7,17 +7,18 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Array, Module, Shape, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.lookup import delayed, rom_attributes
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import by_bits, delayed, look_up
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecodeConfig:
+class RecodeConfig(Weightless):
     """A table for each input of a join that takes them in turn.
 
     Parameters
@@ -25,14 +26,15 @@ class RecodeConfig:
     window : JoinConfig
         Where the steps come from; it takes its inputs in turn.
     tables : tuple of tuple of int
-        For each input the output for each of its values, from the least to the greatest; empty where values stay.
+        For each input the output for each of its values, from the least to the greatest; empty where values stay, which
+        have the output's type.
     bits, signed : int, bool
         Type of the output.
 
     Raises
     ------
     ConfigError
-        If the inputs don't come in turn, or a table has not an entry for each value.
+        If the inputs don't come in turn, a table has not an entry for each value, or values of another type stay.
     """
 
     window: JoinConfig
@@ -40,23 +42,15 @@ class RecodeConfig:
     bits: int
     signed: bool
 
-    multipliers = 0
-    #: Where weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
-
     def __post_init__(self) -> None:
         inputs = self.window.inputs
         if not self.window.in_turn or len(self.tables) != len(inputs):
             raise ConfigError(f"window must take {len(self.tables)} inputs in turn, not {self.window!r}")
         for beat, table in zip(inputs, self.tables, strict=True):
+            if not table and beat.shape != self.result:
+                raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
             if table and len(table) != 1 << beat.bits:
                 raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
-
-    @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
 
     @property
     def changes(self) -> bool:
@@ -75,9 +69,7 @@ class RecodeConfig:
 
     def words(self, number: int) -> list[int]:
         """The memory of an input's table, by the value's bits."""
-        table = self.tables[number]
-        half = len(table) // 2
-        return [*table[half:], *table[:half]] if self.window.inputs[number].signed else list(table)
+        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
 
     @cached_property
     def resources(self) -> Resources:
@@ -147,11 +139,4 @@ class Recode(wiring.Component):
         """What an input's table makes of a value, a cycle later."""
         if not self.config.tables[number]:
             return delayed(m, f"kept_{name}", value[: self.config.bits], 1)
-        words = self.config.words(number)
-        table = memory.Memory(
-            shape=self.config.result, depth=len(words), init=words, attrs=rom_attributes(len(words), "lut")
-        )
-        m.submodules[f"table_{name}"] = table
-        port = table.read_port()
-        m.d.comb += port.addr.eq(value)
-        return port.data
+        return look_up(m, f"table_{name}", self.config.result, self.config.words(number), value)

@@ -104,6 +104,12 @@ class BeatFormat:
         return Shape(self.bits, self.signed)
 
     @property
+    def value_range(self) -> tuple[int, int]:
+        """The least and the greatest value."""
+        least = -(1 << (self.bits - 1)) if self.signed else 0
+        return least, least + (1 << self.bits) - 1
+
+    @property
     def value_bytes(self) -> int:
         """Bytes of a value in memory: 1, 2, 4, 8, ..., the least that hold it."""
         return 1 << max(0, (self.bits - 1).bit_length() - 3)

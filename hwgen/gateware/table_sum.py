@@ -13,12 +13,13 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.lookup import bits_for_range, delayed, rom_attributes
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, look_up
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 #: Bits of an operand at most: tables have an entry for each of its values.
@@ -26,7 +27,7 @@ MOST_BITS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSumConfig:
+class TableSumConfig(Weightless):
     """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds.
 
     Parameters
@@ -65,11 +66,6 @@ class TableSumConfig:
 
     #: Cycles from a step to its sums.
     latency = 5
-    multipliers = 0
-    #: Where weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
 
     def __post_init__(self) -> None:
         inputs = self.window.inputs
@@ -79,10 +75,6 @@ class TableSumConfig:
             raise ConfigError("tables must have an entry for each value of their input")
         if len(self.rounding) != 1 << MOST_BITS or not all(0 <= least <= 1 << self.fraction for least in self.rounding):
             raise ConfigError(f"rounding must be {1 << MOST_BITS} fractions from 0 to a whole, not {self.rounding!r}")
-
-    @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
 
     @property
     def result(self) -> Shape:
@@ -102,8 +94,7 @@ class TableSumConfig:
 
     def words(self, number: int) -> list[int]:
         """The memory of an input's table, by the value's bits."""
-        table, half = self.tables[number], len(self.tables[number]) // 2
-        return [*table[half:], *table[:half]] if self.window.inputs[number].signed else list(table)
+        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
 
     @cached_property
     def resources(self) -> Resources:
@@ -179,10 +170,5 @@ class TableSum(wiring.Component):
 
 
 def _look_up(m: Module, name: str, words: Sequence[int], index: Value) -> Value:
-    """A table and its register."""
-    shape = bits_for_range(min(words), max(words))
-    table = memory.Memory(shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut"))
-    m.submodules[name] = table
-    port = table.read_port()
-    m.d.comb += port.addr.eq(index)
-    return port.data
+    """As `look_up`, of the narrowest words."""
+    return look_up(m, name, bits_for_range(min(words), max(words)), words, index)

@@ -12,7 +12,9 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig
-from hwgen.gateware.lookup import bits_for_range, delayed, place, ram_attributes
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.requantise import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 
@@ -28,14 +30,12 @@ class WholeMapConfig:
 
     input: BeatFormat
 
-    #: Cycles of an output fold, pixels of an output beat, steps of outputs a frame.
-    steps = pixels = windows = 1
+    #: Cycles of an output fold; pixels of the output, of its beats and of its rows.
+    steps = windows = pixels = output_width = row_steps = 1
     #: Cycles from a step being issued to its beat being on ``o``.
     latency = 1
     #: Rows that are stored: none.
     rows = least_rows = 0
-    taps = 1
-    in_turn = False
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
@@ -47,7 +47,8 @@ class WholeMapConfig:
 
     @property
     def window_cycles(self) -> int:
-        return self.output_folds
+        """Steps of the one pixel: all of the map's."""
+        return self.input.beats
 
     @property
     def step_channels(self) -> tuple[range, ...]:
@@ -153,7 +154,7 @@ class WholeMap(wiring.Component):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningSumConfig:
+class RunningSumConfig(Weightless):
     """The sum of each channel over a whole map.
 
     Parameters
@@ -163,12 +164,6 @@ class RunningSumConfig:
     """
 
     window: WholeMapConfig
-
-    multipliers = 0
-    #: Where weights lie: there are none.
-    weight_memory = None
-    #: Products at a window.
-    window_products = 0
 
     @property
     def late(self) -> int:
@@ -181,16 +176,10 @@ class RunningSumConfig:
         return 2 + self.late
 
     @property
-    def lanes(self) -> int:
-        return self.window.input.lanes
-
-    @property
     def result(self) -> Shape:
         """Shape of a sum."""
         source = self.window.input
-        least = -(1 << (source.bits - 1)) if source.signed else 0
-        ends = [source.frame_pixels * end for end in (least, least + (1 << source.bits) - 1)]
-        return signed(1 + max(bits_for_range(min(end, 0), max(end, 0)).width - (end < 0) for end in ends))
+        return signed(signed_bits(*(source.frame_pixels * end for end in source.value_range)))
 
     @property
     def sum_bits(self) -> int:
@@ -279,10 +268,3 @@ class WholeMapLayerConfig(JoinLayerConfig):
 
     Parameters and errors are those of `LayerConfig`.
     """
-
-    def walk_component(self) -> WholeMap:
-        return WholeMap(self.window)  # type: ignore[arg-type]
-
-    @property
-    def cycles(self) -> int:
-        return self.inputs[0].beats

@@ -169,10 +169,10 @@ class Schedule:
         """Make FIFO ``number`` shallower, or give layer ``number`` fewer rows."""
         if depth is not None:
             self.depths[number] = depth
-            self._dirty.add(_start(self.config.links[number].source))
+            self._dirty.add(start_node(self.config.links[number].source))
         if rows is not None:
             self.rows[number] = rows
-            self._dirty |= {_transfer(stream) for stream in self._into[number]}
+            self._dirty |= {transfer_node(stream) for stream in self._into[number]}
 
     @property
     def left(self) -> list[Times]:
@@ -231,9 +231,9 @@ class Schedule:
         """Transfers and starts, from the source to the sink: those of a layer after those of its inputs."""
         found = []
         for layer, streams in enumerate(self._into):
-            found += [_transfer(stream) for stream in streams]
+            found += [transfer_node(stream) for stream in streams]
             if layer < len(self._layers):
-                found.append(_start(layer))
+                found.append(start_node(layer))
         return tuple(found)
 
     @cached_property
@@ -242,8 +242,8 @@ class Schedule:
         found: dict[int, set[int]] = {node: set() for node in self._nodes}
         for number, stream in enumerate(self._streams):
             for layer in {stream.source, stream.sink} - {SOURCE, len(self._layers)}:
-                found[_transfer(number)].add(_start(layer))
-                found[_start(layer)].add(_transfer(number))
+                found[transfer_node(number)].add(start_node(layer))
+                found[start_node(layer)].add(transfer_node(number))
         return found
 
     def _settle(
@@ -459,12 +459,12 @@ def _streams(config: AcceleratorConfig) -> tuple[Link, ...]:
     return (Link(SOURCE, 0, 0, 0), *config.links)
 
 
-def _transfer(stream: int) -> int:
+def transfer_node(stream: int) -> int:
     """The node of a stream's transfers: an even number."""
     return 2 * stream
 
 
-def _start(layer: int) -> int:
+def start_node(layer: int) -> int:
     """The node of a layer's starts: an odd number."""
     return 2 * layer + 1
 

@@ -17,7 +17,8 @@ from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.schedule.events import FrameEvents
 from hwgen.schedule.solve import events_of
 
-#: Frames that are counted: later ones find the buffers as one of these left them, or a frame earlier.
+#: Frames that are counted. No output needs anything of a later frame, so what gets through one frame gets through all;
+#: the others are there for the rows and beats of frames that follow each other in the same buffers.
 FRAMES = 3
 
 

@@ -170,8 +170,9 @@ class ConcatStage(JoinStage[Concat]):
 
     def compute(self, window: JoinConfig) -> RecodeConfig:
         op, kind = self.op, self.op.output.type
+        values = np.arange(kind.minimum, kind.maximum + 1)
         tables = tuple(
-            () if (table == np.arange(each.type.minimum, each.type.maximum + 1)).all() else tuple(table.tolist())
+            () if each.type == kind and (table == values).all() else tuple(table.tolist())
             for table, each in zip(op.tables, op.inputs, strict=True)
         )
         return RecodeConfig(window=window, tables=tables, bits=kind.bits, signed=kind.signed)

@@ -94,10 +94,11 @@ class Stage(ABC, Generic[Kind]):
         ------
         PlanError
         """
+        what = "a join" if self.joins else "a pool"
         if self.op.channelwise and plan.tm != plan.tn:
-            raise PlanError(f"{self.op.name}: unroll out of a pool must be its unroll in, {plan.tn}, not {plan.tm!r}")
+            raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.op.channelwise and plan.macs_per_dsp != 1:
-            raise PlanError(f"{self.op.name}: macs_per_dsp of a pool must be 1, not {plan.macs_per_dsp!r}")
+            raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be 1, not {plan.macs_per_dsp!r}")
         if not self.has_rows and plan.tk != 1:
             raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
         if self.whole_windows and plan.tk != self.op.taps:

@@ -20,7 +20,7 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
-from hwgen.network.onnx.values import Addend, Floats, Integers, Map, Reals, State, Step, Sums, Value
+from hwgen.network.onnx.values import Addend, Floats, Integers, Joined, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.windows import padding_mode, window_of
 from hwgen.network.ops import Join, MaxPool, Op
 from hwgen.network.requantise import Requantisation
@@ -48,7 +48,7 @@ class Builder:
         self.source: Step | None = None
         """The layer that made the last feature map; ``None``: it is the input."""
         self.shared = False
-        """Whether others read that map, so that its layer must stay as it is."""
+        """Whether others read that map, or what it was selected from, so that its layer must stay as it is."""
         self.operands: list[Value] = []
         """All values that the present node takes, the current one first."""
         self.warnings: list[str] = []
@@ -81,6 +81,8 @@ class Builder:
             return channels * height * width
         if isinstance(self.state, Floats):
             return math.prod(self.state.shape)
+        if isinstance(self.state, Joined):
+            return self.state.size
         return self.map.channels * self.map.height * self.map.width
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
@@ -292,7 +294,8 @@ class Builder:
         """A layer over the current map, or over those of ``sources``; its output is the current map now."""
         step.sources = (self.source,) if sources is None else sources
         self.steps.append(step)
-        self.map, self.source, self.shared = step.output, step, False
+        # What selects has the bounds of the layer before it, which others may read.
+        self.map, self.source, self.shared = step.output, step, self.shared and step.kind.selects
 
     def _emit_table(
         self,

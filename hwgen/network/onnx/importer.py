@@ -28,6 +28,8 @@ from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Sums, Value
 from hwgen.network.ops import Op
 
+_BEHIND_JOINS = {"Clip", "Flatten", "Identity", "QuantizeLinear", "Relu", "Reshape"}
+"""What may follow a sum or a concatenation of dequantised maps."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
 
@@ -151,6 +153,11 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", "Identity"):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
+    if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
+        raise build.refusal(
+            build.state.node,
+            f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
+        )
     operator(build, node)
 
 

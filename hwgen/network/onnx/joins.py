@@ -13,6 +13,7 @@ from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
 from hwgen.network.ops import Add, Concat
+from hwgen.network.ops.join import MOST_BITS
 
 
 def add_maps(build: Builder, node: onnx.NodeProto) -> None:
@@ -25,9 +26,9 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
         # ONNX Runtime has one kernel for integers of one type, unless an activation stands in between.
         fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind)
         output = _output(operands[0], scale, zero, kind)
-        _emit_add(build, node, operands, output, _bounds(state, scale, zero, kind), fused=fused)
+        _emit(build, node, Add, operands, output, _bounds(state, scale, zero, kind), fused=fused)
 
-    build.state = Joined(node, make)
+    build.state = Joined(node, _size(operands[:1]), make)
 
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
@@ -38,9 +39,9 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         channels = sum(value.map.channels for value in operands)
         output = _output(operands[0], scale, zero, kind, channels)
-        _emit_concat(build, node, operands, output, _bounds(state, scale, zero, kind))
+        _emit(build, node, Concat, operands, output, _bounds(state, scale, zero, kind))
 
-    build.state = Joined(node, make)
+    build.state = Joined(node, _size(operands), make)
 
 
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
@@ -49,7 +50,7 @@ def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     _check_sizes(build, node, operands, channels=True)
     scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
     output = _output(operands[0], scale, zero, kind)
-    _emit_add(build, node, operands, output, (kind.minimum, kind.maximum), fused=True)
+    _emit(build, node, Add, operands, output, (kind.minimum, kind.maximum), fused=True)
     build.state = Integers()
 
 
@@ -60,14 +61,14 @@ def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
     _check_sizes(build, node, operands)
     scale, zero, kind = build.constants.per_tensor(node, 0, operands[0].map.type.dtype)
     output = _output(operands[0], scale, zero, kind, sum(value.map.channels for value in operands))
-    _emit_concat(build, node, operands, output, (kind.minimum, kind.maximum))
+    _emit(build, node, Concat, operands, output, (kind.minimum, kind.maximum))
     build.state = Integers()
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
     """The maps that the node takes, which must be plain outputs of DequantizeLinear."""
     if len(build.operands) != len(node.input):
-        raise build.refusal(node, "must take feature maps only, or one and a constant")
+        raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
         if not isinstance(value.state, Reals) or value.state.steps:
             raise build.refusal(node, "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)")
@@ -92,9 +93,9 @@ def _check_sizes(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
     if len(set(sizes)) > 1 or len({value.flat for value in operands}) > 1:
         shapes = " and ".join(f"{value.map.channels}x{value.map.height}x{value.map.width}" for value in operands)
         raise build.refusal(node, f"must take maps of one size, not {shapes}")
-    if max(value.map.type.bits for value in operands) > 8:
+    if max(value.map.type.bits for value in operands) > MOST_BITS:
         kinds = " and ".join(str(value.map.type) for value in operands)
-        raise build.refusal(node, f"joins maps of at most 8 bits, not {kinds}")
+        raise build.refusal(node, f"joins maps of at most {MOST_BITS} bits, not {kinds}")
 
 
 def _check_axis(build: Builder, node: onnx.NodeProto) -> None:
@@ -117,36 +118,30 @@ def _output(source: Value, scale: np.float32, zero: int, kind: IntegerType, chan
     return Map(channels or here.channels, here.height, here.width, kind, zero, scale)
 
 
+def _size(operands: Sequence[Value]) -> int:
+    """Values of some maps together."""
+    return sum(value.map.channels * value.map.height * value.map.width for value in operands)
+
+
 def _label(map_: Map) -> Label:
     assert map_.scale is not None
     return Label(float(map_.scale), map_.zero_point or 0)
 
 
-def _emit_add(
+def _emit(
     build: Builder,
     node: onnx.NodeProto,
+    kind: type[Add | Concat],
     operands: Sequence[Value],
     output: Map,
     bounds: tuple[int, int],
-    *,
-    fused: bool,
+    **parameters: bool,
 ) -> None:
-    _check_output(build, node, output)
+    """A layer of one of these kinds; ``parameters`` are its own."""
+    if output.type.bits > MOST_BITS:
+        raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {output.type}")
     labels = tuple(_label(each) for each in (*(value.map for value in operands), output))
-    build.emit_join(node, Add, operands, output, labels=labels, fused=fused, low=bounds[0], high=bounds[1])
-
-
-def _emit_concat(
-    build: Builder, node: onnx.NodeProto, operands: Sequence[Value], output: Map, bounds: tuple[int, int]
-) -> None:
-    _check_output(build, node, output)
-    labels = tuple(_label(each) for each in (*(value.map for value in operands), output))
-    build.emit_join(node, Concat, operands, output, labels=labels, low=bounds[0], high=bounds[1])
-
-
-def _check_output(build: Builder, node: onnx.NodeProto, output: Map) -> None:
-    if output.type.bits > 8:
-        raise build.refusal(node, f"gives at most 8 bits, not {output.type}")
+    build.emit_join(node, kind, operands, output, labels=labels, low=bounds[0], high=bounds[1], **parameters)
 
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:

@@ -175,6 +175,8 @@ class Joined:
     """What a node makes of several dequantised maps, perhaps with Relu or Clip behind it."""
 
     node: onnx.NodeProto
+    size: int
+    """Values that leave."""
     make: Callable[[Joined, np.float32, int, IntegerType], None]
     """Adds the layer, for the scale, the zero point and the type of its output."""
     bounds: list[tuple[float, float]] = field(default_factory=list)

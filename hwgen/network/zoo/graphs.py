@@ -100,12 +100,12 @@ def _mobilenet_v2(net: Drawing) -> str:
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     for stage, (expansion, outputs, count, first) in enumerate(stages, start=1):
         for number in range(1, count + 1):
-            here = inverted(net, f"block{stage}_{number}", here, expansion, outputs, first if number == 1 else 1)
+            here = _inverted(net, f"block{stage}_{number}", here, expansion, outputs, first if number == 1 else 1)
     here = net.conv("conv2", here, 1280, 1, relu=6)
     return net.dense("dense", net.average("pool", here), 1000, relu=False)
 
 
-def inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
+def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
     """An inverted residual block: expanded, depthwise, projected; a shortcut where the size stays."""
     channels, here = net.shape(source)[0], source
     if expansion > 1:
