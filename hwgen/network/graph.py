@@ -174,12 +174,13 @@ class Network:
         ------
         InputError
             If there are not so many, or ``count`` is not positive.
+        ConfigError
+            If it is no chain, and not all of it is asked for.
         """
         if not 1 <= count <= len(self.layers):
             raise InputError(f"{self.name} has {len(self.layers)} layers; the first must be 1 to that, not {count}")
-        if count == len(self.layers):
-            return self
-        return Network(name=self.name, layers=self.layers[:count])
+        part = self.part(0, count)
+        return part if part is self else replace(part, name=self.name)
 
     def before_dense(self) -> Network:
         """The layers of a chain before the first fully connected one; what is left out is named.
