@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import _requantisation, frames_for
+from accelerators import a_requantisation, frames_for
 from test_emit import ragged
 
 from hwgen import simulate
@@ -47,7 +47,7 @@ def network() -> Network:
             raw = Conv(
                 **{**common, "output": replace(after, type=INT32)}, weights=weights, bias=bias, requantisation=None
             )
-            layers.append(replace(raw, output=after, requantisation=_requantisation(rng, replace(raw, output=after))))
+            layers.append(replace(raw, output=after, requantisation=a_requantisation(rng, replace(raw, output=after))))
         else:
             layers.append(MaxPool(**common))
         before = after

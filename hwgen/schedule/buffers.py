@@ -2,16 +2,19 @@
 
 Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
 number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
-the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. A slip of all
-frames but the first, which no interval shows (there is none between the first two), is no loss; it may let other FIFOs
-slip too, so they are gone through again until none can be less. In a graph those FIFOs come first that would hold the
-most bits. The test is the exact schedule, not a simulation.
+the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. The interval
+is kept if no frame follows the one before it at a greater distance than it did. There is no interval between the first
+two frames, so a slip of all frames but the first is no loss, nor one that later frames make good. It may
+let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs come first that
+would hold the most bits. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.maps import Window
@@ -122,7 +125,7 @@ def _least_depth(
         trial.shrink(number, depth=middle)
         on_time = trial.solve(*due)
         late = trial.frame_ends[1:] - target[1:]
-        if on_time and (late == late[:1]).all():
+        if on_time and (np.diff(late) <= 0).all():
             best, high = trial, middle
         else:
             low, final = middle + 1, not on_time
