@@ -139,6 +139,16 @@ SHAPES = [
         bits=16, most_weight=65535, zero_point=20000,
     ),
     replace(
+        _SAME, name="depthwise3x3", channels=16, outputs=16, groups=16, size=(14, 14), tn=4, tm=4, tk=3, next_tn=2,
+    ),
+    replace(
+        _SAME, name="depthwise3x3-whole", stride=(2, 2), channels=12, outputs=12, groups=12, size=(15, 15),
+        tn=6, tm=6, tk=9, next_tn=6, signed=True,
+    ),
+    replace(
+        _SAME, name="depthwise3x3-deep", channels=256, outputs=256, groups=256, size=(7, 7), tn=2, tm=2, tk=3, next_tn=8,
+    ),
+    replace(
         _PLAIN, name="fc-uint16", kernel=(5, 5), channels=16, outputs=24, size=(5, 5), tn=4, tm=2, tk=5,
         bits=16, most_weight=32767,
     ),

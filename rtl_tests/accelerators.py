@@ -219,15 +219,14 @@ def unrolls(
     plans = []
     for layer in network.layers:
         taps = layer.window.taps if stage(layer).has_rows else 1
-        groups = layer.groups if isinstance(layer, Conv) else 1
-        most_tn, most_tm = layer.input.channels // groups, layer.output.channels // groups
+        most_tn, most_tm = stage(layer).most_lanes
         tn = most_tn if widest else draw(st.integers(1, most_tn))
         tm = most_tm if widest else draw(st.integers(2 if packed and most_tm > 1 else 1, most_tm))
         most_tp = min(4, layer.output.width)
         tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
         source = plans[-1].tp if plans else tp
         tk = taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps))
-        unroll = Unroll(tn, tn if layer.channelwise else tm, tk, tp)
+        unroll = Unroll(tn, tn if stage(layer).channelwise else tm, tk, tp)
         plans.append(draw(choices(stage(layer), unroll, source, packed=packed)))
     return tuple(plans)
 
@@ -238,6 +237,7 @@ def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *
     layer = stage.op
     pairs = (
         isinstance(layer, Conv)
+        and not stage.channelwise
         and unroll.tm > 1
         and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
     )

@@ -168,14 +168,14 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     wide = draw(st.sampled_from([1, 1, 2]))
     plans, pixels = [], {INPUT: min(wide, network.input.width)}
     for layer, edges in zip(network.layers, network.edges, strict=True):
+        stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)
         if isinstance(layer, Join):
             tp = pixels[layer.name] = pixels[edges[0]]
             tn = draw(st.integers(1, max(each.channels for each in layer.inputs)))
         else:
-            tn = draw(st.integers(1, layer.channels // layer.groups))
-        tm = tn if layer.channelwise else draw(st.integers(1, layer.outputs // layer.groups))
-        stage = stage_of(layer)
+            tn = draw(st.integers(1, stage.most_lanes[0]))
+        tm = tn if stage.channelwise else draw(st.integers(1, stage.most_lanes[1]))
         unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
         readers = max(1, len(network.readers[layer.name]))
         plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))

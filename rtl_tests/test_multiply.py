@@ -32,7 +32,8 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 @st.composite
 def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
-    window = draw(line_buffers(channelwise=False, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
+    depthwise = not packed and draw(st.sampled_from([False, False, True]))
+    window = draw(line_buffers(channelwise=depthwise, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
     if packed:
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
@@ -40,6 +41,8 @@ def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np
     lanes = draw(st.integers(1 + packed, (4 + packed) if window.pixels == 1 else 2 + packed))
     size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
     lanes, outputs = min(lanes, size), groups * size
+    if depthwise:
+        lanes, outputs, groups = window.input.lanes, window.input.channels, window.input.channels
     bits = draw(st.integers(2, 8) if packed else st.one_of(st.integers(2, 9), st.integers(10, 17)))
     half = 1 << (bits - 1)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -88,8 +91,8 @@ def expected_sums(config: MultiplyConfig, weights: np.ndarray, windows: np.ndarr
     """``(windows, M, Tp)``, less what ``offsets`` says."""
     source = config.window.input
     values = windows[:, :, channel_lanes(source)]
-    values = values.reshape(*values.shape[:2], source.groups, -1, *values.shape[3:])
-    filters = weights.reshape(source.groups, -1, *weights.shape[1:])
+    values = values.reshape(*values.shape[:2], config.groups, -1, *values.shape[3:])
+    filters = weights.reshape(config.groups, -1, *weights.shape[1:])
     sums = np.einsum("npgchw,gmchw->ngmp", values, filters).reshape(len(windows), config.outputs, -1)
     return sums - np.array(config.offsets)[:, None]
 
@@ -413,6 +416,8 @@ def test_contents(drawn):
     window, bits = config.window, config.weight_bits
     groups, tn = window.input.groups, window.input.lanes
     size, group_outputs = window.input.channels // groups, config.outputs // groups
+    if window.channelwise:  # each output lane sees its own channel alone
+        size = tn = 1
     group_folds = -(-group_outputs // config.lanes)
     assert len(config.contents) == config.positions <= config.chain
     assert config.chains == -(-config.products // config.chain)

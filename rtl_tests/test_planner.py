@@ -40,7 +40,7 @@ def test_figures_agree(network, budget):
     assert config.multipliers <= budget
     for work, unroll, layer in zip(works, unrolls, config.layers, strict=True):
         assert layer.cycles == cycles(work, unroll, layer.window.input.pixels)
-        assert layer.multipliers >= (0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp)
+        assert layer.multipliers >= unroll.tp * work.multipliers(unroll)
     assert steady_cycles(config).interval == interval(works, unrolls)
 
 

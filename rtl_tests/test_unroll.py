@@ -40,18 +40,21 @@ def pool(name, channels, side, input_side, taps=4) -> LayerWork:
         input_width=input_side,
         taps=taps,
         channelwise=True,
+        weighted=False,
     )
 
 
 def multipliers(work: LayerWork, unroll: Unroll) -> int:
-    return 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp
+    if work.channelwise:
+        return unroll.tn * unroll.tk * unroll.tp if work.weighted else 0
+    return unroll.tn * unroll.tm * unroll.tk * unroll.tp
 
 
 def with_requantisers(work: LayerWork, unroll: Unroll) -> int:
     """Two more slices for each channel finished a cycle."""
-    if work.channelwise:
+    if not work.weighted:
         return 0
-    folds = -(-work.channels // work.groups // unroll.tn) * -(-work.taps // unroll.tk)
+    folds = -(-work.taps // unroll.tk) * (1 if work.channelwise else -(-work.channels // work.groups // unroll.tn))
     return multipliers(work, unroll) + 2 * -(-unroll.tm // folds) * unroll.tp
 
 
@@ -196,7 +199,8 @@ def works(draw, number: int) -> LayerWork:
     common |= {"whole_windows": draw(st.sampled_from([False, False, True]))}
     if draw(st.booleans()):
         channels = draw(st.integers(1, 6))
-        return LayerWork(**common, channels=channels, outputs=channels, groups=1, channelwise=True)
+        weighted = draw(st.booleans())
+        return LayerWork(**common, channels=channels, outputs=channels, groups=1, channelwise=True, weighted=weighted)
     channels, outputs = (groups * draw(st.integers(1, 5)) for _ in range(2))
     return LayerWork(**common, channels=channels, outputs=outputs, groups=groups, channelwise=False)
 
@@ -215,10 +219,10 @@ def chains(draw) -> list[LayerWork]:
 
 def luts(work, unroll):
     """As documented: 30 for each activation and each sum, 18 for each chain that is added to a sum."""
-    if work.channelwise:
+    if not work.weighted:
         return unroll.tn * unroll.tp * (unroll.tk * 20 + 40)
     activations = unroll.tn * unroll.tk
-    joins = (activations - 1) // 16
+    joins = ((unroll.tk if work.channelwise else activations) - 1) // 16
     return unroll.tp * (30 * activations + 30 * unroll.tm + 18 * unroll.tm * joins)
 
 

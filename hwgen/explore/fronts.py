@@ -189,7 +189,7 @@ def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
 
 def _choices(layer: Op) -> list[Choice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
-        return 0 if work.channelwise else unroll.tn * unroll.tm * unroll.tk * unroll.tp
+        return unroll.tp * work.multipliers(unroll)
 
     return choices(LayerWork.of(layer, **stage_of(layer).work), multipliers)
 

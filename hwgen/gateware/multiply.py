@@ -50,13 +50,14 @@ class MultiplyConfig:
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from.
+        Where the steps come from. In a ``channelwise`` walk the convolution is depthwise: each lane's ``Tk`` products
+        are those of its own channel.
     outputs : int
         ``M``: output channels of the layer.
     lanes : int
         ``Tm``: output channels at once.
     weights : Weights
-        ``(M, C // groups, Kh, Kw)``; the groups are those of the window's input.
+        ``(M, C // groups, Kh, Kw)``; the groups are those of the window's input, or each channel is one.
     weight_bits : int
         Width of a weight, two's complement.
     sum_bits : int
@@ -75,7 +76,8 @@ class MultiplyConfig:
     Raises
     ------
     ConfigError
-        If a number is not positive, the weights don't fit the geometry or their width, or they can't share a slice.
+        If a number is not positive, the weights don't fit the geometry or their width, or they can't share a slice; or
+        if lanes and outputs are not those of the input in a channelwise walk.
     """
 
     window: LineBufferConfig
@@ -95,7 +97,13 @@ class MultiplyConfig:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
         if self.outputs % self.groups:
             raise ConfigError(f"outputs must be a multiple of the {self.groups} groups, not {self.outputs!r}")
-        if self.lanes > self.outputs // self.groups:
+        source = self.window.input
+        if self.window.channelwise and (self.outputs, self.lanes) != (source.channels, source.lanes):
+            raise ConfigError(
+                f"outputs and lanes must be those of a channelwise input, {source.channels} and {source.lanes}, "
+                f"not {self.outputs!r} and {self.lanes!r}"
+            )
+        if not self.window.channelwise and self.lanes > self.outputs // self.groups:
             raise ConfigError(
                 f"lanes must be at most the {self.outputs // self.groups} output channels"
                 f"{' of a group' if self.groups > 1 else ''}, not {self.lanes!r}"
@@ -145,15 +153,19 @@ class MultiplyConfig:
             )
         if self.lanes < 2:
             raise ConfigError("macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice")
+        if self.window.channelwise:
+            raise ConfigError("macs_per_dsp must be 1 in a channelwise walk, not 2: no two outputs share an activation")
 
     @property
     def folds(self) -> int:
-        """Output folds: ``ceil(M / groups / Tm)`` for each group."""
+        """Output folds: ``ceil(M / groups / Tm)`` for each group; in a channelwise walk those of the input."""
+        if self.window.channelwise:
+            return self.window.input.folds
         return self.groups * -(-self.outputs // self.groups // self.lanes)
 
     @property
     def groups(self) -> int:
-        return self.window.input.groups
+        return self.window.input.channels if self.window.channelwise else self.window.input.groups
 
     @property
     def group_channels(self) -> int:
@@ -162,8 +174,18 @@ class MultiplyConfig:
 
     @property
     def products(self) -> int:
-        """Products of one output channel in a step: ``Tk * Tn``."""
-        return self.window.taps * self.window.input.lanes
+        """Products of one output channel in a step: ``Tk * Tn``, or ``Tk`` of its own channel."""
+        return self.window.taps * self._product_lanes
+
+    @property
+    def _product_lanes(self) -> int:
+        """Input lanes that an output lane sees."""
+        return 1 if self.window.channelwise else self.window.input.lanes
+
+    @property
+    def operand_lanes(self) -> int:
+        """Sets of activations, each with one for each product: all output lanes share one, or each has its own."""
+        return self.lanes if self.window.channelwise else 1
 
     @property
     def multipliers(self) -> int:
@@ -356,8 +378,9 @@ class MultiplyConfig:
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
         """Output channel of each lane, by output fold."""
-        size = self.outputs // self.groups
-        for group in range(self.groups):
+        groups = self.window.input.groups
+        size = self.outputs // groups
+        for group in range(groups):
             for first in range(0, size, self.lanes):
                 lanes = range(first, first + self.lanes)
                 yield [group * size + channel if channel < size else None for channel in lanes]
@@ -366,7 +389,7 @@ class MultiplyConfig:
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
         """Place of each product's weight among its output channel's, by step."""
         height, width = self.window.kernel
-        tn, channels = self.window.input.lanes, self.group_channels
+        tn, channels = self._product_lanes, self.group_channels
         steps = []
         for taps in self.window.step_taps:
             for first in range(0, channels, tn):
@@ -390,7 +413,7 @@ class MultiplyConfig:
         if self.accumulates:
             cost.delay(1, self.to_sum)  # first
         pixels = self.window.pixels
-        cost.lut += self.products * pixels * bool(self.operand_offset)  # an inverter each
+        cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter each
         pairs = self.lanes // 2 if self.macs_per_dsp == 2 else 0
         widths, fields = self._chain_widths, [self.field_bits] * self.chains
         if self.whole:
@@ -421,7 +444,8 @@ class MultiplyConfig:
         """The weight memories with their addresses, and the activations that wait for each position."""
         for position in range(self.positions):
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
-            cost.delay(chains * self.window.pixels * self.operand.width, max(position - 1 - self.whole, 0))
+            operands = self.operand_lanes * chains * self.window.pixels
+            cost.delay(operands * self.operand.width, max(position - 1 - self.whole, 0))
             width, block = self.rom_widths[position], self.weight_memory == "block"
             columns = () if block else varying_columns(self.contents[position], width)
             cost.rom(columns, self.rom_depth, width, block=block)
@@ -529,7 +553,9 @@ class Multiply(wiring.Component):
         m = Module()
         config = self.config
         pixels = range(config.window.pixels)
-        activations = [self._elaborate_activations(m, pixel) for pixel in pixels]
+        activations = [
+            [self._elaborate_activations(m, pixel, lane) for lane in range(config.operand_lanes)] for pixel in pixels
+        ]
         weights = self._elaborate_weights(m)
         valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
         first = delayed(m, "first", self.i.payload.first, config.to_sum)
@@ -546,9 +572,9 @@ class Multiply(wiring.Component):
         for number, unit in enumerate(config.units):
             for pixel in pixels:
                 name = at_pixel(f"lane_{'_'.join(str(lane) for lane in unit)}", pixel, len(pixels))
+                operands = activations[pixel][unit[0] % config.operand_lanes]
                 sums = [
-                    self._elaborate_chain(m, activations[pixel], weights, number, chain, name)
-                    for chain in range(config.chains)
+                    self._elaborate_chain(m, operands, weights, number, chain, name) for chain in range(config.chains)
                 ]
                 for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
                     name = at_pixel(f"lane_{lane}", pixel, len(pixels))
@@ -572,8 +598,8 @@ class Multiply(wiring.Component):
         upper = [value[FIELD : FIELD + bits].as_signed() for value in sums]
         return [(lower, []), (upper, [value[FIELD - 1] for value in sums])]
 
-    def _elaborate_activations(self, m: Module, pixel: int) -> dict[tuple[int, int], Value]:
-        """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; shared by all output lanes."""
+    def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
+        """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; for output lane ``own``, or all."""
         config = self.config
         operands = {}
         for position in range(config.positions):
@@ -581,7 +607,7 @@ class Multiply(wiring.Component):
                 lane = config.lane_of(chain, position)
                 if lane is None:
                     continue
-                tap, channel = divmod(lane, config.window.input.lanes)
+                tap, channel = (lane, own) if config.window.channelwise else divmod(lane, config.window.input.lanes)
                 value = Signal(
                     config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
                 )

@@ -84,7 +84,7 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
             f"not {' and '.join(map(str, pixels))}"
         )
     return tuple(
-        beat_format(each, plan.tn, width, layer.groups) for each, width in zip(layer.inputs, pixels, strict=True)
+        beat_format(each, plan.tn, width, stage.groups) for each, width in zip(layer.inputs, pixels, strict=True)
     )
 
 

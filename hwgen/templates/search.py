@@ -295,7 +295,7 @@ def climb(search: Search, windows: list[Window], way: Way, budget: int, floor: i
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
     """What a pool's taps are worth in DSP slices of 100 LUTs each: comparators, or additions that are rounded."""
-    return (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp if work.channelwise else 0
+    return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
 def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
@@ -323,8 +323,8 @@ def layer_plan(stage: Stage[Any], unroll: Unroll, source: int, macs_per_dsp: int
     readers : int
         Layers that take the output, or whatever is behind the group.
     """
-    layer, groups = stage.op, stage.op.groups
-    folds = groups * ceil_div(layer.input.channels // groups, unroll.tn)
+    layer = stage.op
+    folds = stage.groups * ceil_div(layer.input.channels // stage.groups, unroll.tn)
     return LayerPlan(
         name=layer.name,
         kind=layer.kind,

@@ -49,6 +49,16 @@ class Stage(ABC, Generic[Kind]):
     """Whether it stands behind a line buffer."""
 
     @property
+    def channelwise(self) -> bool:
+        """Whether lanes keep their channels: each output channel comes out of the input lane of the same number."""
+        return self.op.channelwise
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels that beats keep apart; lanes that keep their channels need none."""
+        return 1 if self.channelwise else self.op.groups
+
+    @property
     def packs(self) -> bool:
         """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
         return False
@@ -61,7 +71,7 @@ class Stage(ABC, Generic[Kind]):
     @property
     def work(self) -> dict[str, Any]:
         """What a `LayerWork` says of this kind beyond the layer's sizes."""
-        return {"whole_windows": self.whole_windows, "joins": self.joins}
+        return {"whole_windows": self.whole_windows, "joins": self.joins, "channelwise": self.channelwise}
 
     @property
     def finish_slices(self) -> int:
@@ -81,7 +91,7 @@ class Stage(ABC, Generic[Kind]):
     @property
     def most_lanes(self) -> tuple[int, int]:
         """The greatest ``Tn`` and ``Tm``."""
-        return self.op.channels // self.op.groups, self.op.outputs // self.op.groups
+        return self.op.channels // self.groups, self.op.outputs // self.groups
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of the weights; factors may be arrays."""
@@ -94,10 +104,10 @@ class Stage(ABC, Generic[Kind]):
         ------
         PlanError
         """
-        what = "a join" if self.joins else "a pool"
-        if self.op.channelwise and plan.tm != plan.tn:
+        what = "a join" if self.joins else "a depthwise convolution" if self.op.weight_count else "a pool"
+        if self.channelwise and plan.tm != plan.tn:
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
-        if self.op.channelwise and plan.macs_per_dsp != 1:
+        if self.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be 1, not {plan.macs_per_dsp!r}")
         if not self.has_rows and plan.tk != 1:
             raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
@@ -126,7 +136,7 @@ class WindowStage(Stage[Kind]):
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
         """How often the windows are walked."""
-        if self.op.channelwise:
+        if self.channelwise:
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)
 
@@ -154,7 +164,7 @@ class WindowStage(Stage[Kind]):
             pad_value=op.pad_value,
             taps=plan.tk,
             output_folds=self.output_folds(source, plan),
-            channelwise=op.channelwise,
+            channelwise=self.channelwise,
             rows=plan.line_rows,
             pixels=plan.tp,
             dilation=op.window.dilation,

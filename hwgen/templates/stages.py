@@ -51,8 +51,13 @@ class ConvStage(WindowStage[Conv]):
     """Multiply-add chains, and a requantiser."""
 
     @property
+    def channelwise(self) -> bool:
+        """A depthwise convolution, of one output channel for each input channel."""
+        return 1 < self.op.groups == self.op.channels == self.op.outputs
+
+    @property
     def packs(self) -> bool:
-        return packable(*self.op.weight_range, self.op.input.type.bits)
+        return not self.channelwise and packable(*self.op.weight_range, self.op.input.type.bits)
 
     @cached_property
     def finish_slices(self) -> int:
@@ -62,7 +67,9 @@ class ConvStage(WindowStage[Conv]):
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         bits = unroll.tm * self.op.weight_bits
-        return weight_block_rams(unroll.tn * unroll.tk, bits, work.chain, np.asarray(work.walk(unroll)))
+        return weight_block_rams(
+            unroll.tk if self.channelwise else unroll.tn * unroll.tk, bits, work.chain, np.asarray(work.walk(unroll))
+        )
 
     def sum_bits(self, macs_per_dsp: int = 1) -> int:
         """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.

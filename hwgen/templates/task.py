@@ -99,7 +99,7 @@ class Task:
 
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
-        multipliers = 0 if work.channelwise else unroll.tn * ceil_div(unroll.tm, self._packs[work.name]) * unroll.tk
+        multipliers = work.multipliers(unroll, self._packs[work.name])
         return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
 
     def finish_slices(self, work: LayerWork) -> int:

@@ -43,7 +43,9 @@ class LayerWork:
     taps : int
         Of the kernel, ``Kh * Kw``.
     channelwise : bool
-        Each output channel depends on one input channel alone (pools): ``Tm`` is ``Tn``.
+        Each output channel depends on one input channel alone (pools, depthwise convolutions): ``Tm`` is ``Tn``.
+    weighted : bool
+        It has weights, so that it takes multipliers.
     chain : int
         Multipliers in a chain at most.
     least_steps : int
@@ -69,6 +71,7 @@ class LayerWork:
     input_width: int
     taps: int
     channelwise: bool
+    weighted: bool = True
     chain: int = CHAIN
     least_steps: int = 1
     whole_windows: bool = False
@@ -90,13 +93,14 @@ class LayerWork:
             "input_width": op.width,
             "taps": op.taps,
             "channelwise": op.channelwise,
+            "weighted": op.weight_count > 0,
             "chain": chain,
         }
         return cls(**{**known, **more})
 
     @property
     def group_channels(self) -> int:
-        """Input channels of a group; a pool's lanes may hold any."""
+        """Input channels of a group; lanes that keep their channels may hold any."""
         if self.turns:
             return max(self.turns)
         return self.channels if self.channelwise else self.channels // self.groups
@@ -106,6 +110,14 @@ class LayerWork:
         if self.turns:
             return max(self.turns)
         return self.outputs if self.channelwise else self.outputs // self.groups
+
+    def products(self, unroll: Unroll) -> Any:
+        """That each output channel sums up in a cycle; factors may be arrays."""
+        return unroll.tk if self.channelwise else unroll.tn * unroll.tk
+
+    def multipliers(self, unroll: Unroll, macs: int = 1) -> Any:
+        """For each of the ``Tp`` pixels, if each does so many ``macs`` a cycle; factors may be arrays."""
+        return self.products(unroll) * ceil_div(unroll.tm, macs) if self.weighted else 0
 
     def walk(self, unroll: Unroll) -> Any:
         """Cycles for each step of output pixels."""
@@ -176,10 +188,10 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
     and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
     The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
     """
-    if work.channelwise:
+    if not work.weighted:
         return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
-    lanes = unroll.tn * unroll.tk
-    return unroll.tp * (30 * (lanes + unroll.tm) + 18 * (ceil_div(lanes, work.chain) - 1) * unroll.tm)
+    chains = ceil_div(work.products(unroll), work.chain)
+    return unroll.tp * (30 * (unroll.tn * unroll.tk + unroll.tm) + 18 * (chains - 1) * unroll.tm)
 
 
 def ceil_div(dividend: Any, divisor: Any) -> Any:
