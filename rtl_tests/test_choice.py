@@ -192,7 +192,13 @@ def test_refused_with_what_may_fit():
 
 @pytest.mark.parametrize("template", [None, "stream", "pyramid"])
 @pytest.mark.parametrize(
-    "limit", [{"bram36": 2, "lut": 3_000}, {"bram36": 2, "lut": 4_500}, {"bram36": 10}, {"dsp": 2}]
+    "limit",
+    [
+        {"bram36": 2, "lut": 3_000},
+        {"bram36": 2, "lut": 4_500},
+        pytest.param({"bram36": 10}, marks=pytest.mark.long),
+        {"dsp": 2},
+    ],
 )
 def test_what_is_said_to_fit_does(lenet, limit, template):
     """The first layers that are named can be built, and no more of them."""

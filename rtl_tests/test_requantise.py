@@ -423,9 +423,9 @@ def packed(values: list[int], bits: int) -> int:
     ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
     [
         (4, 4, 22, 33, 8, False, 100),
-        (1, 16, 20, 29, 8, False, 130),
+        pytest.param(1, 16, 20, 29, 8, False, 130, marks=pytest.mark.long),
         (1, 128, 22, 33, 8, False, 40),
-        (2, 4, 32, 46, 8, False, 180),
+        pytest.param(2, 4, 32, 46, 8, False, 180, marks=pytest.mark.long),
         (1, 4, 41, 46, 16, False, 240),
         (1, 4, 22, 36, 8, True, 110),
         (1, 4, 30, 46, 8, True, 250),

@@ -192,7 +192,12 @@ def test_beats_that_begin_before_the_tile(pixels, taps):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "taps", "banks", "registered"), [(5, 5, (1, 5), True), (5, 25, (5, 5), True), (3, 9, (3, 3), False)]
+    ("kernel", "taps", "banks", "registered"),
+    [
+        pytest.param(5, 5, (1, 5), True, marks=pytest.mark.long),
+        pytest.param(5, 25, (5, 5), True, marks=pytest.mark.long),
+        (3, 9, (3, 3), False),
+    ],
 )
 def test_banks_in_block_ram(kernel, taps, banks, registered):
     """Words go through registers where more than four banks are turned, at once or before the columns."""

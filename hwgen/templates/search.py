@@ -243,7 +243,7 @@ class GroupSearch:
 
     def _fits(self, way: Way) -> bool:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
-        weights = sum(float(self.task.bram36(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
+        weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, way.unrolls, strict=True))
         if self._slices(way) > self.goal.dsp or weights > self.task.board.bram36:
             return False
         return self._lack(way) is None

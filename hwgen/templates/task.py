@@ -71,6 +71,7 @@ class Task:
         self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
         self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         self.works = [self.work(stage) for stage in self._stages.values()]
+        self._weight_bram36: dict[tuple[LayerWork, Unroll], float] = {}
         self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
 
     def work(self, stage: Stage[Any]) -> LayerWork:
@@ -109,6 +110,13 @@ class Task:
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
         return self._stages[work.name].weight_bram36(work, unroll)
+
+    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> float:
+        """The same of one choice, looked up where it was asked for before."""
+        key = work, unroll
+        if key not in self._weight_bram36:
+            self._weight_bram36[key] = float(self.bram36(work, unroll))
+        return self._weight_bram36[key]
 
     @cached_property
     def priced(self) -> list[Search]:

@@ -339,6 +339,7 @@ class Search:
         self._all, self._begin, self._end = tuple(works), 0, len(works)
         self._cost = cost
         self._tables: dict[tuple[int, bool], list[_Options]] = {}
+        self._ways: dict[tuple[int, int, int], Way | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
         """The same for the layers ``begin`` to ``end`` alone; what both know is computed once."""
@@ -373,7 +374,14 @@ class Search:
         return np.unique(np.concatenate(counts)).tolist()
 
     def cheapest(self, most: int) -> Way | None:
-        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none.
+        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none."""
+        key = self._begin, self._end, most
+        if key not in self._ways:
+            self._ways[key] = self._cheapest(most)
+        return self._ways[key]
+
+    def _cheapest(self, most: int) -> Way | None:
+        """The same, not looked up.
 
         One layer after the other, the best way for each ``Tp`` of the layers that others have still to read: what
         follows depends on nothing else.
