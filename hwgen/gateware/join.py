@@ -2,7 +2,8 @@
 
 A layer that adds two maps takes a beat of both in the same cycle; one that concatenates maps takes all beats of a pixel
 of the first one, then those of the second. Nothing is stored: what one input has to wait for the other lies in the
-FIFO in front of it.
+FIFO in front of it. But where one pixel of the last input goes with all pixels of the others, its beats are taken with
+those of the first pixel, and kept for the rest of the frame.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 
@@ -33,6 +36,8 @@ class JoinConfig:
     in_turn : bool
         A step takes one beat: all of a pixel of the first input, then those of the second, and so on. Otherwise it
         takes a beat of each input; they have the same channels, and as many a beat.
+    spread : bool
+        The last input is a map of one pixel, for all pixels of the others.
 
     Raises
     ------
@@ -42,19 +47,26 @@ class JoinConfig:
 
     inputs: tuple[BeatFormat, ...]
     in_turn: bool = False
+    spread: bool = False
 
     #: Cycles of an output fold.
     steps = 1
-    #: Cycles from a step being issued to its beats being on ``o``.
-    latency = 1
     #: Rows that are stored: none.
     rows = least_rows = 0
 
     def __post_init__(self) -> None:
-        alike = ("height", "width", "pixels", "lanes", "groups", *(() if self.in_turn else ("channels",)))
-        for name in alike:
-            if len({getattr(beat, name) for beat in self.inputs}) != 1:
+        size = ("height", "width", "pixels")
+        for name in (*size, "lanes", "groups", *(() if self.in_turn else ("channels",))):
+            inputs = self.inputs[:-1] if self.spread and name in size else self.inputs
+            if len({getattr(beat, name) for beat in inputs}) != 1:
                 raise ConfigError(f"inputs must be one or more that agree in {name}, not {self.inputs!r}")
+        if self.spread and (self.in_turn or (last := self.inputs[-1]).frame_pixels != 1 or last.pixels != 1):
+            raise ConfigError(f"inputs must end with a map of one pixel to spread, not in turn, not {self.inputs!r}")
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step being issued to its beats being on ``o``."""
+        return 1 + LATENCY * self.spread
 
     @property
     def input(self) -> BeatFormat:
@@ -100,6 +112,15 @@ class JoinConfig:
         """Groups of ``Tp`` pixels a row."""
         return self.input.row_steps
 
+    def taking(self, place: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Which steps take a beat of an input, as an index into an array of steps: of a pixel, or of a frame."""
+        if self.spread and place == len(self.inputs) - 1:
+            return (self.windows, self.output_folds), (slice(None), 0, slice(None))
+        if not self.in_turn:
+            return (self.output_folds,), (slice(None), slice(None))
+        begin = self.step_inputs.index(place)
+        return (self.output_folds,), (slice(None), slice(begin, begin + self.inputs[place].folds))
+
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
         """Where inputs come in turn: the one that each step of a pixel takes."""
@@ -107,7 +128,7 @@ class JoinConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand_N[lane][pixel]`` of each input.
+        """One step: ``operand_N[lane][pixel]`` of each input; of one that is spread there is one pixel.
 
         Or the one ``operand``, in the low bits of the widest input's values, and whose ``source`` it is.
         """
@@ -117,7 +138,7 @@ class JoinConfig:
             operand = channels_layout(widest, lanes, pixels)
             return data.StructLayout({"operand": operand, "source": range(len(self.inputs))})
         return data.StructLayout(
-            {f"operand_{n}": channels_layout(beat.shape, lanes, pixels) for n, beat in enumerate(self.inputs)}
+            {f"operand_{n}": channels_layout(beat.shape, lanes, beat.pixels) for n, beat in enumerate(self.inputs)}
         )
 
     @cached_property
@@ -132,6 +153,14 @@ class JoinConfig:
             cost.lut += bits * (-(-count // 4) if count > 1 else 0)
         else:
             cost.ff += sum(beat.data_bits for beat in self.inputs)
+        if self.spread:
+            *others, last = self.inputs
+            windows = counter_bits(self.windows)
+            count_kept(cost, last.data_bits, folds_kept := last.folds)
+            cost.delay(sum(beat.data_bits for beat in others), LATENCY)
+            cost.ff += windows + counter_bits(folds_kept) + 1
+            cost.lut += 1.5 * windows + 3
+            cost.delay(1, LATENCY)
         return cost.resources
 
     def component(self) -> Join:
@@ -183,7 +212,10 @@ class Join(wiring.Component):
         with m.If(self.start):
             m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
         step = Signal(config.step_layout, name="step", reset_less=True)
-        m.d.sync += self.o.valid.eq(self.start)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
+        if config.spread:
+            self._elaborate_spread(m, inputs, step)
+            return m
         m.d.comb += self.o.payload.eq(step)
         if config.in_turn:
             self._elaborate_turns(m, inputs, step)
@@ -193,6 +225,32 @@ class Join(wiring.Component):
                 m.d.comb += each.ready.eq(self.start)
                 m.d.sync += step[f"operand_{number}"].eq(each.payload.data)
         return m
+
+    def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View) -> None:
+        """A beat of the last input is taken with the first pixel's, and kept."""
+        config = self.config
+        *others, last = inputs
+        window = Signal(range(config.windows))
+        first = Signal()
+        m.d.comb += [
+            first.eq(window == 0),
+            self.start.eq(self.room & Cat(each.valid for each in others).all() & (last.valid | ~first)),
+            last.ready.eq(self.start & first),
+        ]
+        with m.If(self.start & (self.fold == config.output_folds - 1)):
+            m.d.sync += window.eq(Mux(window == config.windows - 1, 0, window + 1))
+        fold = Signal.like(self.fold, name="fold_taken", reset_less=True)
+        write = Signal()
+        m.d.sync += [fold.eq(self.fold), write.eq(self.start & first)]
+        for number, each in enumerate(inputs):
+            name = f"operand_{number}"
+            m.d.sync += step[name].eq(each.payload.data)
+            if each is last:
+                word = keep(m, "kept", config.inputs[-1].folds, Value.cast(step[name]), fold, write)
+            else:
+                m.d.comb += each.ready.eq(self.start)
+                word = delayed(m, name, Value.cast(step[name]), LATENCY)
+            m.d.comb += Value.cast(self.o.payload[name]).eq(word)
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
         config = self.config

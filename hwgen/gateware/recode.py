@@ -15,6 +15,7 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import by_bits, delayed, look_up
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.upsample import UpsampleConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class RecodeConfig(Weightless):
 
     Parameters
     ----------
-    window : JoinConfig
+    window : JoinConfig or UpsampleConfig
         Where the steps come from; it takes its inputs in turn.
     tables : tuple of tuple of int
         For each input the output for each of its values, from the least to the greatest; empty where values stay, which
@@ -37,7 +38,7 @@ class RecodeConfig(Weightless):
         If the inputs don't come in turn, a table has not an entry for each value, or values of another type stay.
     """
 
-    window: JoinConfig
+    window: JoinConfig | UpsampleConfig
     tables: tuple[tuple[int, ...], ...]
     bits: int
     signed: bool

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import memory, wiring
 
@@ -222,3 +224,19 @@ class Threshold(wiring.Component):
             )
             place = Cat(reached, place)
         return place
+
+
+def first_sums(
+    function: Callable[[np.ndarray], np.ndarray], least: int, most: int, wanted: np.ndarray
+) -> tuple[int, ...]:
+    """The first integer from ``least`` to ``most`` for which a rising function is at least each ``wanted`` value.
+
+    The one behind ``most`` where it never is.
+    """
+    before, first = np.full(wanted.shape, least - 1), np.full(wanted.shape, most + 1)
+    while (searching := first - before > 1).any():
+        middle = (before + first) // 2
+        reached = function(middle) >= wanted
+        first = np.where(searching & reached, middle, first)
+        before = np.where(searching & ~reached, middle, before)
+    return tuple(first.tolist())

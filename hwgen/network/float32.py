@@ -40,6 +40,16 @@ def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: 
         return fma(a.astype(np.float32), ra, fma(b.astype(np.float32), rb, base))
 
 
+def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -> np.ndarray:
+    """ONNX Runtime's QLinearMul before it rounds to integers and saturates: float32, of products of integers.
+
+    These are less their zero points. The output's zero point is inside the rounding.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.float32(of_a.scale) * np.float32(of_b.scale) / np.float32(result.scale)
+        return products.astype(np.float32) * ratio + np.float32(result.zero)
+
+
 def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32) -> np.ndarray:
     """float32 ``factor * other + addend``, rounded once."""
     product = np.multiply(factor, other, dtype=np.float64)  # exact

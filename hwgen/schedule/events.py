@@ -321,7 +321,7 @@ def _released(window: LineBufferConfig) -> Times:
 
 
 class JoinEvents(FrameEvents[JoinLayerConfig]):
-    """Of a layer that joins streams: a beat is taken in the cycle in which its step starts."""
+    """Of a layer without a line buffer: a beat is taken in the cycle in which its step starts."""
 
     def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
         starts = self._at(place, times.starts[part.starts]).ravel()
@@ -347,13 +347,9 @@ class JoinEvents(FrameEvents[JoinLayerConfig]):
         return EventOrder(tuple(needs), tuple(steps + 1 for steps in takes), False)
 
     def _at(self, place: int, starts: Times) -> Times:
-        """Of some steps, those that take a beat of an input: a view, by pixel and beat."""
-        join = self.config.join
-        pixels = starts.reshape(-1, join.output_folds)
-        if not join.in_turn:
-            return pixels
-        begin = join.step_inputs.index(place)
-        return pixels[:, begin : begin + join.inputs[place].folds]
+        """Of some steps, those that take a beat of an input: a view."""
+        shape, index = self.config.join.taking(place)
+        return starts.reshape(-1, *shape)[index]
 
 
 class WholeMapEvents(FrameEvents[WholeMapLayerConfig]):

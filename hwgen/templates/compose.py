@@ -78,10 +78,10 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
     if plan.chain < 1:
         raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
     stage.check(plan)
-    if stage.joins and set(pixels) != {plan.tp}:
+    if (in_step := tuple(pixels[: stage.in_step])) and set(in_step) != {plan.tp}:
         raise PlanError(
             f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it joins, as in itself, "
-            f"not {' and '.join(map(str, pixels))}"
+            f"not {' and '.join(map(str, in_step))}"
         )
     return tuple(
         beat_format(each, plan.tn, width, stage.groups) for each, width in zip(layer.inputs, pixels, strict=True)

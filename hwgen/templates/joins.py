@@ -1,4 +1,4 @@
-"""What becomes of layers that join maps: sums by tables, concatenations, copies."""
+"""What becomes of layers without a line buffer: sums by tables, products, concatenations, copies, upsampling."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
-from hwgen.gateware.layer import Compute
+from hwgen.gateware.layer import Compute, Finish
+from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import MOST_BITS, TableSumConfig
-from hwgen.network.ops import Add, Concat, Copy
+from hwgen.gateware.threshold import ThresholdConfig, first_sums
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.gateware.upsample import UpsampleConfig
+from hwgen.network.ops import Add, Concat, Copy, Mul, Upsample
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Kind, Stage, beat_format
 
@@ -105,12 +109,10 @@ def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | 
     return Shares((tuple(a.tolist()), tuple(b.tolist())), fraction, tuple(rounding.tolist()))
 
 
-class JoinStage(Stage[Kind]):
-    """Of a layer without a window."""
+class StepStage(Stage[Kind]):
+    """Of a layer without a window: of each input a beat is taken as a step starts."""
 
-    joins, has_rows = True, False
-    #: Whether the inputs come one behind the other.
-    in_turn = False
+    in_step, has_rows = 1, False
 
     @property
     def most_lanes(self) -> tuple[int, int]:
@@ -118,17 +120,21 @@ class JoinStage(Stage[Kind]):
         return most, most
 
     @abstractmethod
-    def compute(self, window: JoinConfig) -> Compute:
-        """The arithmetic."""
+    def compute(self, sources: Sequence[BeatFormat]) -> Compute:
+        """The arithmetic, and in its ``window`` how beats are taken."""
+
+    def finish(self, compute: Compute, lanes: int) -> Finish | None:
+        """What makes outputs of its results, for so many channels a beat."""
+        return None
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
     ) -> JoinLayerConfig:
-        lanes = plan.fifo_lanes or plan.tm
+        lanes, compute = plan.fifo_lanes or plan.tm, self.compute(sources)
         return JoinLayerConfig(
             name=self.op.name,
-            compute=self.compute(JoinConfig(inputs=tuple(sources), in_turn=self.in_turn)),
-            finish=None,
+            compute=compute,
+            finish=self.finish(compute, lanes),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
@@ -138,11 +144,13 @@ class JoinStage(Stage[Kind]):
 _KNOWN: WeakKeyDictionary[Add, Shares] = WeakKeyDictionary()
 
 
-class AddStage(JoinStage[Add]):
+class AddStage(StepStage[Add]):
     """Two tables and an adder for each lane."""
 
-    def compute(self, window: JoinConfig) -> TableSumConfig:
-        op = self.op
+    in_step = 2
+
+    def compute(self, sources: Sequence[BeatFormat]) -> TableSumConfig:
+        op, window = self.op, JoinConfig(inputs=tuple(sources))
         if op not in _KNOWN:
             _KNOWN[op] = find_shares(op)
         shares, kind = _KNOWN[op], op.output.type
@@ -159,30 +167,78 @@ class AddStage(JoinStage[Add]):
         )
 
 
-class ConcatStage(JoinStage[Concat]):
+class MulStage(StepStage[Mul]):
+    """A multiplier for each lane, and the thresholds between outputs."""
+
+    @property
+    def in_step(self) -> int:  # type: ignore[override]
+        return 2 - self.op.spread
+
+    @property
+    def finish_slices(self) -> int:
+        """The lane's multiplier."""
+        return 1
+
+    def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:
+        first, second, _ = self.op.labels
+        window = JoinConfig(inputs=tuple(sources), spread=bool(self.op.spread))
+        return ProductConfig(window=window, zeros=(first.zero, second.zero))
+
+    def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
+        op, kind, (least, most) = self.op, self.op.output.type, self.op.reach
+        low, high = (int(op.rounded(np.array(end))) for end in (least, most))
+        source = compute.window.input
+        return ThresholdConfig(
+            lanes=lanes,
+            accumulator_bits=compute.result.width,
+            thresholds=(first_sums(op.rounded, least, most, np.arange(low + 1, high + 1)),),
+            low=low,
+            bits=kind.bits,
+            signed=kind.signed,
+            beats=UnloadConfig(
+                channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
+            ).beats,
+            pixels=compute.window.pixels,
+        )
+
+
+class ConcatStage(StepStage[Concat]):
     """A table for each input whose values change."""
 
-    in_turn = True
+    @property
+    def in_step(self) -> int:  # type: ignore[override]
+        return len(self.op.inputs)
 
     @property
     def work(self) -> dict[str, Any]:
         return {**super().work, "turns": tuple(each.channels for each in self.op.inputs)}
 
-    def compute(self, window: JoinConfig) -> RecodeConfig:
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         op, kind = self.op, self.op.output.type
         values = np.arange(kind.minimum, kind.maximum + 1)
         tables = tuple(
             () if each.type == kind and (table == values).all() else tuple(table.tolist())
             for table, each in zip(op.tables, op.inputs, strict=True)
         )
+        window = JoinConfig(inputs=tuple(sources), in_turn=True)
         return RecodeConfig(window=window, tables=tables, bits=kind.bits, signed=kind.signed)
 
 
-class CopyStage(JoinStage[Copy]):
+class CopyStage(StepStage[Copy]):
     """Wires."""
 
-    in_turn = True
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
+        return _as_they_are(JoinConfig(inputs=tuple(sources), in_turn=True))
 
-    def compute(self, window: JoinConfig) -> RecodeConfig:
-        kind = self.op.output.type
-        return RecodeConfig(window=window, tables=((),), bits=kind.bits, signed=kind.signed)
+
+class UpsampleStage(StepStage[Upsample]):
+    """A row that is kept."""
+
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
+        (source,) = sources
+        return _as_they_are(UpsampleConfig(input=source, factors=self.op.factors))
+
+
+def _as_they_are(window: JoinConfig | UpsampleConfig) -> RecodeConfig:
+    """Values leave as they came."""
+    return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

@@ -24,10 +24,17 @@ def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unro
     ends = np.arange(1, works[0].input_height + 1) * float(row)
     rows = [(ends - row, ends)]  # of the input, and of each layer's output
     for number, (work, window, unroll) in enumerate(zip(works, windows, unrolls, strict=True)):
-        sources = [rows[max(number + 1 - back, 0)] for back in work.back]
-        starts, ends = (np.maximum.reduce(of_all) for of_all in zip(*sources, strict=True))
+        (starts, ends), *others = (rows[max(number + 1 - back, 0)] for back in work.back)
+        for other in others:  # of one that is spread the last row
+            starts, ends = (np.maximum(*both) for both in zip((starts, ends), _rows(other, len(ends)), strict=True))
         rows.append(_through(work, window, unroll, starts, ends))
     return float(rows[-1][1][-1])
+
+
+def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """When so many rows start and end; a map of fewer is there when all of it is."""
+    last = np.full(count, source[1][-1])
+    return source if len(source[1]) == count else (last, last)
 
 
 def _through(
@@ -38,6 +45,8 @@ def _through(
     row = walk * -(-work.width // unroll.tp)
     numbers = np.arange(work.height)
     needed = np.clip(numbers * window.stride[0] - window.padding[0] + window.extent[0] - 1, 0, work.input_height - 1)
+    if work.in_step:
+        needed = numbers * work.input_height // work.height
     column = min(max(window.extent[1] - window.padding[1], 1), work.input_width) / work.input_width
     ready = starts[needed] + column * (ends[needed] - starts[needed])
     earliest = np.maximum(ready + row, ends[needed] + walk)

@@ -43,8 +43,8 @@ class Stage(ABC, Generic[Kind]):
 
     op: Kind
 
-    joins: ClassVar[bool] = False
-    """Whether the layer joins streams: as many pixels leave in a cycle as come in."""
+    in_step: ClassVar[int] = 0
+    """Inputs, the first ones, of which as many pixels come in a cycle as leave: all steps take a beat of theirs."""
     has_rows: ClassVar[bool] = True
     """Whether it stands behind a line buffer."""
 
@@ -71,7 +71,7 @@ class Stage(ABC, Generic[Kind]):
     @property
     def work(self) -> dict[str, Any]:
         """What a `LayerWork` says of this kind beyond the layer's sizes."""
-        return {"whole_windows": self.whole_windows, "joins": self.joins, "channelwise": self.channelwise}
+        return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
 
     @property
     def finish_slices(self) -> int:
@@ -104,7 +104,7 @@ class Stage(ABC, Generic[Kind]):
         ------
         PlanError
         """
-        what = "a join" if self.joins else "a depthwise convolution" if self.op.weight_count else "a pool"
+        what = "a join" if self.in_step else "a depthwise convolution" if self.op.weight_count else "a pool"
         if self.channelwise and plan.tm != plan.tn:
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.channelwise and plan.macs_per_dsp != 1:

@@ -6,7 +6,7 @@ for all kinds with a window (`hwgen.templates.stage`); those that join streams a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,14 +23,14 @@ from hwgen.gateware.multiply import MultiplyConfig, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Op
+from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Mul, Op, Upsample
 from hwgen.network.requantise import Requantisation
-from hwgen.templates.joins import AddStage, ConcatStage, CopyStage
+from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, MulStage, UpsampleStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
@@ -234,7 +234,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
             lanes=lanes,
             accumulator_bits=bits,
             thresholds=tuple(
-                _first_sums(lambda sums, count=count: outputs(sums, count), least, most, np.arange(low + 1, high + 1))
+                first_sums(lambda sums, count=count: outputs(sums, count), least, most, np.arange(low + 1, high + 1))
                 for count in counts
             ),
             counts=counts if varying else (),
@@ -245,22 +245,6 @@ class AveragePoolStage(WindowStage[AveragePool]):
             beats=beats,
             pixels=compute.window.pixels,
         )
-
-
-def _first_sums(
-    function: Callable[[np.ndarray], np.ndarray], least: int, most: int, wanted: np.ndarray
-) -> tuple[int, ...]:
-    """The first integer from ``least`` to ``most`` for which a rising function is at least each ``wanted`` value.
-
-    The one behind ``most`` where it never is.
-    """
-    before, first = np.full(wanted.shape, least - 1), np.full(wanted.shape, most + 1)
-    while (searching := first - before > 1).any():
-        middle = (before + first) // 2
-        reached = function(middle) >= wanted
-        first = np.where(searching & reached, middle, first)
-        before = np.where(searching & ~reached, middle, before)
-    return tuple(first.tolist())
 
 
 class WholeMapStage(Stage[GlobalAveragePool]):
@@ -323,13 +307,20 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     AveragePool: AveragePoolStage,
     GlobalAveragePool: WholeMapStage,
     Add: AddStage,
+    Mul: MulStage,
     Concat: ConcatStage,
     Copy: CopyStage,
+    Upsample: UpsampleStage,
 }
 
 
-IN_TILES: dict[type[Op], type[Stage[Any]]] = {**STAGES, GlobalAveragePool: GlobalAveragePoolStage}
-"""The same where maps come tile by tile."""
+IN_TILES: dict[type[Op], type[Stage[Any]]] = {
+    Conv: ConvStage,
+    MaxPool: MaxPoolStage,
+    AveragePool: AveragePoolStage,
+    GlobalAveragePool: GlobalAveragePoolStage,
+}
+"""Those of layers that may take their map tile by tile."""
 
 
 def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:

@@ -55,8 +55,8 @@ class LayerWork:
     back : tuple of int
         For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
         first layer is the group's input.
-    joins : bool
-        The layer joins streams, without a line buffer: as many pixels leave in a cycle as come in.
+    in_step : int
+        Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
     turns : tuple of int
         Channels of each input, where these come one behind the other (concatenation).
     """
@@ -76,7 +76,7 @@ class LayerWork:
     least_steps: int = 1
     whole_windows: bool = False
     back: tuple[int, ...] = (1,)
-    joins: bool = False
+    in_step: int = 0
     turns: tuple[int, ...] = ()
 
     @classmethod
@@ -420,9 +420,9 @@ class Search:
         return dict(pixels).get(number - self.works[number].back[0], tp)
 
     def _agrees(self, number: int, pixels: Pixels, tp: int) -> bool:
-        """Whether a layer can compute ``tp`` pixels a cycle: one that joins streams, as many as each of them has."""
+        """Whether a layer can compute ``tp`` pixels a cycle: one without a line buffer, as many as come in."""
         work, known = self.works[number], dict(pixels)
-        return not work.joins or all(known.get(number - back, tp) == tp for back in work.back)
+        return all(known.get(number - back, tp) == tp for back in work.back[: work.in_step])
 
     def _left(self, number: int, pixels: Pixels) -> Pixels:
         """Of the pixels of layers up to ``number``, those that matter to later ones; in a chain the last."""

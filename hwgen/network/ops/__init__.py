@@ -1,20 +1,21 @@
 """The kinds of layers: one class each, registered by its name.
 
 >>> sorted(KINDS)
-['add', 'averagepool', 'concat', 'conv', 'copy', 'globalaveragepool', 'maxpool']
+['add', 'averagepool', 'concat', 'conv', 'copy', 'globalaveragepool', 'maxpool', 'mul', 'upsample']
 """
 
 from hwgen.network.ops.average import AveragePool, GlobalAveragePool
 from hwgen.network.ops.conv import Conv
-from hwgen.network.ops.join import Add, Concat, Copy, Join
+from hwgen.network.ops.join import Add, Concat, Copy, Join, Mul
 from hwgen.network.ops.op import Op
 from hwgen.network.ops.pool import MaxPool
+from hwgen.network.ops.upsample import Upsample
 
-KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, MaxPool, AveragePool, GlobalAveragePool, Add, Concat, Copy)}
+_POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
-POOLS: dict[str, type[Op]] = {
-    name: op for op in KINDS.values() if op.channelwise and not issubclass(op, Join) for name in op.operators
-}
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, Add, Mul, Concat, Copy, Upsample)}
+
+POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
 """Kinds without weights that keep each channel to itself, by their ONNX operators."""
 
 __all__ = [
@@ -28,5 +29,7 @@ __all__ = [
     "GlobalAveragePool",
     "Join",
     "MaxPool",
+    "Mul",
     "Op",
+    "Upsample",
 ]

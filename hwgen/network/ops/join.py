@@ -1,4 +1,4 @@
-"""Layers that take several maps, pixel by pixel: sums and concatenations; and the one that takes one map, for many."""
+"""Layers that take several maps, pixel by pixel: sums, products, concatenations; and the one for many readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.float32 import Label, qlinear_add, quantize_linear
+from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_linear
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops.op import Op
 
@@ -35,12 +35,14 @@ class Join(Op):
     more: tuple[FeatureMap, ...] = ()
 
     channelwise = True
+    spread = 0
+    """Inputs, the last ones, of one pixel that goes with all pixels of the others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.taps != 1:
             raise ConfigError(f"{self.name}: a layer that joins maps must have no window, not {self.window}")
-        for each in self.more:
+        for each in self.more[: len(self.more) - self.spread]:
             if (each.height, each.width) != (self.height, self.width):
                 raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {each}")
 
@@ -150,6 +152,66 @@ class Add(Join):
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         a, b = (each.astype(np.int64) - of.type.minimum for each, of in zip(maps, self.inputs, strict=True))
         return self.table[a, b].astype(self.output.type.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mul(Join):
+    """The product of two maps, value by value (QLinearMul); the second may be a pixel for all pixels of the first.
+
+    Parameters
+    ----------
+    labels : tuple of three Label
+        Scales and zero points of the two inputs and of the output.
+    low, high : int
+        Bounds of the output.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two inputs of the same channels, the second neither of the first one's size nor a pixel, values
+        have more than 8 bits, or a product is beyond float32.
+    """
+
+    labels: tuple[Label, Label, Label]
+    low: int
+    high: int
+
+    kind = "mul"
+    operators = ("Mul", "QLinearMul")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.inputs) != 2 or len({each.channels for each in (*self.inputs, self.output)}) != 1:
+            raise ConfigError(f"{self.name}: two maps of the output's channels must be multiplied, not {self.inputs}")
+        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be multiplied")
+        with np.errstate(all="ignore"):
+            if not np.isfinite(qlinear_mul(np.array(self.reach), *self.labels)).all():
+                raise ConfigError(f"{self.name}: products must be finite in float32, not with {self.labels}")
+
+    @property
+    def spread(self) -> int:  # type: ignore[override]
+        return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest product of integers less their zero points."""
+        ends = [
+            (each.type.minimum - label.zero, each.type.maximum - label.zero)
+            for each, label in zip(self.inputs, self.labels, strict=False)
+        ]
+        products = [a * b for a in ends[0] for b in ends[1]]
+        return min(products), max(products)
+
+    def rounded(self, products: np.ndarray) -> np.ndarray:
+        """The outputs, int64, of products of integers less their zero points; they rise with these."""
+        far = np.float32(1 << 16)  # beyond any output
+        reals = np.clip(qlinear_mul(products, *self.labels), -far, far)
+        return np.clip(np.rint(reals).astype(np.int64), self.low, self.high)
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        a, b = (each.astype(np.int64) - label.zero for each, label in zip(maps, self.labels, strict=False))
+        return self.rounded(a * b).astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -52,7 +52,7 @@ class Op(ABC):
 
     def __post_init__(self) -> None:
         check_window(self.name, self.window, *self.input.shape)
-        rows, columns = self.window.output_size(self.input.height, self.input.width)
+        rows, columns = self.output_size
         if (rows, columns) != (self.output.height, self.output.width) or min(rows, columns) < 1:
             raise ConfigError(
                 f"{self.name}: output must be {rows} x {columns} pixels, not {self.output.height} x {self.output.width}"
@@ -103,6 +103,11 @@ class Op(ABC):
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
         """The parameters of `shaped` that this kind has beyond every layer's."""
         return {}
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Rows and columns that leave, by the input's."""
+        return self.window.output_size(self.input.height, self.input.width)
 
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:

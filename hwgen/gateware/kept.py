@@ -1,0 +1,39 @@
+"""Words that are kept to be used again, without a line buffer."""
+
+from __future__ import annotations
+
+from amaranth import Module, Signal, Value
+from amaranth.lib import memory
+
+from hwgen.gateware.cost import Cost, counter_bits
+from hwgen.gateware.lookup import delayed, ram_attributes
+
+#: Cycles from an address to the word that is kept there.
+LATENCY = 2
+
+
+def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
+    """The word at ``address``, two cycles later; with ``write`` that is ``word``, which stays there.
+
+    Addresses may follow each other in any order, a cycle apart.
+    """
+    if depth == 1:
+        kept = Signal(len(word), name=f"{name}_kept", reset_less=True)
+        with m.If(write):
+            m.d.sync += kept.eq(word)
+        return delayed(m, f"{name}_word", kept, LATENCY - 1)
+    m.submodules[name] = words = memory.Memory(shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth))
+    to, of = words.write_port(), words.read_port()
+    m.d.comb += [
+        to.addr.eq(address),
+        to.data.eq(word),
+        to.en.eq(write),
+        of.addr.eq(delayed(m, f"{name}_address", address, 1)),
+    ]
+    return of.data
+
+
+def count_kept(cost: Cost, bits: int, depth: int) -> None:
+    """Add what such words of so many ``bits`` take."""
+    cost.ram(bits, depth)
+    cost.ff += counter_bits(depth)

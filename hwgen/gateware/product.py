@@ -1,0 +1,133 @@
+"""Products of two quantised maps, value by value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Module, Shape, Signal, Value, signed
+from amaranth.lib import wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import bits_for_range, delayed
+from hwgen.gateware.requantise import signed_bits
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductConfig(Weightless):
+    """``(a - zeros[0]) * (b - zeros[1])``.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Where the steps come from: two inputs, a beat of each, or of the first one and a pixel for all its pixels.
+    zeros : tuple of two int
+        Zero points of the inputs.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two inputs at once.
+    """
+
+    window: JoinConfig
+    zeros: tuple[int, int]
+
+    #: Cycles from a step to its products: less the zero points, the multiplier's two registers.
+    latency = 3
+
+    def __post_init__(self) -> None:
+        if len(self.window.inputs) != 2 or self.window.in_turn:
+            raise ConfigError(f"window must take two inputs at once, not {self.window!r}")
+
+    @property
+    def multipliers(self) -> int:
+        """DSP slices."""
+        return self.lanes * self.window.pixels
+
+    @cached_property
+    def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of each operand, less its zero point."""
+        first, second = (
+            (beat.value_range[0] - zero, beat.value_range[1] - zero)
+            for beat, zero in zip(self.window.inputs, self.zeros, strict=True)
+        )
+        return first, second
+
+    @cached_property
+    def result(self) -> Shape:
+        """Shape of a product."""
+        products = [a * b for a, b in product(*self.ranges)]
+        return signed(signed_bits(min(products), max(products)))
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, count = Cost(dsp=self.multipliers), self.multipliers
+        widths = [bits_for_range(*ends).width for ends in self.ranges]
+        counts = count, self.lanes * self.window.inputs[1].pixels
+        for operands, width, zero in zip(counts, widths, self.zeros, strict=True):
+            cost.lut += operands * width * (zero != 0)
+        cost.delay(1, self.latency)
+        return cost.resources
+
+    def component(self) -> Product:
+        return Product(self)
+
+
+class Product(wiring.Component):
+    """A multiplier for each lane and pixel.
+
+    Parameters
+    ----------
+    config : ProductConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `Join`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` products, ``[lane][pixel]``.
+
+    Latency and throughput
+        A step a cycle; products ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: ProductConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> ProductConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels = self.config, self.config.window.pixels
+        for lane in range(config.lanes):
+            shared = None
+            if config.window.inputs[1].pixels < pixels:
+                shared = self._operand(m, f"lane_{lane}_b", 1, self.i.payload.operand_1[lane][0])
+            for pixel in range(pixels):
+                name = at_pixel(f"lane_{lane}", pixel, pixels)
+                first = self._operand(m, f"{name}_a", 0, self.i.payload.operand_0[lane][pixel])
+                second = shared
+                if second is None:
+                    second = self._operand(m, f"{name}_b", 1, self.i.payload.operand_1[lane][pixel])
+                multiplied = Signal(config.result, name=f"{name}_multiplied", reset_less=True)
+                result = Signal(config.result, name=f"{name}_product", reset_less=True)
+                m.d.sync += [multiplied.eq(first * second), result.eq(multiplied)]
+                m.d.comb += self.o.payload[lane][pixel].eq(result)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _operand(self, m: Module, name: str, number: int, value: Value) -> Signal:
+        """A value less its zero point, a cycle later."""
+        operand = Signal(bits_for_range(*self.config.ranges[number]), name=name, reset_less=True)
+        m.d.sync += operand.eq(value - self.config.zeros[number])
+        return operand

@@ -1,0 +1,202 @@
+"""Upsampling: every beat of a row several times, and every row, which is kept meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.kept import LATENCY, count_kept, keep
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.stream import BeatFormat, channels_layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpsampleConfig:
+    """A walk that goes over each row of a map several times, and over each beat of it as often as it widens the row.
+
+    Of a map of two pixels a row, in two beats each, and factors 2 and 2, a row's beats ``a0 a1 b0 b1`` become
+    ``a0 a1 a0 a1 b0 b1 b0 b1``, twice. Where beats hold several pixels, each step gives as many of the wider row.
+
+    Parameters
+    ----------
+    input : BeatFormat
+        The stream that comes in.
+    factors : tuple of int
+        How often each row stands in the output, and each column.
+
+    Raises
+    ------
+    ConfigError
+        If a factor is not positive.
+    """
+
+    input: BeatFormat
+    factors: tuple[int, int]
+
+    #: Cycles of an output fold.
+    steps = 1
+    #: Cycles from a step being issued to its values being on ``o``.
+    latency = 1 + LATENCY
+    #: Rows of a line buffer: there is none.
+    rows = least_rows = 0
+    #: Steps hold a beat of the one input.
+    in_turn = True
+
+    def __post_init__(self) -> None:
+        if min(self.factors) < 1:
+            raise ConfigError(f"factors must be positive, not {self.factors!r}")
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        return (self.input,)
+
+    @property
+    def pixels(self) -> int:
+        """``Tp``: pixels of a step, as of a beat that comes in."""
+        return self.input.pixels
+
+    @property
+    def output_width(self) -> int:
+        return self.input.width * self.factors[1]
+
+    @property
+    def row_steps(self) -> int:
+        """Groups of ``Tp`` pixels in a row of the output."""
+        return -(-self.output_width // self.pixels)
+
+    @property
+    def windows(self) -> int:
+        """Groups of ``Tp`` pixels a frame."""
+        return self.input.height * self.factors[0] * self.row_steps
+
+    @property
+    def output_folds(self) -> int:
+        return self.input.folds
+
+    @property
+    def window_cycles(self) -> int:
+        """Steps of a group of pixels."""
+        return self.input.folds
+
+    @property
+    def step_channels(self) -> tuple[range, ...]:
+        """Channels of the output that each step of a pixel gives."""
+        return self.input.fold_channels
+
+    def taking(self, place: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """The steps that take a beat: those of a row's first pass, and of each beat's first part."""
+        shape = self.factors[0], self.row_steps, self.input.folds
+        return shape, (slice(None), 0, slice(None, None, self.factors[1]), slice(None))
+
+    @property
+    def kept_words(self) -> int:
+        """Beats of a row."""
+        return self.input.row_steps * self.input.folds
+
+    def source_pixel(self, part: int, pixel: int) -> int:
+        """Pixel of a beat that stands at a pixel of one of its parts in the output."""
+        return (part * self.pixels + pixel) // self.factors[1]
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """One step: ``operand[lane][pixel]``."""
+        return data.StructLayout({"operand": channels_layout(self.input.shape, self.input.lanes, self.pixels)})
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, source = Cost(), self.input
+        parts = self.factors[1] if self.pixels > 1 else 1
+        counters = [counter_bits(count) for count in (source.folds, self.row_steps, *self.factors, self.kept_words)]
+        count_kept(cost, source.data_bits, self.kept_words)
+        cost.ff += sum(counters) + source.data_bits + counter_bits(self.kept_words) + 2
+        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (mux_luts(parts) if parts > 1 else 0)
+        cost.delay(1, LATENCY)
+        cost.delay(counter_bits(parts), self.latency)
+        return cost.resources
+
+    def component(self) -> Upsample:
+        return Upsample(self)
+
+
+class Upsample(wiring.Component):
+    """Takes a row's beats while it gives the row for the first time; then gives it again as often as it must.
+
+    Parameters
+    ----------
+    config : UpsampleConfig
+
+    Members
+    -------
+    i : In(stream)
+        The map.
+    room : In(1)
+        There is room for what the next step gives.
+    fold : Out
+        Number of the next step within its pixel.
+    start : Out(1)
+        A step is taken.
+    o : Out(stream, always ready)
+        Steps, ``config.latency`` cycles after they were taken.
+    """
+
+    def __init__(self, config: UpsampleConfig):
+        self._config = config
+        super().__init__(
+            {
+                "i": In(config.input.signature),
+                "room": In(1),
+                "fold": Out(range(config.output_folds)),
+                "start": Out(1),
+                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+            }
+        )
+
+    @property
+    def config(self) -> UpsampleConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, source = self.config, self.config.input
+        down, right = config.factors
+        turn, part, column = Signal(range(down)), Signal(range(right)), Signal(range(config.row_steps))
+        address = Signal(range(config.kept_words))
+        fold_ends, part_ends = self.fold == source.folds - 1, part == right - 1
+        row_ends = column == config.row_steps - 1
+        takes = Signal()
+        m.d.comb += [
+            takes.eq((turn == 0) & (part == 0)),
+            self.start.eq(self.room & (self.i.valid | ~takes)),
+            self.i.ready.eq(self.start & takes),
+        ]
+        with m.If(self.start):
+            m.d.sync += [self.fold.eq(Mux(fold_ends, 0, self.fold + 1)), address.eq(address + 1)]
+            with m.If(fold_ends):
+                m.d.sync += [column.eq(Mux(row_ends, 0, column + 1)), part.eq(Mux(part_ends | row_ends, 0, part + 1))]
+                with m.If(row_ends):
+                    m.d.sync += [address.eq(0), turn.eq(Mux(turn == down - 1, 0, turn + 1))]
+                with m.Elif(~part_ends):
+                    m.d.sync += address.eq(address - (source.folds - 1))
+        word = Signal(source.data_bits, reset_less=True)
+        place = Signal.like(address, name="place", reset_less=True)
+        write = Signal()
+        m.d.sync += [word.eq(self.i.payload.data), place.eq(address), write.eq(self.start & takes)]
+        layout = channels_layout(source.shape, source.lanes, source.pixels)
+        beat = data.View(layout, keep(m, "row", config.kept_words, word, place, write))
+        parts = delayed(m, "part", part, config.latency)
+        for lane, pixel in product(range(source.lanes), range(config.pixels)):
+            value = self.o.payload.operand[lane][pixel]
+            m.d.comb += value.eq(beat[lane][config.source_pixel(0, pixel)])
+            for number in range(1, right if config.pixels > 1 else 1):
+                with m.If(parts == number):
+                    m.d.comb += value.eq(beat[lane][config.source_pixel(number, pixel)])
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
+        return m

@@ -1,0 +1,53 @@
+"""Upsampling: every pixel several times, beside itself and below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.network.ops.op import Op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Upsample(Op):
+    """Nearest neighbours by whole factors: type, scale and zero point pass through.
+
+    Parameters
+    ----------
+    factors : tuple of int
+        How often each row stands in the output, and each column.
+
+    Raises
+    ------
+    ConfigError
+        If a factor is not positive, there is a window, or the output is not of that size.
+    """
+
+    factors: tuple[int, int]
+
+    kind = "upsample"
+    operators = ("Resize", "Upsample")
+    channelwise = True
+    selects = True
+
+    def __post_init__(self) -> None:
+        if min(self.factors) < 1 or self.taps != 1:
+            raise ConfigError(f"{self.name}: factors must be positive, and the window 1x1, not {self.factors}")
+        super().__post_init__()
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return self.input.height * self.factors[0], self.input.width * self.factors[1]
+
+    @property
+    def pad_value(self) -> int:
+        """Nothing is read beyond the map."""
+        return self.input.type.minimum
+
+    def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
+        return begin // self.factors[axis], -(-end // self.factors[axis])
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        return maps[0].repeat(self.factors[0], axis=1).repeat(self.factors[1], axis=2)
