@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, MaxPool, Op
+from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, MaxPool, Mul, Op, Upsample
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
@@ -21,6 +21,10 @@ from hwgen.templates.unroll import Unroll
 
 #: Scales that meet in a sum: equal ones and powers of two make ties, others hardly ever do.
 SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
+
+
+def pixels_of(source: FeatureMap) -> int:
+    return source.height * source.width
 
 
 class Maker:
@@ -97,7 +101,7 @@ class Maker:
 
     def joined(self, kind: type[Join], *sources: str) -> str:
         inputs = [self.maps[source] for source in sources]
-        channels = inputs[0].channels if kind is Add else sum(each.channels for each in inputs)
+        channels = sum(each.channels for each in inputs) if kind is Concat else inputs[0].channels
         output = self.a_map(channels, inputs[0].height, inputs[0].width)
         if self.rng.integers(2):
             output = replace(inputs[0], channels=channels)
@@ -115,6 +119,15 @@ class Maker:
         )
         return self.add_layer(layer, *sources)
 
+    def upsample(self, source: str) -> str:
+        before = self.maps[source]
+        factors = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1), (1, 3), (3, 2)]))
+        after = replace(before, height=before.height * factors[0], width=before.width * factors[1])
+        layer = Upsample(
+            name=self.name("upsample"), input=before, output=after, window=Window(kernel=(1, 1)), factors=factors
+        )
+        return self.add_layer(layer, source)
+
     def same(self, source: str, channels: int | None = None) -> str:
         """A convolution that keeps rows and columns."""
         kernel = self.draw(st.sampled_from([(1, 1), (3, 3), (1, 3)]))
@@ -124,7 +137,8 @@ class Maker:
     def step(self) -> None:
         draw = self.draw
         source = draw(st.sampled_from(list(self.maps)))
-        kind = draw(st.sampled_from(["conv", "pool", "residual", "residual", "double", "concat"]))
+        kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled"]
+        kind = draw(st.sampled_from(kinds + ["upsample"] * (pixels_of(self.maps[source]) <= 12)))
         before = self.maps[source]
         if kind == "conv":
             self.conv(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
@@ -135,6 +149,15 @@ class Maker:
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
             self.joined(Add, *draw(st.permutations([source, other])))
+        elif kind == "upsample":
+            self.upsample(source)
+        elif kind == "product":
+            self.joined(Mul, *draw(st.permutations([source, self.same(source, before.channels)])))
+        elif kind == "scaled":  # as squeeze-and-excitation does
+            pixel = self.whole(source)
+            if draw(st.booleans()):
+                pixel = self.conv(pixel, Window(kernel=(1, 1)), before.channels)
+            self.joined(Mul, source, pixel)
         elif kind == "double":  # the same map twice
             self.joined(Add, source, source)
         else:
@@ -170,7 +193,7 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)
-        if isinstance(layer, Join):
+        if isinstance(layer, Join | Upsample):
             tp = pixels[layer.name] = pixels[edges[0]]
             tn = draw(st.integers(1, max(each.channels for each in layer.inputs)))
         else:
