@@ -1,4 +1,4 @@
-"""Sums and concatenations: every pair of values against ONNX Runtime, and whole models that branch."""
+"""Sums, products, concatenations: every pair of values against ONNX Runtime, and whole models that branch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.ops import Add, Concat
-from hwgen.templates.joins import Shares, find_shares
+from hwgen.network.ops import Add, Concat, Mul
+from hwgen.templates.joins import MulStage, Shares, find_shares
 
 KINDS = {"int8": INT8, "uint8": UINT8}
 
@@ -75,7 +75,7 @@ def by_runtime(operator: str, kinds: list[str], labels: tuple[Label, ...], *, re
     return y[0]
 
 
-def joined(kind: type[Add | Concat], kinds: list[str], labels: tuple[Label, ...], **parameters) -> Add | Concat:
+def joined(kind: type[Add | Concat | Mul], kinds: list[str], labels: tuple[Label, ...], **parameters):
     maps = [
         FeatureMap(channels=1, height=1, width=1, type=KINDS[each], zero_point=label.zero, scale=label.scale)
         for each, label in zip(kinds, labels, strict=True)
@@ -121,6 +121,30 @@ def test_concatenations_of_all_values(seed: int) -> None:
     np.testing.assert_array_equal(np.broadcast_to(op.tables[1][None], (256, 256)), second)
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_products_of_all_pairs(seed: int) -> None:
+    """65,536 pairs: the golden model is ONNX Runtime, and the hardware's thresholds are the golden model."""
+    kinds = [["int8"] * 3, ["uint8"] * 3][seed // 4 % 2]
+    labels = labels_for(kinds, seed)
+    if seed % 2:  # outputs that are not all at one end
+        labels = (*labels[:2], Label(float(np.float32(labels[0].scale * labels[1].scale * 70)), labels[2].zero))
+    relu = seed % 3 == 0 and labels[2].zero == KINDS[kinds[2]].minimum
+    op = joined(Mul, kinds, labels)
+    theirs = by_runtime("Mul", kinds, labels, relu=relu)[0]
+    a, b = (np.arange(each.type.minimum, each.type.maximum + 1) for each in op.inputs)
+    ours = op.compute(*(each.reshape(1, 256, 256) for each in np.meshgrid(a, b, indexing="ij")))
+    np.testing.assert_array_equal(ours[0], theirs)
+    beat = BeatFormat(channels=1, height=1, width=1, lanes=1, bits=8, signed=kinds[0] == "int8")
+    stage = MulStage(op)
+    compute = stage.compute((beat, beat))
+    finish = stage.finish(compute, 1)
+    products = np.multiply.outer(a - labels[0].zero, b - labels[1].zero)
+    least, most = -(1 << compute.result.width - 1), (1 << compute.result.width - 1) - 1
+    assert least <= products.min() <= products.max() <= most
+    found = finish.low + np.searchsorted(np.array(finish.thresholds[0]), products, side="right")
+    np.testing.assert_array_equal(found, theirs)
+
+
 class GraphWriter(Writer):
     """Writes a model that branches, of operators for all of which ONNX Runtime has integer kernels, and of sums with a
     Relu behind them, for which it has none."""
@@ -163,6 +187,8 @@ class GraphWriter(Writer):
     def join(self, operator: str, name: str, *others: tuple[str, str, str, tuple[int, ...]]) -> None:
         places = [self.here, *others]
         about = float(max(self.values(scale) for _, scale, _, _ in places)) * (1.5 if operator == "Add" else 1)
+        if operator == "Mul":
+            about = 60 * float(np.prod([self.values(scale) for _, scale, _, _ in places]))
         after = self.quantisation(about)
         axis = {"axis": 1} if operator == "Concat" else {}
         if self.qdq:
@@ -176,15 +202,50 @@ class GraphWriter(Writer):
             self.tensor = self.add("QuantizeLinear", "quantise", value, *after)
         else:
             flat = [each for place in places for each in place[:3]]
-            operands = [*flat, *after] if operator == "Add" else [*after, *flat]
+            operands = [*after, *flat] if operator == "Concat" else [*flat, *after]
             self.tensor = self.add(f"QLinear{operator}", name, *operands, domain="com.microsoft", **axis)
         self.scale, self.zero = after
-        channels = sum(shape[0] for *_, shape in places) if operator == "Concat" else self.shape[0]
-        self.shape = (channels, *self.shape[1:])
+        channels = sum(shape[0] for *_, shape in places) if operator == "Concat" else places[0][3][0]
+        self.shape = (channels, *places[0][3][1:])
+
+    def upsample(self, name: str) -> None:
+        """Rows and columns two or three times, as most exporters say it, or as few do."""
+        factor = int(self.random.choice([2, 3]))
+        empty, scales = self.constant(np.zeros(0, np.float32)), self.constant(np.array([1, 1, factor, factor], "f4"))
+        way = [
+            {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            {"coordinate_transformation_mode": "half_pixel"},
+            {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
+        ][self.random.integers(3)]
+        channels, rows, columns = self.shape
+        value = self.dequantised() if self.qdq else self.tensor
+        value = self.add("Resize", name, value, empty, scales, **way)
+        self.tensor = self.add("QuantizeLinear", "quantise", value, self.scale, self.zero) if self.qdq else value
+        self.shape = (channels, rows * factor, columns * factor)
+
+    def squeezed(self, name: str) -> None:
+        """A pixel: the average of each channel, and a convolution of it."""
+        before, channels = (self.scale, self.zero), self.shape[0]
+        if self.qdq:
+            value = self.add("GlobalAveragePool", name, self.dequantised())
+            self.tensor = self.add("QuantizeLinear", "quantise", value, *before)
+        else:
+            operands = [self.tensor, *before, *before]
+            self.tensor = self.add("QLinearGlobalAveragePool", name, *operands, domain="com.microsoft", channels_last=0)
+        self.shape = (channels, 1, 1)
+        self.same(f"{name}_excite", channels)
 
     def block(self, name: str) -> None:
-        """One to three layers and a shortcut."""
-        before, channels, kind = self.here, self.shape[0], self.random.integers(4)
+        """One to three layers and a shortcut; or as many pixels again, or a map scaled by a pixel of its own."""
+        before, channels, kind = self.here, self.shape[0], self.random.integers(7)
+        if kind == 5:
+            self.squeezed(f"{name}_squeeze")
+            pixel, self.here = self.here, before
+            self.join("Mul", f"{name}_join", pixel)
+            return
+        if kind == 6 and max(self.shape[1:]) <= 8:
+            self.upsample(f"{name}_up")
+            return
         stride = 2 if kind == 1 and min(self.shape[1:]) > 3 else 1
         outputs = int(self.random.integers(1, 7)) if kind == 1 else channels
         self.same(f"{name}_a", outputs, stride)
@@ -196,7 +257,7 @@ class GraphWriter(Writer):
             self.same(f"{name}_short", outputs, stride)
             before = self.here
         self.here = after
-        self.join("Concat" if kind == 2 else "Add", f"{name}_join", before)
+        self.join({2: "Concat", 4: "Mul"}.get(int(kind), "Add"), f"{name}_join", before)
 
 
 def random_graph(seed: int) -> GraphWriter:

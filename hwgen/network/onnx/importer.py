@@ -19,6 +19,7 @@ from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
+from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
@@ -258,6 +259,7 @@ _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_joins.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
+    **onnx_resize.OPERATORS,
     "Flatten": _flatten,
     "Identity": lambda build, node: None,
     "MaxPool": _max_pool,

@@ -1,4 +1,4 @@
-"""Operators that take several feature maps: sums and concatenations."""
+"""Operators that take several feature maps: sums, products and concatenations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
-from hwgen.network.ops import Add, Concat
+from hwgen.network.ops import Add, Concat, Mul
 from hwgen.network.ops.join import MOST_BITS
 
 
@@ -29,6 +29,38 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
         _emit(build, node, Add, operands, output, _bounds(state, scale, zero, kind), fused=fused)
 
     build.state = Joined(node, _size(operands[:1]), make)
+
+
+def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
+    """Mul of two dequantised maps; a QuantizeLinear must follow."""
+    operands = _spread_last(_dequantised(build, node))
+    _check_sizes(build, node, operands, channels=True, spread=True)
+
+    def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
+        types = {value.map.type for value in operands} | {kind}
+        if len(types) > 1 or kind.bits != 8 or not moot(state.bounds, scale, zero, kind):
+            raise build.refusal(
+                node,
+                "must take and give integers of one 8-bit type, without an activation that changes any: ONNX Runtime "
+                "multiplies others in floats",
+            )
+        _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
+
+    build.state = Joined(node, _size(operands[:1]), make)
+
+
+def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearMul of two maps."""
+    operands = _spread_last(_integers(build, node, (0, 3)))
+    _check_sizes(build, node, operands, channels=True, spread=True)
+    scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
+    _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
+    build.state = Integers()
+
+
+def _spread_last(operands: list[Value]) -> list[Value]:
+    """The two factors, a map of one pixel behind one of many."""
+    return sorted(operands, key=lambda value: (value.map.height, value.map.width) == (1, 1))
 
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
@@ -87,9 +119,16 @@ def _integers(build: Builder, node: onnx.NodeProto, places: Sequence[int]) -> li
     return operands
 
 
-def _check_sizes(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False) -> None:
-    """Maps must be of the same rows and columns, for a sum also of the same channels; nothing is spread."""
+def _check_sizes(
+    build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False, spread: bool = False
+) -> None:
+    """Maps must be of the same rows and columns, for a sum also of the same ``channels``.
+
+    ``spread``: the last one may be a pixel for all pixels of the others.
+    """
     sizes = [(value.map.channels if channels else 0, value.map.height, value.map.width) for value in operands]
+    if spread and sizes[-1][1:] == (1, 1):
+        sizes[-1] = (sizes[-1][0], *sizes[0][1:])
     if len(set(sizes)) > 1 or len({value.flat for value in operands}) > 1:
         shapes = " and ".join(f"{value.map.channels}x{value.map.height}x{value.map.width}" for value in operands)
         raise build.refusal(node, f"must take maps of one size, not {shapes}")
@@ -131,7 +170,7 @@ def _label(map_: Map) -> Label:
 def _emit(
     build: Builder,
     node: onnx.NodeProto,
-    kind: type[Add | Concat],
+    kind: type[Add | Concat | Mul],
     operands: Sequence[Value],
     output: Map,
     bounds: tuple[int, int],
@@ -152,4 +191,9 @@ def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
 
 
-OPERATORS = {"Concat": _concat, "QLinearConcat": _qlinear_concat}
+OPERATORS = {
+    "Concat": _concat,
+    "Mul": _multiply_maps,
+    "QLinearConcat": _qlinear_concat,
+    "QLinearMul": _qlinear_mul,
+}

@@ -1,0 +1,111 @@
+"""Resize and Upsample: nearest neighbours by whole factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from hwgen.errors import ModelError
+from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.values import Map, Sums
+from hwgen.network.ops import Upsample
+
+_ROUNDINGS = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+}
+
+
+def _resize(build: Builder, node: onnx.NodeProto) -> None:
+    if build.flat:
+        raise build.refusal(node, "must come before Flatten")
+    if isinstance(build.state, Sums):
+        raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
+    mode = _text(node, "mode", "nearest")
+    if mode != "nearest":
+        raise build.refusal(node, f"mode must be nearest, not {mode}")
+    if attribute(node, "axes", None) is not None:
+        raise build.refusal(node, "axes must not be given: scales or sizes must be those of all four")
+    factors = _factors(build, node)
+    here = build.map
+    sizes = here.height * factors[0], here.width * factors[1]
+    if max(sizes) > MOST_SIDE:
+        raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MOST_SIDE:,} a side can be")
+    for size, factor in zip((here.height, here.width), factors, strict=True):
+        if (_sources(build, node, size, factor) != np.arange(size * factor) // factor).any():
+            raise build.refusal(
+                node,
+                f"must repeat each pixel {factor} times, which "
+                f"{_text(node, 'coordinate_transformation_mode', 'half_pixel')} with "
+                f"{_text(node, 'nearest_mode', 'round_prefer_floor')} does not",
+            )
+    if factors != (1, 1):
+        output = Map(here.channels, *sizes, here.type, here.zero_point, here.scale)
+        build.emit(node, Upsample, Window(kernel=(1, 1)), output, factors=factors)
+
+
+def _factors(build: Builder, node: onnx.NodeProto) -> tuple[int, int]:
+    """By how much rows and columns grow."""
+    here = build.map
+    given = [place for place in range(1, len(node.input)) if node.input[place]]
+    place = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
+    if node.op_type == "Resize" and 3 in given:
+        sizes = build.constants.read(node, 3, "sizes").tolist()
+        policy = _text(node, "keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
+        before = (build.batch or 1, here.channels, here.height, here.width)
+        scales = [size / old for size, old in zip(sizes, before, strict=True)] if len(sizes) == 4 else sizes
+    elif place in given:
+        scales = build.constants.read(node, place, "scales").tolist()
+    else:
+        scales = list(attribute(node, "scales", ()))
+    whole = [round(scale) for scale in scales]
+    if len(scales) != 4 or whole[:2] != [1, 1] or whole != list(scales) or min(whole) < 1:
+        raise build.refusal(node, f"scales must be whole, of rows and columns alone, not {_shown(scales)}")
+    return whole[2], whole[3]
+
+
+def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:
+    """For each place of the output the one that it is taken from (ONNX Resize)."""
+    places = np.arange(size * factor, dtype=np.float64)
+    # Upsample, and Resize as it was first, know one way only.
+    if node.op_type == "Upsample" or len(node.input) == 2:
+        return np.floor(places / factor).astype(np.int64)
+    way = _text(node, "coordinate_transformation_mode", "half_pixel")
+    if way == "asymmetric":
+        reals = places / factor
+    elif way in ("half_pixel", "half_pixel_symmetric") or (way == "pytorch_half_pixel" and size * factor > 1):
+        reals = (places + 0.5) / factor - 0.5
+    elif way == "pytorch_half_pixel":
+        reals = places * 0
+    elif way == "align_corners":
+        reals = places * (size - 1) / max(size * factor - 1, 1)
+    else:
+        raise _unknown(build, node, "coordinate_transformation_mode", way)
+    rounding = _text(node, "nearest_mode", "round_prefer_floor")
+    if rounding not in _ROUNDINGS:
+        raise _unknown(build, node, "nearest_mode", rounding)
+    return np.clip(_ROUNDINGS[rounding](reals), 0, size - 1).astype(np.int64)
+
+
+def _unknown(build: Builder, node: onnx.NodeProto, what: str, value: str) -> ModelError:
+    return build.refusal(node, f"{what} {value!r} is not supported")
+
+
+def _text(node: onnx.NodeProto, name: str, default: str) -> str:
+    value = attribute(node, name, default)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _shown(values: list[Any]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in values) + "]"
+
+
+OPERATORS = {"Resize": _resize, "Upsample": _resize}
