@@ -22,7 +22,7 @@ TINY = {
     "autoencoder": (264_192, 5_500, 700),
 }
 #: Others, of which a small image is enough.
-LARGER = ("squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64")
+LARGER = ("unet@32x32", "squeezenet@64x64", "mobilenetv2@64x64", "resnet18@64x64", "mobilenetv1@64x64")
 
 
 @pytest.mark.parametrize("name", [*TINY, *(pytest.param(name, marks=pytest.mark.long) for name in LARGER)])

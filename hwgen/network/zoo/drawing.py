@@ -91,6 +91,17 @@ class Drawing:
         channels = sum(self._shapes[source][0] for source in sources)
         return self._add("Concat", name, list(sources), (channels, *self._shapes[sources[0]][1:]), axis=1)
 
+    def multiply(self, name: str, *sources: str) -> str:
+        """The product of two maps, of which the second may be a pixel for all pixels of the first."""
+        return self._add("Mul", name, list(sources), self._shapes[sources[0]])
+
+    def upsample(self, name: str, source: str, factor: int) -> str:
+        """Each pixel as often beside itself and below."""
+        channels, rows, columns = self._shapes[source]
+        scales = self._parameter(f"{name}_scales", np.array([1, 1, factor, factor]))
+        place = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return self._add("Resize", name, [source, "", scales], (channels, rows * factor, columns * factor), **place)
+
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int = 0) -> str:
         channels, *size = self._shapes[source]
         rows, columns = ((length + 2 * padding - kernel) // stride + 1 for length in size)

@@ -130,6 +130,23 @@ def _squeezenet(net: Drawing) -> str:
     return net.average("pool10", net.conv("conv10", here, 1000, 1))
 
 
+def _unet(net: Drawing) -> str:
+    """Ronneberger et al., *U-Net*, 2015: three levels, a quarter as wide; sizes kept, upsampled by neighbours."""
+    here, skipped = "image", []
+    for level, outputs in enumerate((16, 32, 64, 128), start=1):
+        for number in (1, 2):
+            here = net.conv(f"down{level}_conv{number}", here, outputs, 3)
+        if level < 4:
+            skipped.append(here)
+            here = net.max_pool(f"down{level}_pool", here, 2, 2)
+    for level, outputs in ((3, 64), (2, 32), (1, 16)):
+        here = net.conv(f"up{level}_conv0", net.upsample(f"up{level}", here, 2), outputs, 3)
+        here = net.concat(f"up{level}_concat", skipped.pop(), here)
+        for number in (1, 2):
+            here = net.conv(f"up{level}_conv{number}", here, outputs, 3)
+    return net.conv("classes", here, 2, 1, relu=None)
+
+
 def _autoencoder(net: Drawing) -> str:
     """Koizumi et al., *ToyADMOS*, 2019: dense layers only."""
     here = "image"
@@ -167,6 +184,7 @@ GRAPHS = {
     "mobilenetv2": Graph(
         "MobileNetV2: 52 convolutions, 10 sums, 1 dense layer; 224x224x3 input", (3, 224, 224), _mobilenet_v2
     ),
+    "unet": Graph("U-Net of three levels: 18 convolutions, 3 concatenations; 128x128x3 input", (3, 128, 128), _unet),
     "squeezenet": Graph(
         "SqueezeNet 1.1: 26 convolutions, 8 concatenations; 224x224x3 input", (3, 224, 224), _squeezenet
     ),
