@@ -152,15 +152,14 @@ class JoinConfig:
             cost.ff += bits
             cost.lut += bits * (-(-count // 4) if count > 1 else 0)
         else:
-            cost.ff += sum(beat.data_bits for beat in self.inputs)
-        if self.spread:
             *others, last = self.inputs
+            cost.delay(sum(beat.data_bits for beat in others), self.latency)
+            cost.ff += last.data_bits
+        if self.spread:
             windows = counter_bits(self.windows)
-            count_kept(cost, last.data_bits, folds_kept := last.folds)
-            cost.delay(sum(beat.data_bits for beat in others), LATENCY)
-            cost.ff += windows + counter_bits(folds_kept) + 1
+            count_kept(cost, last.data_bits, last.folds)
+            cost.ff += windows + counter_bits(last.folds) + 1 + LATENCY
             cost.lut += 1.5 * windows + 3
-            cost.delay(1, LATENCY)
         return cost.resources
 
     def component(self) -> Join:

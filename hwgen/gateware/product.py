@@ -67,12 +67,10 @@ class ProductConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, count = Cost(dsp=self.multipliers), self.multipliers
-        widths = [bits_for_range(*ends).width for ends in self.ranges]
-        counts = count, self.lanes * self.window.inputs[1].pixels
-        for operands, width, zero in zip(counts, widths, self.zeros, strict=True):
-            cost.lut += operands * width * (zero != 0)
-        cost.delay(1, self.latency)
+        cost = Cost(dsp=self.multipliers, ff=self.latency)
+        # The first operand's subtraction is the slice's own.
+        operands = self.lanes * self.window.inputs[1].pixels * (self.zeros[1] != 0)
+        cost.lut += 0.75 * operands * bits_for_range(*self.ranges[1]).width
         return cost.resources
 
     def component(self) -> Product:
