@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import Case, check, check_data, frames_for, simulate
+from accelerators import Case, a_requantisation, check, check_data, frames_for, simulate
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,13 +20,16 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.network import golden, load
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
-from hwgen.network.ops import Concat, Conv
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Add, Concat, Conv
 from hwgen.network.requantise import Requantisation
 from hwgen.plan import document, planner
 from hwgen.schedule.solve import Schedule, enough_frames
 from hwgen.schedule.stall import check_stall
 from hwgen.simulate.counts import multiplications, windows
+from hwgen.templates.latency import estimate_latency
+from hwgen.templates.task import Goal, Task
+from hwgen.templates.unroll import Unroll
 
 SEEDS = st.integers(0, 2**32)
 
@@ -246,3 +249,62 @@ def test_sources_that_make_no_graph(resnet8, change, message):
     config = plan.groups[0].config
     with pytest.raises(ConfigError, match=message):
         replace(config, sources=change(config.sources))
+
+
+def wide_residual() -> Network:
+    """One channel of 12 columns, two convolutions and a shortcut around them: only pixels make use of more slices."""
+    rng = np.random.default_rng(0)
+    here = FeatureMap(channels=1, height=4, width=12, type=UINT8, zero_point=0, scale=0.5)
+    window = Window(kernel=(1, 3), padding=(0, 1, 0, 1))
+
+    def conv(name: str) -> Conv:
+        layer = Conv(
+            name=name,
+            input=here,
+            output=here,
+            window=window,
+            weights=rng.integers(-9, 9, (1, 1, 1, 3)),
+            bias=np.zeros(1, np.int64),
+            requantisation=None,
+        )
+        return replace(layer, requantisation=a_requantisation(rng, layer))
+
+    both = Add(
+        name="both",
+        input=here,
+        more=(here,),
+        output=here,
+        window=Window(kernel=(1, 1)),
+        labels=(Label(0.5, 0),) * 3,
+        fused=True,
+        low=0,
+        high=255,
+    )
+    layers = (conv("first"), conv("second"), both)
+    return Network(name="wide", layers=layers, edges=((INPUT,), ("first",), ("second", "first")))
+
+
+@pytest.mark.parametrize("dsp", [8, 20, 60])
+def test_what_a_sum_joins_has_as_many_pixels(dsp):
+    """Layers before a sum compute as many pixels a cycle as it adds, where that is worth the slices."""
+    network = wide_residual()
+    board = replace(boards.load("zedboard"), memory_gb_s=100.0)  # otherwise bytes of a frame are too many for the last
+    plan = planner.make(network, board, dsp=dsp)
+    first, second, both = (layer.tp for layer in plan.layers)
+    assert first == second == both
+    assert (first > 1) == (dsp > 8)
+    check(Case(network, plan.groups[0].config), frames_for(network, 3, 1))
+
+
+def test_estimated_latency_of_a_join():
+    """It waits for the later one of its inputs, in whichever order it takes them."""
+    found = []
+    for order in (("second", "first"), ("first", "second")):
+        network = wide_residual()
+        network = replace(network, edges=((INPUT,), ("first",), order))
+        task = Task(network, boards.load("zedboard"), Goal(objective="interval", dsp=20))
+        unrolls = [Unroll(1, 1, 3 if layer.weight_count else 1) for layer in network.layers]
+        found.append(estimate_latency(task.works, [layer.window for layer in network.layers], unrolls))
+        last = Schedule(planner.make(network, boards.load("zedboard"), dsp=9).groups[0].config, 1).cycles.latency
+        assert 0.7 * last < found[-1] < 1.5 * last
+    assert found[0] == found[1]
