@@ -146,7 +146,8 @@ SHAPES = [
         tn=6, tm=6, tk=9, next_tn=6, signed=True,
     ),
     replace(
-        _SAME, name="depthwise3x3-deep", channels=256, outputs=256, groups=256, size=(7, 7), tn=2, tm=2, tk=3, next_tn=8,
+        _SAME, name="depthwise3x3-deep", channels=256, outputs=256, groups=256, size=(7, 7),
+        tn=2, tm=2, tk=3, next_tn=8,
     ),
     replace(
         _PLAIN, name="fc-uint16", kernel=(5, 5), channels=16, outputs=24, size=(5, 5), tn=4, tm=2, tk=5,

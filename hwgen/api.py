@@ -236,10 +236,11 @@ class Model:
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
         options
-            What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp`` (slices at most), ``objective``
-            (``interval``, ``latency``, ``traffic`` or ``dsp``), ``interval`` (cycles at most, with the objective
-            ``dsp``), ``groups`` (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
-            ``template`` (``stream`` or ``pyramid``), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
+            What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
+            most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
+            of these ``interval`` (cycles at most) or ``fps`` (frames a second at least), ``groups``
+            (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``), ``template``
+            (``stream`` or ``pyramid``), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
             ``recompute``).
 
         Raises

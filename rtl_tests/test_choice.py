@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refusals import FEW_SLICES, left_out_if
 
 from hwgen import boards, network, plan
-from hwgen.errors import InputError, PlanError
+from hwgen.errors import HwgenError, InputError, PlanError
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, Window
@@ -147,6 +147,57 @@ def test_other_resources(lenet, limit):
     assert getattr(made.resources, name) <= most
     assert len(made.groups) == 1
     assert made.interval >= free.interval
+
+
+def test_frames_a_second(lenet):
+    """As few slices as the interval that they leave; another clock leaves another one."""
+    at_100 = plan.make(lenet, ZEDBOARD, fps=5_000)
+    assert at_100.interval <= 20_000
+    assert at_100.resources.dsp == plan.make(lenet, ZEDBOARD, objective="dsp", interval=20_000).resources.dsp
+    at_50 = plan.make(lenet, ZEDBOARD, fps=5_000, clock=50)
+    assert at_50.interval <= 10_000
+    assert at_50.resources.dsp > at_100.resources.dsp
+    assert at_50.board.clock_mhz == 50
+    again = plan.read(plan.write(at_50), lenet, ZEDBOARD)
+    assert again.board.clock_mhz == 50
+    assert (again.latency, again.interval) == (at_50.latency, at_50.interval)
+    text = table(at_50)
+    assert f"at 50 MHz: latency {at_50.latency / 50_000:.4g} ms, {50e6 / at_50.interval:,.0f} frames a second" in text
+
+
+def test_less_of_the_board(lenet):
+    free = plan.make(lenet, ZEDBOARD)
+    made = plan.make(lenet, ZEDBOARD, bram=int(free.resources.bram36) - 3, lut=free.resources.lut - 100)
+    assert made.resources.bram36 <= int(free.resources.bram36) - 3
+    assert made.resources.lut <= free.resources.lut - 100
+    assert made.obstacle is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fps": 1e9}, "fps must be at most the 100,000,000 cycles a second, not 1e\\+09"),
+        ({"fps": 0}, "fps must be a positive number, not 0"),
+        ({"fps": float("inf")}, "fps must be a positive number, not inf"),
+        ({"fps": "9"}, "fps must be a positive number, not '9'"),
+        ({"fps": 9, "objective": "latency"}, "fps, a bound of .*, not with the objective latency"),
+        ({"fps": 9, "objective": "dsp", "interval": 4}, "fps, a bound of .*, not with an interval"),
+        ({"clock": -1}, "clock must be a positive number, not -1"),
+        ({"clock": 1e7}, "board zedboard: clock_mhz must be between 1e-6 and 1e6, not 10000000.0"),
+        ({"bram": 141}, "bram must be between 1 and the 140 block RAMs of zedboard, not 141"),
+        ({"lut": 1.5}, "lut must be a positive integer, not 1.5"),
+    ],
+)
+def test_goals_that_can_not_be(lenet, options, message):
+    with pytest.raises(HwgenError, match=f"^{message}$"):
+        plan.make(lenet, ZEDBOARD, **options)
+
+
+def test_clock_of_a_plan_that_is_none(lenet):
+    document = json.loads(plan.write(plan.make(lenet, ZEDBOARD, dsp=40)))
+    document["clock_mhz"] = "fast"
+    with pytest.raises(PlanError, match=r"^plan: clock_mhz must be a positive number, not \"fast\"$"):
+        plan.read(json.dumps(document), lenet, ZEDBOARD)
 
 
 def test_judged_by_the_best_tiles(lenet):

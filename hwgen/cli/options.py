@@ -42,12 +42,17 @@ def latency(text: str) -> int:
 
 def rate(text: str) -> float:
     """GB/s."""
+    return number(text, " of GB/s", below=1e6)
+
+
+def number(text: str, unit: str = "", below: float = 1e12) -> float:
+    """A number above 0."""
     try:
         value = float(text)
     except ValueError:
         value = 0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"must be a number of GB/s above 0, not {text!r}")
+    if not 0 < value < below:
+        raise argparse.ArgumentTypeError(f"must be a number{unit} above 0, not {text!r}")
     return value
 
 
@@ -75,6 +80,9 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     model_options(sub)
     sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
     sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
+    sub.add_argument("--lut", type=positive, metavar="N", help="use at most N LUTs")
+    sub.add_argument("--bram", type=positive, metavar="N", help="use at most N block RAMs of 36 kbit")
+    sub.add_argument("--clock", type=number, metavar="MHz", help="run at this clock (default: the board's own)")
     sub.add_argument(
         "--macs-per-dsp",
         type=lambda text: int(text) if text in ("1", "2") else text,
@@ -88,6 +96,9 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     )
     sub.add_argument(
         "--interval", type=positive, metavar="N", help="with --objective dsp: at most N cycles between frames"
+    )
+    sub.add_argument(
+        "--fps", type=number, metavar="N", help="at least N frames a second, with as few DSP slices as that takes"
     )
     sub.add_argument(
         "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"

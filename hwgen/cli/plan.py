@@ -54,8 +54,9 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
-    names = ("dsp", "objective", "interval", "groups", "in_turn", "macs_per_dsp", "template", "tile", "overlap")
-    given = ((name, getattr(arguments, name)) for name in names)
+    from hwgen.plan import Request
+
+    given = ((name, getattr(arguments, name)) for name in Request.names())
     return {name: value for name, value in given if value not in (None, False)}
 
 

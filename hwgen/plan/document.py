@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.errors import ConfigError, PlanError
+from hwgen.errors import BoardError, ConfigError, PlanError
 from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
@@ -35,6 +35,7 @@ def write(plan: Plan) -> str:
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
+        "clock_mhz": plan.board.clock_mhz,
         **host.describe(plan.network),
         "dsp": plan.dsp,
         "groups": [_group(group, plan.placement.loads_weights) for group in plan.groups],
@@ -105,6 +106,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
     ]
     _check_names(names, network)
     groups, begin = [], 0
+    board = _clocked(document, board)
     try:
         for entry in entries:
             end = begin + len(entry["layers"])
@@ -115,6 +117,16 @@ def read(text: str, network: Network, board: Board) -> Plan:
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
+
+
+def _clocked(document: Any, board: Board) -> Board:
+    """The board at the clock that was planned with."""
+    if "clock_mhz" not in document:
+        return board
+    try:
+        return replace(board, clock_mhz=document["clock_mhz"])
+    except BoardError:
+        raise PlanError(f"plan: clock_mhz must be a positive number, not {shown(document['clock_mhz'])}") from None
 
 
 def _budget(document: Any, board: Board) -> int:

@@ -45,24 +45,28 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
     request = Request.of(options)
+    board = request.limited(board)
     goal = request.goal(board)
     if request.in_turn and len(network.layers) == 1:
         raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
     task = task_of(network, board, goal, request.macs_per_dsp)
     plan = _planned(task, request.groups, request.in_turn, _packing_notes(task))
-    limit = request.interval
+    limit = goal.interval
     if limit is not None and plan.interval is not None and plan.interval > limit:
         raise PlanError(f"no plan has an interval of at most {limit:,} cycles: the nearest has {plan.interval:,}")
     return plan
 
 
 def _packing_notes(task: Task) -> tuple[str, ...]:
-    """Which convolutions can't have two multiply-adds a slice, if that was asked for."""
-    layers = zip(task.network.layers, task.macs, strict=True)
-    alone = [layer.name for layer, macs in layers if macs < task.goal.macs_per_dsp and layer.weight_count]
-    if not alone:
-        return ()
-    return (f"one multiply-add a slice, for weights below -127 or more than 8 bits: {', '.join(alone)}",)
+    """Which convolutions can't have two multiply-adds a slice, if that was asked for, and why."""
+    works = zip(task.works, task.macs, strict=True)
+    alone = [work for work, macs in works if macs < task.goal.macs_per_dsp and work.weighted]
+    found = []
+    for depthwise, why in ((False, "weights below -127 or more than 8 bits"), (True, "depthwise convolutions")):
+        names = [work.name for work in alone if work.channelwise == depthwise]
+        if names:
+            found.append(f"one multiply-add a slice, for {why}: {', '.join(names)}")
+    return tuple(found)
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:

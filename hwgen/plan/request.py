@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from numbers import Integral
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any
 
 from hwgen.boards import Board
@@ -26,9 +27,16 @@ class Request:
         DSP slices that may be used; all of the board's if not given.
     objective : str
         What to make small: ``interval`` (then DSP slices), ``latency`` of one frame, off-chip ``traffic`` (then
-        interval) or ``dsp`` slices (then LUTs; of groups in turn, then interval).
+        interval) or ``dsp`` slices (then LUTs; of groups in turn, then interval). By default ``interval``, or ``dsp``
+        where frames a second are asked for.
     interval : int, optional
         With the objective ``dsp``: cycles between frames at most.
+    fps : float, optional
+        The same as frames a second at least, at the clock.
+    clock : float, optional
+        MHz of the clock; the board's own if not given.
+    lut, bram : int, optional
+        LUTs, and block RAMs of 36 kbit, that may be used; all of the board's if not given.
     groups : str, optional
         Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
     in_turn : bool
@@ -49,14 +57,18 @@ class Request:
     Raises
     ------
     InputError
-        If ``dsp`` is no positive integer.
+        If ``dsp``, ``lut`` or ``bram`` is no positive integer, or ``fps`` or ``clock`` no positive number.
     PlanError
         If another option makes no sense, or contradicts one.
     """
 
     dsp: int | None = None
-    objective: str = "interval"
+    objective: str | None = None
     interval: int | None = None
+    fps: float | None = None
+    clock: float | None = None
+    lut: int | None = None
+    bram: int | None = None
     groups: str | None = None
     in_turn: bool = False
     macs_per_dsp: int | str = 1
@@ -66,10 +78,15 @@ class Request:
 
     def __post_init__(self) -> None:
         self._check_types()
+        if self.objective is None:
+            object.__setattr__(self, "objective", "interval" if self.fps is None else "dsp")
         if self.objective not in OBJECTIVES:
             raise PlanError(f"objective must be one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
         if self.interval is not None and self.objective != "dsp":
             raise PlanError(f"interval, a bound in cycles, goes with the objective dsp only, not with {self.objective}")
+        if self.fps is not None and (self.objective != "dsp" or self.interval is not None):
+            other = "an interval" if self.objective == "dsp" else f"the objective {self.objective}"
+            raise PlanError(f"fps, a bound of frames a second, goes with the objective dsp alone, not with {other}")
         if self.interval is not None and not (_is_integer(self.interval) and self.interval >= 1):
             raise PlanError(f"interval must be a positive number of cycles, not {self.interval!r}")
         if self.macs_per_dsp not in (1, 2, "auto"):
@@ -77,8 +94,14 @@ class Request:
         self._check_template()
 
     def _check_types(self) -> None:
-        if self.dsp is not None and not (_is_integer(self.dsp) and self.dsp >= 1):
-            raise InputError(f"dsp must be a positive integer, not {self.dsp!r}")
+        for name in ("dsp", "lut", "bram"):
+            value = getattr(self, name)
+            if value is not None and not (_is_integer(value) and value >= 1):
+                raise InputError(f"{name} must be a positive integer, not {value!r}")
+        for name in ("fps", "clock"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0 and isfinite(value)):
+                raise InputError(f"{name} must be a positive number, not {value!r}")
         if not isinstance(self.groups, str | None):
             raise PlanError(f"groups must be text such as conv1-pool1,conv2, not {self.groups!r}")
         if not isinstance(self.in_turn, bool):
@@ -112,11 +135,51 @@ class Request:
         return cls(**options)
 
     @classmethod
+    def names(cls) -> list[str]:
+        """All options."""
+        return [option.name for option in fields(cls)]
+
+    @classmethod
     def check_names(cls, options: Iterable[str]) -> None:
         """Raise InputError if an option is unknown."""
-        known = [option.name for option in fields(cls)]
+        known = cls.names()
         if unknown := [name for name in options if name not in known]:
             raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
+
+    def limited(self, board: Board) -> Board:
+        """The board with as much of it as may be used, at the clock that is asked for.
+
+        Raises
+        ------
+        PlanError
+            If it hasn't got so much.
+        BoardError
+            If the clock is beyond reason.
+        """
+        found = {} if self.clock is None else {"clock_mhz": float(self.clock)}
+        for name, field, what in (("lut", "lut", "LUTs"), ("bram", "bram36", "block RAMs")):
+            asked, there = getattr(self, name), getattr(board, field)
+            if asked is None:
+                continue
+            if asked > there:
+                raise PlanError(f"{name} must be between 1 and the {there} {what} of {board.name}, not {asked!r}")
+            found[field] = int(asked)
+        return replace(board, **found)
+
+    def most_cycles(self, board: Board) -> int | None:
+        """Cycles between frames at most, on a board with the clock that is asked for; ``None`` if there is no bound.
+
+        Raises
+        ------
+        PlanError
+            If so many frames a second leave no cycle.
+        """
+        if self.fps is None:
+            return self.interval
+        cycles = int(board.clock_mhz * 1e6 / self.fps)
+        if cycles < 1:
+            raise PlanError(f"fps must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}")
+        return cycles
 
     def goal(self, board: Board) -> Goal:
         """What is asked of each group on a board, with one multiply-add a slice.
@@ -124,8 +187,9 @@ class Request:
         Raises
         ------
         PlanError
-            If the board hasn't got so many slices.
+            If the board hasn't got so many slices, or hasn't so many cycles.
         """
+        assert self.objective is not None
         budget = board.dsp if self.dsp is None else self.dsp
         if not 1 <= budget <= board.dsp:
             raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
@@ -134,11 +198,15 @@ class Request:
         return Goal(
             objective=self.objective,
             dsp=budget,
-            interval=self.interval,
+            interval=self.most_cycles(board),
             template=steered,
             tile=self.tile,
             overlap=self.overlap,
         )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_integer(value: Any) -> bool:

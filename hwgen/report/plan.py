@@ -76,6 +76,16 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
     ]
 
 
+def _seconds(plan: Plan) -> str:
+    """The cycles at the board's clock; synthesis has yet to show that the design runs at it."""
+    clock = plan.board.clock_mhz
+    text = f"at {clock:g} MHz: latency {plan.latency / clock / 1000:.4g} ms"
+    if not plan.interval:
+        return text
+    rate = clock * 1e6 / plan.interval
+    return f"{text}, {rate:,.0f} frames a second" if rate >= 100 else f"{text}, {rate:.3g} frames a second"
+
+
 def _summary(plan: Plan) -> list[str]:
     lines = []
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
@@ -85,6 +95,7 @@ def _summary(plan: Plan) -> list[str]:
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"
     lines.append(f"one frame: latency {plan.latency:,} cycles{interval}")
     used, board = plan.resources, plan.board
+    lines.append(_seconds(plan))
     lines.append(
         f"{board.name} ({board.device}): DSP {used.dsp} of {board.dsp}, "
         f"BRAM36 {used.bram36:g} of {board.bram36}, "
