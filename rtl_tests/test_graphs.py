@@ -21,8 +21,11 @@ from hwgen.network import golden, load
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Concat, Conv
+from hwgen.network.quantise import quantise
 from hwgen.network.requantise import Requantisation
+from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document, planner
 from hwgen.schedule.solve import Schedule, enough_frames
 from hwgen.schedule.stall import check_stall
@@ -190,6 +193,55 @@ def test_shortcuts_of_resnet8(resnet8):
     for layer in group.config.layers:
         if len(layer.outputs) == 2 and layer.name != "stack1_add":
             assert max(layer.fifo_depths) > 20 * min(layer.fifo_depths)
+
+
+def _inverted_residuals(net: Drawing) -> str:
+    """Three blocks: expanded, depthwise, projected, and a shortcut."""
+    here = net.conv("stem", "image", 4, 3, relu=6)
+    for block in range(3):
+        before = here
+        here = net.conv(f"expand{block}", here, 12, 1, relu=6)
+        here = net.conv(f"depthwise{block}", here, 12, 3, depthwise=True, relu=6)
+        here = net.add(f"add{block}", net.conv(f"project{block}", here, 4, 1, relu=None), before)
+    return here
+
+
+def _small_unet(net: Drawing) -> str:
+    """Three levels, upsampled by neighbours."""
+    here, skipped = net.conv("first", "image", 3, 3), []
+    for level in range(3):
+        skipped.append(here)
+        here = net.conv(f"down{level}", net.max_pool(f"pool{level}", here, 2, 2), 4, 3)
+    for level in reversed(range(3)):
+        here = net.concat(f"concat{level}", skipped.pop(), net.upsample(f"above{level}", here, 2))
+        here = net.conv(f"up{level}", here, 3, 3)
+    return here
+
+
+def _excited(net: Drawing) -> str:
+    """A map that is scaled by a pixel made of all of it: the shortcut holds the whole map meanwhile."""
+    here = net.conv("first", "image", 4, 3)
+    pixel = net.conv("excite", net.conv("squeeze", net.average("all", here), 2, 1), 4, 1)
+    return net.conv("last", net.multiply("scale", here, pixel), 4, 1)
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draw", [_inverted_residuals, _small_unet, _excited], ids=lambda draw: draw.__name__)
+def test_nothing_could_be_less_in(draw, simulated):
+    """Of networks as they come no FIFO could be shallower; in Verilator, at that depth, none is too shallow."""
+    drawing = Drawing("drawn", (2, 8, 8))
+    images = np.random.default_rng(0).uniform(-1, 1, (8, 2, 8, 8)).astype(np.float32)
+    network = to_network(quantise(drawing.model(draw(drawing)), images, "drawn", 8), "drawn")
+    plan = planner.make(network, boards.load("zedboard"), macs_per_dsp="auto")
+    (group,) = plan.groups
+    case = Case(network, group.config)
+    assert least_depths(case) == []
+    if not simulated:
+        return
+    result = run.run(group.config, frames_for(network, 3, 2), run.Options(simulator="verilator"))
+    np.testing.assert_array_equal(result.outputs, golden.run(network, frames_for(network, 3, 2)))
+    cycles = Schedule(group.config, 3).cycles
+    assert (result.latency, result.interval) == (cycles.latency, cycles.interval)
 
 
 def test_plan_of_resnet8_written_and_read(resnet8):

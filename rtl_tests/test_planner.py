@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from accelerators import Case, check, frames_for, networks
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -44,10 +45,10 @@ def test_figures_agree(network, budget):
     assert steady_cycles(config).interval == interval(works, unrolls)
 
 
-def depthwise_network(side: int) -> Network:
+def depthwise_network(height: int, width: int) -> Network:
     """A depthwise 3 x 3 convolution over 4 channels."""
     rng = np.random.default_rng(0)
-    before = FeatureMap(channels=4, height=side, width=side, type=UINT8, zero_point=3)
+    before = FeatureMap(channels=4, height=height, width=width, type=UINT8, zero_point=3)
     depthwise = Conv(
         name="depthwise",
         input=before,
@@ -63,12 +64,32 @@ def depthwise_network(side: int) -> Network:
 
 def test_depthwise():
     """By hand: 4 groups of one channel in, one out; 36 slices hold 9 taps of 4 pixels, 4 groups in turn."""
-    network = depthwise_network(8)
+    network = depthwise_network(8, 8)
     made = plan.make(network, BOARD, dsp=36)
     assert unrolls_of(made) == [Unroll(1, 1, 9, 4)]
     config = made.configure()
     assert config.multipliers == 36
     assert config.layers[0].cycles == 8 * 2 * 4
+    check(Case(network, config), frames_for(network, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("template", "dsp", "unroll"),
+    [
+        ("stream", 36, Unroll(4, 4, 9, 1)),
+        ("stream", 18, Unroll(2, 2, 9, 1)),
+        ("stream", 9, Unroll(1, 1, 9, 1)),
+        ("pyramid", 36, Unroll(4, 4, 9, 1)),
+    ],
+)
+def test_depthwise_lanes(template, dsp, unroll):
+    """Where a row is a pixel only channels side by side make use of the slices, each with taps of its own."""
+    network = depthwise_network(6, 1)
+    board = replace(BOARD, memory_gb_s=100.0)
+    made = plan.make(network, board, dsp=dsp, template=template)
+    assert unrolls_of(made) == [unroll]
+    config = made.configure()
+    assert config.multipliers == dsp
     check(Case(network, config), frames_for(network, 3, 1))
 
 
