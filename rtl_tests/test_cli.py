@@ -849,7 +849,9 @@ def test_interface_raises(tmp_path):
         model.plan(board="nexys")
     with pytest.raises(hwgen.InputError, match="dsp must be a positive integer, not 0"):
         model.plan(board="zedboard", dsp=0)
-    with pytest.raises(hwgen.InputError, match=r"^unknown option dps: a plan has dsp, objective, interval, fps, clock, "):
+    with pytest.raises(
+        hwgen.InputError, match=r"^unknown option dps: a plan has dsp, objective, interval, fps, clock, "
+    ):
         model.plan(board="zedboard", dps=20)
     with pytest.raises(hwgen.InputError, match="simulator must be one of verilator, icarus, amaranth, not 'xsim'"):
         model.plan(board="zedboard", dsp=20).simulate(np.zeros((1, 3, 5, 5), np.float32), simulator="xsim")

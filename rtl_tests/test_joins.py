@@ -378,6 +378,43 @@ def test_floats_behind_a_sum(operator: tuple[str, dict], message: str) -> None:
         to_network(model, "forked")
 
 
+@pytest.mark.parametrize(
+    ("behind", "message"),
+    [
+        (
+            [("Mul", ["short", "real"], "total"), ("Relu", ["total"], "last")],
+            "must take and give integers of one 8-bit ",
+        ),
+        ([("Mul", ["short", "s"], "last")], "must take feature maps only, no constants"),
+        (
+            [
+                ("QuantizeLinear", ["short", "s", "z8"], "side"),
+                ("DequantizeLinear", ["side", "s", "z8"], "long"),
+                ("Mul", ["short", "long"], "last"),
+            ],
+            "must take and give integers of one 8-bit type",
+        ),
+        (
+            [
+                ("MaxPool", ["c"], "less"),
+                ("DequantizeLinear", ["less", "s", "z"], "long"),
+                ("Mul", ["short", "long"], "last"),
+            ],
+            "must take maps of one size, not 2x6x6 and 2x1x6",
+        ),
+    ],
+)
+def test_products_that_are_refused(behind: list[tuple[str, list[str], str]], message: str) -> None:
+    nodes = [
+        helper.make_node(
+            kind, inputs, [output], name="times", **({"kernel_shape": [6, 1]} if kind == "MaxPool" else {})
+        )
+        for kind, inputs, output in behind
+    ]
+    with pytest.raises(ModelError, match=f"^forked: Mul node 'times': {message}"):
+        to_network(forked(*nodes, z8=np.int8(0)), "forked")
+
+
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 40)))])
 def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     """Through Icarus, or Amaranth's simulator without it: the golden model's values in the predicted cycles.
