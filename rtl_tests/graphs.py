@@ -153,11 +153,11 @@ class Maker:
             self.upsample(source)
         elif kind == "product":
             self.joined(Mul, *draw(st.permutations([source, self.same(source, before.channels)])))
-        elif kind == "scaled":  # as squeeze-and-excitation does
+        elif kind == "scaled":  # as squeeze-and-excitation does; or with the next frame's pixel early
             pixel = self.whole(source)
             if draw(st.booleans()):
                 pixel = self.conv(pixel, Window(kernel=(1, 1)), before.channels)
-            self.joined(Mul, source, pixel)
+            self.joined(Mul, self.same(source, before.channels) if draw(st.booleans()) else source, pixel)
         elif kind == "double":  # the same map twice
             self.joined(Add, source, source)
         else:

@@ -67,8 +67,9 @@ def test_whole_maps(beat, seed, offer, room):
     frames = maps(beat, seed)
     sent = padded(beat, frames, seed)
     component = config.component()
-    watch = {"start": component.start, "fold": component.fold}
+    watch = {"start": component.start, "room": component.room}
     trace = run(component, words(beat, sent), 0, offer=offer, drive=[(component.room, room)], watch=watch)
+    assert not any(start and not there for start, there in zip(*trace.watched.values(), strict=True))
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
     expected = sent.copy()
     if beat.width % beat.pixels:
