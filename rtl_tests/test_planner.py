@@ -16,6 +16,8 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.schedule.solve import steady_cycles
+from hwgen.templates.compose import compose
+from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import LayerWork, Unroll, cycles, interval
 
@@ -111,3 +113,26 @@ def test_pixels_where_channels_do_not_help():
         made = plan.make(network, board, dsp=budget)
         assert unrolls_of(made) == [unroll]
         check(Case(network, made.configure()), frames_for(network, 3, 2))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_weights_of_depthwise_lanes_in_block_ram(lanes):
+    """What the search counts is what the memories take: 240 channels in turn, three taps at once."""
+    rng = np.random.default_rng(0)
+    before = FeatureMap(channels=240, height=4, width=4, type=UINT8)
+    op = Conv(
+        name="deep",
+        input=before,
+        output=replace(before, type=INT32),
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=rng.integers(-128, 128, (240, 1, 3, 3)),
+        bias=np.zeros(240, np.int64),
+        requantisation=None,
+        groups=240,
+    )
+    stage, unroll = stage_of(op), Unroll(lanes, lanes, 3)
+    plan = layer_plan(stage, unroll, 1)
+    (layer,) = compose(Network(name="deep", layers=(op,)), (plan,)).layers
+    work = LayerWork.of(op, **stage.work)
+    assert layer.compute.resources.bram36 == float(stage.weight_bram36(work, unroll)) > 0
+    assert layer.multipliers == work.multipliers(unroll) == 3 * lanes

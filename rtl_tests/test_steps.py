@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import integers
+from amaranth import Module, Signal, Value
+from amaranth.lib import wiring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, channel_lanes, pack, patterns, run, unpack
@@ -165,6 +167,53 @@ def test_upsampling_after_a_reset(beat, factors, seed, reset_at):
     trace = run(component, before, 4 * steps, reset_at=reset_at, after=after, drive=drive)
     assert trace.reset is not None
     check_upsampled(beat, trace.words[trace.reset[2] :], factors, frames)
+
+
+class Early(wiring.Component):
+    """A join of a map with pixels that are all there from the start, those of later frames too."""
+
+    def __init__(self, config: JoinConfig, pixels: list[int]):
+        self._join, self._pixels = config.component(), pixels
+        ports = {name: member for name, member in self._join.signature.members.items() if name not in ("i_0", "i_1")}
+        super().__init__({"i": wiring.In(config.inputs[0].signature), **ports})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.join = join = self._join
+        number = Signal(range(len(self._pixels) + 1))
+        wiring.connect(m, wiring.flipped(self.i), join.i_0)
+        m.d.comb += [join.room.eq(self.room), self.fold.eq(join.fold), self.start.eq(join.start)]
+        m.d.comb += [self.o.valid.eq(join.o.valid), self.o.payload.eq(join.o.payload)]
+        m.d.comb += join.i_1.valid.eq(number < len(self._pixels))
+        with m.Switch(number):
+            for index, word in enumerate(self._pixels):
+                with m.Case(index):
+                    m.d.comb += Value.cast(join.i_1.payload).eq(word)
+        with m.If(join.i_1.valid & join.i_1.ready):
+            m.d.sync += number.eq(number + 1)
+        return m
+
+
+@settings(max_examples=60)
+@given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
+def test_a_pixel_for_a_map(beat, seed, offer, room):
+    """Its beats are taken with the first pixels' and stay for all others, however early the next frame's are there."""
+    pixel = replace(beat, height=1, width=1, pixels=1, bits=5, signed=True)
+    config = JoinConfig(inputs=(beat, pixel), spread=True)
+    frames, factors = maps(beat, seed), maps(pixel, seed + 2)
+    sent, kept = padded(beat, frames, seed), padded(pixel, factors, seed)
+    component = Early(config, words(pixel, kept))
+    watch = {"start": component.start, "room": component.room}
+    trace = run(component, words(beat, sent), 0, offer=offer, drive=[(component.room, room)], watch=watch, drain=60)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+    assert not any(start and not there for start, there in zip(*trace.watched.values(), strict=True))
+    low = beat.lanes * beat.pixels * beat.bits
+    expected = [
+        word | other << low
+        for frame, factor in zip(sent, kept, strict=True)
+        for word, other in zip(words(beat, frame), words(pixel, factor) * (beat.beats // beat.folds), strict=True)
+    ]
+    assert trace.words == expected
 
 
 @settings(max_examples=40)

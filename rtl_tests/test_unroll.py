@@ -298,6 +298,39 @@ def test_brute_force(layers, budget, cost):
     assert tuple(unrolls) == best[4]
 
 
+@st.composite
+def joined(draw) -> list[LayerWork]:
+    """Two layers, one behind the other, and a third that takes both outputs step by step."""
+    channels, taps = draw(st.integers(1, 3)), draw(st.tuples(*[st.sampled_from([1, 3])] * 2))
+    size = {"height": draw(st.integers(1, 2)), "width": draw(st.integers(1, 5)), "channels": channels}
+    size |= {"outputs": channels, "input_height": size["height"], "input_width": size["width"], "groups": 1}
+    first, second = (LayerWork(name=f"c{n}", **size, taps=taps[n], channelwise=draw(st.booleans())) for n in (0, 1))
+    end = LayerWork(
+        **{**size, "name": "end", "taps": 1, "channelwise": True, "weighted": False, "back": (1, 2), "in_step": 2}
+    )
+    return [first, second, end]
+
+
+@settings(max_examples=60)
+@given(layers=joined(), most=st.integers(2, 40))
+def test_brute_force_of_a_join(layers, most):
+    """The cheapest of all factors with which what is joined has as many pixels."""
+    options = [every(work, pixels=16) for work in layers]
+    best = None
+    for tp in range(1, layers[0].width + 1):
+        # A layer that is joined computes as many pixels as the join, so that each is as cheap as it can be by itself.
+        ways = []
+        for work, unrolls in zip(layers, options, strict=True):
+            fast = [each for each in unrolls if each.tp == tp and slow_cycles(work, each, tp) <= most]
+            ways.append(min(((multipliers(work, each), luts(work, each)) for each in fast), default=None))
+        if None not in ways:
+            total = tuple(map(sum, zip(*ways, strict=True)))
+            best = min(best or total, total)
+    found = Search(layers, multipliers).cheapest(most)
+    assert (found and (found.cost, found.luts)) == best
+    assert found is None or len({unroll.tp for unroll in found.unrolls}) == 1
+
+
 @given(works(0), st.sampled_from([multipliers, with_requantisers]))
 def test_choices_are_the_front(work, cost):
     """Cycles and cost of the choices are those of the front over all factors."""
