@@ -43,7 +43,7 @@ def padded(file):
 PLANS = [
     {"dsp": 40},
     {"dsp": 220, "macs_per_dsp": 2},
-    {"template": "pyramid", "tile": (3, 4), "dsp": 60},
+    pytest.param({"template": "pyramid", "tile": (3, 4), "dsp": 60}, marks=pytest.mark.long),
     {"template": "pyramid", "tile": (4, 3), "overlap": "reload", "dsp": 200},
     {"template": "pyramid", "tile": (5, 9), "overlap": "recompute", "dsp": 60},
     {"groups": "node0-node1,node2", "in_turn": True},

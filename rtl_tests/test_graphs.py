@@ -58,7 +58,7 @@ def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []
 
 
-@settings(max_examples=10)
+@settings(max_examples=12)
 @given(case=graph_cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
@@ -82,7 +82,7 @@ def test_reset(case, seed, patterns, share):
     check_reset(case, seed, patterns, share)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(case=graph_cases(most_steps=2), seed=SEEDS)
 def test_windows_are_counted(case, seed):
     """By the steps of the arithmetic: as many as each layer's output has pixels; only convolutions multiply."""

@@ -158,7 +158,9 @@ RUNS = [{}, {"stalls": (0.5, 0.3), "seed": 1}, {"stalls": (0.0, 0.9), "seed": 2}
 
 @needs_icarus
 @needs_compiler
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.long) if name == "wide" else name for name in CASES]
+)
 def test_all_simulators_give_the_same_values_and_cycles(case):
     config = SimpleConfig(name=f"case {case}", input=CASES[case])
     frames = config.random_frames(4)
