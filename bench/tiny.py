@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -55,7 +55,16 @@ LIMITS = """
 
 A slice does two multiply-adds a cycle, and there are 220. So a frame takes no fewer cycles than its multiply-adds
 divided by 440, however they are arranged; in practice a layer's factors are whole numbers, and layers that all work at
-once are as slow as the slowest.
+once are as slow as the slowest. Convolutions of which no two outputs share an activation (depthwise ones) do one
+multiply-add a slice, and so does a layer with a weight of -128.
+"""
+
+NEARER = """
+## What would come nearer
+
+Slices by what they do, in the plans for the least interval; the interval halfway between it and the least one above;
+and the interval that the planner finds on a board that has as many slices more as the requantisers take, which is what
+requantisers built of LUTs would give, at best. Where that changes little, it is whole factors that hold the plan up.
 """
 
 
@@ -70,6 +79,10 @@ class Figures:
     resources: Resources
     slowest: tuple[str, ...]
     macs: int
+    slices: tuple[int, int, int]
+    """Of layers that do two multiply-adds in each, of those that do one, and of requantisers."""
+    freed: int
+    """The interval that is planned if requantisers take none."""
 
 
 def by_onnxruntime(name: str, frames: np.ndarray) -> np.ndarray:
@@ -103,7 +116,7 @@ def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
     assert result.interval is not None
     print(f"{name}, {objective}: {result.summary()}", flush=True)
     layers = design.config.layers
-    most = max(layer.cycles for layer in layers)
+    most, slices = max(layer.cycles for layer in layers), _slices(design)
     return Figures(
         name=name,
         objective=objective,
@@ -112,7 +125,28 @@ def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
         resources=synthesised(design) if with_synthesis else design.plan.resources,
         slowest=tuple(layer.name for layer in layers if layer.cycles > 0.99 * most),
         macs=design.network.macs,
+        slices=slices,
+        freed=_freed(model, slices[2]) if objective == "interval" else 0,
     )
+
+
+def _slices(design: Design) -> tuple[int, int, int]:
+    two = one = finish = 0
+    for plan, layer in zip(design.plan.layers, design.config.layers, strict=True):
+        if plan.macs_per_dsp == 2:
+            two += layer.compute.multipliers
+        else:
+            one += layer.compute.multipliers
+        finish += layer.finish.multipliers if layer.finish is not None else 0
+    return two, one, finish
+
+
+def _freed(model: hwgen.Model, slices: int) -> int:
+    """The least interval with so many slices more; block RAM and LUTs as they are."""
+    board = boards.load(BOARD)
+    interval = model.plan(replace(board, dsp=board.dsp + slices), macs_per_dsp="auto").interval
+    assert interval is not None
+    return interval
 
 
 def synthesised(design: Design) -> Resources:
@@ -146,13 +180,35 @@ def limits(figures: Figures) -> str:
     )
 
 
+def nearer(figures: Figures) -> str:
+    """What takes a plan's slices, and what fewer of them would give."""
+    (two, one, finish), board = figures.slices, boards.load(BOARD)
+    least = -(-figures.macs // (2 * board.dsp))
+    return (
+        f"| {figures.name} | {two} | {one} | {finish} | {board.dsp - two - one - finish} | {figures.interval:,} | "
+        f"{(figures.interval + least) // 2:,} | {figures.freed:,} |"
+    )
+
+
 def page(found: Sequence[Figures]) -> str:
     titles = ["network", "objective", "latency", "fpgaConvNet", "interval", "frames/s at 100 MHz"]
     titles += ["DSP", "BRAM36", "LUT", "FF"]
     lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, found), LIMITS]
     lines += ["| network | multiply-adds | least interval | interval | slowest layers | DSP | BRAM36 |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    lines += [limits(figures) for figures in found if figures.objective == "interval"]
+    fastest = [figures for figures in found if figures.objective == "interval"]
+    lines += map(limits, fastest)
+    titles = [
+        "network",
+        "two multiply-adds",
+        "one",
+        "requantisers",
+        "idle",
+        "interval",
+        "halfway",
+        "requantisers of LUTs",
+    ]
+    lines += [NEARER, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(nearer, fastest)]
     return "\n".join(lines) + "\n"
 
 
