@@ -42,7 +42,7 @@ class Board:
     lut, ff, dsp, bram36 : int
         6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
     clock_mhz : float
-        Frequency of the board's own clock into the programmable logic, in MHz.
+        Frequency of the clock of the programmable logic, in MHz: the board's own, if no other is asked for.
     memory_gb_s : float
         Peak rate of the off-chip memory, in 1e9 bytes a second.
     description : str

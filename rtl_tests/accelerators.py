@@ -242,7 +242,12 @@ def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *
         and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
     )
     plan = layer_plan(stage, unroll, source, (2 if packed else draw(st.integers(1, 2))) if pairs else 1, readers)
-    return replace(plan, chain=draw(st.sampled_from([1, 2, 3, 5, 16])), fifo_depths=(DEEP,) * readers)
+    return replace(
+        plan,
+        chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
+        fifo_depths=(DEEP,) * readers,
+        requantise_in=draw(st.sampled_from(["dsp", "dsp", "lut"])),
+    )
 
 
 @st.composite

@@ -165,6 +165,37 @@ def test_frames_a_second(lenet):
     assert f"at 50 MHz: latency {at_50.latency / 50_000:.4g} ms, {50e6 / at_50.interval:,.0f} frames a second" in text
 
 
+def test_requantisers_of_luts():
+    """Their slices go to multiply-adds; a dense network, whose layers finish a channel in many cycles."""
+    dense = network.load("autoencoder")
+    by_slices, by_luts, best = (
+        plan.make(dense, ZEDBOARD, macs_per_dsp="auto", requantise=place) for place in ("dsp", "lut", "auto")
+    )
+    finish = [layer.finish.multipliers for layer in by_luts.configure().layers]
+    assert max(finish) == 0 < sum(layer.finish.multipliers for layer in by_slices.configure().layers)
+    assert best.interval == by_luts.interval < by_slices.interval
+    assert {layer.requantise_in for layer in by_luts.layers} == {"lut"}
+    again = plan.read(plan.write(by_luts), dense, ZEDBOARD)
+    assert again.layers == by_luts.layers
+    document = json.loads(plan.write(by_luts))
+    document["groups"][0]["layers"][0]["requantise"] = "both"
+    with pytest.raises(PlanError, match=r"^plan layer dense1: requantise must be 'dsp' or 'lut', not \"both\"$"):
+        plan.read(json.dumps(document), dense, ZEDBOARD)
+    with pytest.raises(PlanError, match=r"^requantise must be dsp, lut or auto, not 'none'$"):
+        plan.make(dense, ZEDBOARD, requantise="none")
+
+
+def test_requantisers_where_luts_are_few_too():
+    """Some layers' of LUTs, if all of them are more than the board has."""
+    net = network.load("dscnn")
+    by_slices = plan.make(net, ZEDBOARD, macs_per_dsp="auto")
+    scarce = replace(ZEDBOARD, lut=by_slices.resources.lut + 16_000)
+    best = plan.make(net, scarce, macs_per_dsp="auto", requantise="auto")
+    assert best.interval <= by_slices.interval
+    assert best.resources.lut <= scarce.lut
+    assert best.obstacle is None
+
+
 def test_less_of_the_board(lenet):
     free = plan.make(lenet, ZEDBOARD)
     made = plan.make(lenet, ZEDBOARD, bram=int(free.resources.bram36) - 3, lut=free.resources.lut - 100)
@@ -177,12 +208,14 @@ def test_less_of_the_board(lenet):
     ("options", "message"),
     [
         ({"fps": 1e9}, "fps must be at most the 100,000,000 cycles a second, not 1e\\+09"),
-        ({"fps": 0}, "fps must be a positive number, not 0"),
-        ({"fps": float("inf")}, "fps must be a positive number, not inf"),
-        ({"fps": "9"}, "fps must be a positive number, not '9'"),
+        ({"fps": 0}, "fps must be a positive number, up to 1e\\+12, not 0"),
+        ({"fps": float("inf")}, "fps must be a positive number, up to 1e\\+12, not inf"),
+        ({"fps": "9"}, "fps must be a positive number, up to 1e\\+12, not '9'"),
         ({"fps": 9, "objective": "latency"}, "fps, a bound of .*, not with the objective latency"),
         ({"fps": 9, "objective": "dsp", "interval": 4}, "fps, a bound of .*, not with an interval"),
-        ({"clock": -1}, "clock must be a positive number, not -1"),
+        ({"clock": -1}, "clock must be a positive number, up to 1e\\+12, not -1"),
+        ({"fps": 10**400}, "fps must be a positive number, up to 1e\\+12, not 1000*"),
+        ({"fps": 1e6}, r"no plan has an interval of at most 100 cycles.* the nearest has [\d,]+"),
         ({"clock": 1e7}, "board zedboard: clock_mhz must be between 1e-6 and 1e6, not 10000000.0"),
         ({"bram": 141}, "bram must be between 1 and the 140 block RAMs of zedboard, not 141"),
         ({"lut": 1.5}, "lut must be a positive integer, not 1.5"),
@@ -196,7 +229,7 @@ def test_goals_that_can_not_be(lenet, options, message):
 def test_clock_of_a_plan_that_is_none(lenet):
     document = json.loads(plan.write(plan.make(lenet, ZEDBOARD, dsp=40)))
     document["clock_mhz"] = "fast"
-    with pytest.raises(PlanError, match=r"^plan: clock_mhz must be a positive number, not \"fast\"$"):
+    with pytest.raises(PlanError, match=r"^plan: clock_mhz must be a positive number, not 'fast'$"):
         plan.read(json.dumps(document), lenet, ZEDBOARD)
 
 

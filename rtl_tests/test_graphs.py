@@ -22,7 +22,7 @@ from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.ops import Add, Concat, Conv
+from hwgen.network.ops import Add, Concat, Conv, Upsample
 from hwgen.network.quantise import quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo.drawing import Drawing
@@ -345,6 +345,23 @@ def test_what_a_sum_joins_has_as_many_pixels(dsp):
     first, second, both = (layer.tp for layer in plan.layers)
     assert first == second == both
     check(Case(network, plan.groups[0].config), frames_for(network, 3, 1))
+
+
+def test_upsampling_is_built_row_by_row():
+    """Not in pyramids, which is said; nor does the planner take them where rows don't fit."""
+    here = FeatureMap(channels=2, height=6, width=6, type=UINT8)
+    up = Upsample(
+        name="up",
+        input=here,
+        output=replace(here, height=12, width=12),
+        window=Window(kernel=(1, 1)),
+        factors=(2, 2),
+    )
+    network = Network(name="wider", layers=(up,))
+    with pytest.raises(PlanError, match=r"^up: a layer of the kind 'upsample' is computed row by row only, not in "):
+        planner.make(network, boards.load("zedboard"), template="pyramid")
+    with pytest.raises(PlanError, match=r"^plan needs \d+ LUTs, but zedboard"):
+        planner.make(network, replace(boards.load("zedboard"), lut=10))
 
 
 def test_estimated_latency_of_a_join():

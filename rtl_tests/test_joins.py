@@ -358,6 +358,40 @@ def test_sums_as_they_are_read(kind: str, relu: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "behind"), [("Resize", False), ("Flatten", False), ("Flatten", True), ("MaxPool", False)]
+)
+def test_sums_around_what_stays_in_floats(kind: str, behind: bool) -> None:
+    """ONNX Runtime moves a DequantizeLinear past a MaxPool, but not past a Resize or a Flatten."""
+    attributes = {"Resize": {"mode": "nearest"}, "Flatten": {}, "MaxPool": {"kernel_shape": [1, 1]}}[kind]
+
+    def moved(source: str, target: str) -> onnx.NodeProto:
+        inputs = [source, "", "size"] if kind == "Resize" else [source]
+        return helper.make_node(kind, inputs, [target], name=f"to_{target}", **attributes)
+
+    model = forked(
+        helper.make_node("MaxPool", ["c"], ["pooled"], **POOL),
+        helper.make_node("DequantizeLinear", ["pooled", "s", "z"], ["long"]),
+        *([] if behind else [moved("long", "a"), moved("short", "b")]),
+        helper.make_node("Add", ["long", "short"] if behind else ["a", "b"], ["total" if behind else "last"]),
+        *([moved("total", "last")] if behind else []),
+        # Ties, which an odd zero point turns the other way.
+        **{"s": np.float32(0.0625), "z": np.uint8(101), "size": np.array([1, 1, 2, 2], np.float32)},
+        wider=np.float32(0.125),
+    )
+    model.graph.node[-1].input[1] = "wider"
+    shape = model.graph.output[0].type.tensor_type.shape
+    del shape.dim[2 if kind == "Flatten" else 4 :]
+    for number, dim in enumerate(shape.dim):
+        dim.dim_param = f"side{number}"
+    frames = np.random.default_rng(1).integers(0, 256, (3, 2, 6, 6)).astype(np.uint8)
+    (theirs,) = integer_session(model)[0].run(None, {"x": frames})
+    np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
+    (op,) = (layer for layer in to_network(model, "forked").layers if isinstance(layer, Add))
+    assert op.fused == (kind == "MaxPool")
+    assert (op.table != replace(op, fused=not op.fused).table).any()
+
+
+@pytest.mark.parametrize(
     ("operator", "message"),
     [
         (

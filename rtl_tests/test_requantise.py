@@ -158,6 +158,7 @@ def configs(draw) -> RequantiseConfig:
         beats=beats_of(draw, channels, lanes),
         pixels=draw(PIXELS),
         tables_in=draw(PLACES),
+        products_in=draw(st.sampled_from(["dsp", "dsp", "lut"])),
     )
 
 
@@ -422,6 +423,7 @@ def packed(values: list[int], bits: int) -> int:
 @pytest.mark.parametrize(
     ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
     [
+        (1, 16, 22, 36, 8, True, None),
         (4, 4, 22, 33, 8, False, 100),
         pytest.param(1, 16, 20, 29, 8, False, 130, marks=pytest.mark.long),
         (1, 128, 22, 33, 8, False, 40),
@@ -448,12 +450,17 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32
         signed=True,
         float32=float32,
         beats=tuple(tuple(range(start, start + lanes)) for start in range(0, channels, lanes)),
+        products_in="dsp" if most_luts else "lut",
     )
     assert config.beside_ties == float32
     assert (config.rounded_bits > 0) == (float32 and accumulator_bits > 25)
     counted = cells(Requantise(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
-    assert luts(counted) <= most_luts
+    if most_luts:
+        assert luts(counted) <= most_luts
+    else:  # of products in LUTs about as many as are estimated
+        assert config.multipliers == 0
+        assert 0.95 < config.resources.lut / luts(counted) < 1.15
     blocks = counted["RAMB18E1"] + counted["RAMB36E1"]
     assert (blocks > 0) == (len(config.beats) > 64)
 

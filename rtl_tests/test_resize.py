@@ -91,11 +91,14 @@ def test_sizes_and_older_versions():
     ("model", "message"),
     [
         (resizing("Resize", None, scales(2, 2), mode="linear"), "mode must be nearest, not linear"),
-        (resizing("Resize", None, scales(1.5, 2)), r"scales must be whole, .*, not \[1, 1, 1.5, 2\]"),
-        (resizing("Resize", None, scales(0.5, 2)), r"scales must be whole, of rows and columns alone"),
-        (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be whole, of rows"),
+        (resizing("Resize", None, scales(1.5, 2)), r"scales must be four, whole, .*, not \[1, 1, 1.5, 2\]"),
+        (resizing("Resize", None, scales(0.5, 2)), r"scales must be four, whole, of rows and columns alone"),
+        (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be four, whole, of rows"),
         (resizing("Resize", None, None, np.array([1, 2, 7, 8])), r"scales must .* not \[1, 1, 2.33333, 2\]"),
         (resizing("Resize", None, np.array([2, 2], np.float32), axes=[2, 3]), "axes must not be given"),
+        (resizing("Resize", None, scales(np.nan, 2)), r"scales must be four, whole, .* not \[1, 1, nan, 2\]"),
+        (resizing("Resize", None, scales(np.inf, 2)), r"scales must be four, whole, .* not \[1, 1, inf, 2\]"),
+        (resizing("Resize", None, scales(2, 2).reshape(2, 2)), "scales must be four, whole"),
         (resizing("Resize", None, scales(30_000, 1)), "gives 90,000 x 4 pixels; at most 65,535 a side can be"),
         (
             resizing("Resize", None, scales(2, 2), coordinate_transformation_mode="asymmetric", nearest_mode="ceil"),

@@ -90,6 +90,11 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
         help="multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
     )
     sub.add_argument(
+        "--requantise",
+        choices=["dsp", "lut", "auto"],
+        help="multiply in requantisers by DSP slices (default), about 1,000 LUTs each, or what serves the goal better",
+    )
+    sub.add_argument(
         "--objective",
         choices=["interval", "latency", "traffic", "dsp"],
         help="what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",

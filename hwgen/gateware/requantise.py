@@ -10,6 +10,9 @@ any hardware the configuration looks for the cheapest arrangement (`RequantiseCo
   the two bounds; with a significand of many odd digits none can.
 - The half and the zero point come in through the C port of the first DSP slice.
 
+Where DSP slices are scarcer than LUTs the product may be made of these instead (``products_in``): two bits of the
+factor choose a row each, and a tree of registered adders joins the rows, with the half and the zero point among them.
+
 Outputs of 8 bits are rounded twice, as ONNX Runtime does it: to float32, then to an integer. The product need not be
 rounded for that. Between ``n`` and ``n + 1`` float32 has steps of ``2**(e - 23)``, with ``e = floor(log2(n + 1/2))``,
 and ``n + 1/2`` is one of them, so that a product within half a step of it becomes the tie ``n + 1/2``, the ends of that
@@ -331,6 +334,8 @@ class RequantiseConfig(ChannelsConfig):
         Shape of an output.
     float32 : bool
         Whether to round to float32 on the way. An output has at most 8 bits then.
+    products_in : str
+        What multiplies: ``dsp`` slices, or ``lut``.
     beats : tuple of tuple of int
         The channels each beat of a pixel carries, lowest lane first.
     pixels : int
@@ -350,9 +355,12 @@ class RequantiseConfig(ChannelsConfig):
     bits: int
     signed: bool
     float32: bool = False
+    products_in: str = "dsp"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.products_in not in ("dsp", "lut"):
+            raise ConfigError(f"products_in must be 'dsp' or 'lut', not {self.products_in!r}")
         if self.bits < 1:
             raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
         if self.float32 and self.bits > 8:
@@ -475,15 +483,19 @@ class RequantiseConfig(ChannelsConfig):
     def recipe(self) -> Recipe:
         """The arrangement with the fewest DSP slices, then the least shifting, then no clamp, then whole operands.
 
-        A slice that multiplies the whole sum adds the bias in its pre-adder.
+        A slice that multiplies the whole sum adds the bias in its pre-adder. Of LUTs the narrowest operands are best,
+        which a clamp is worth that saves more than a bit.
         """
+        if self.products_in == "lut" and not (recipes := list(self._recipes(0))):
+            recipes = self._recipes(1, in_slices=False)
+            return min(recipes, key=lambda recipe: (max(recipe.left), recipe.operand_bits + 2 * recipe.clamp))
         for pieces in count():
             recipes = list(self._recipes(pieces))
             if recipes:
                 return min(recipes, key=lambda recipe: (max(recipe.left), recipe.clamp, not recipe.split_factor))
         raise AssertionError("unreachable")
 
-    def _recipes(self, pieces: int) -> Iterator[Recipe]:
+    def _recipes(self, pieces: int, *, in_slices: bool = True) -> Iterator[Recipe]:
         common = max(1, *(shift for factor, shift in self._scales if factor), 1)
         missing = [common - shift if factor else 0 for factor, shift in self._scales]
         # Which operand is cut into pieces; the other must fit the wide port.
@@ -491,8 +503,8 @@ class RequantiseConfig(ChannelsConfig):
             (False, SIGNIFICAND_BITS, pieces * PIECE + 1),
             (True, pieces * PIECE, WIDE_PORT),
         ]
-        if pieces == 0:
-            geometries = [(False, 1, None)]
+        if pieces == 0 or not in_slices:
+            geometries = [(False, SIGNIFICAND_BITS if pieces else 1, None)]
         for split_factor, factor_bits, most_bits in geometries:
             spare = [factor_bits - factor.bit_length() for factor, _ in self._scales]
             if min(spare) < 0:
@@ -608,14 +620,32 @@ class RequantiseConfig(ChannelsConfig):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its outputs."""
-        recipe = self.recipe
-        multiply = recipe.pieces + 1 if recipe.pieces else 0
+        recipe, multiply = self.recipe, self.product_cycles
         early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
         return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
 
     @property
+    def in_slices(self) -> bool:
+        """Whether DSP slices multiply."""
+        return self.recipe.pieces > 0 and self.products_in == "dsp"
+
+    @property
+    def rows(self) -> int:
+        """Rows that a product in LUTs is added up of, one for two bits of the factor."""
+        return -(-max(self.recipe.factor).bit_length() // 2)
+
+    @property
+    def product_cycles(self) -> int:
+        """Cycles from an operand to its product."""
+        if self.in_slices or not self.recipe.pieces:
+            return self.recipe.pieces + (self.recipe.pieces > 0)
+        return 1 + len(self.row_tree)
+
+    @property
     def multipliers(self) -> int:
         """DSP slices, as Yosys counts them: wiring and tiny products take none."""
+        if not self.in_slices:
+            return 0
         recipe = self.recipe
         total = 0
         for piece in range(recipe.pieces):
@@ -642,7 +672,9 @@ class RequantiseConfig(ChannelsConfig):
         elif self._count_table(cost, "factor"):
             latest = max(latest, cycle)
             cost.lut += sums * recipe.operand_bits * (not recipe.pieces)
-        cycle += recipe.pieces + 1 if recipe.pieces else 0
+        if recipe.pieces and not self.in_slices:
+            self._count_rows(cost)
+        cycle += self.product_cycles
         for piece in range(recipe.pieces - 1):
             low = min(PIECE, max(0, (piece + 1) * PIECE - self._unused_bits))
             cost.delay(sums * low, recipe.pieces - 1 - piece)
@@ -667,6 +699,48 @@ class RequantiseConfig(ChannelsConfig):
     def component(self) -> Requantise:
         return Requantise(self)
 
+    def _count_rows(self, cost: Cost) -> None:
+        """Products in LUTs: rows, and the trees that add them up; of a constant factor only the rows that are not 0."""
+        bits, unused = self.recipe.operand_bits, self._unused_bits
+        registers = sum(width for level in self.row_tree for width in self._row_registers(level))
+        # The lowest bits of a product pass by, and where nothing looks at them they are none.
+        registers -= sum(min(unused, 2 << level) for level in range(len(self.row_tree) + 1))
+        adders = sum(added for level in self.row_tree for *_, added in level)
+        for column in self.tables["factor"]:
+            rows, luts = self.rows, 2 * self.rows * (bits + 1)
+            if len(set(column)) == 1:
+                pairs = [column[0] >> 2 * row & 3 for row in range(self.rows)]
+                rows, luts = sum(pair > 0 for pair in pairs), sum(pair == 3 for pair in pairs) * (bits + 1)
+            cost.ff += self.pixels * (rows * (bits + 2) + registers * rows // self.rows)
+            cost.lut += self.pixels * (luts + adders * rows / self.rows)
+
+    @staticmethod
+    def _row_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
+        """Registers of a level of the tree; the offset has none as long as it waits for a row."""
+        for number, (low, width, added) in enumerate(level):
+            yield width if added or low or not number else 0
+
+    @cached_property
+    def row_tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
+        """By level of the tree, its sums: place of the lowest bit, width, and bits of the adder; 0 where there is none.
+
+        Rows begin two places apart; the offset, if it comes in here, is the last addend.
+        """
+        addends = [(2 * row, self.recipe.operand_bits + 2) for row in range(self.rows)]
+        if self.offset_place == "slice":
+            addends.append((0, signed_bits(self.offset)))
+        levels = []
+        while len(addends) > 1:
+            level = []
+            for number in range(0, len(addends), 2):
+                pair = addends[number : number + 2]
+                low, high = min(place for place, _ in pair), max(place for place, _ in pair)
+                top = min(max(place + width for place, width in pair) + len(pair) - 1, self.product_bits)
+                level.append((low, top - low, (top - high) * (len(pair) - 1)))
+            addends = [(place, width) for place, width, _ in level]
+            levels.append(tuple(level))
+        return tuple(levels)
+
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
         """From accumulators to what meets the multiplier, which takes the last register into its slice.
 
@@ -674,7 +748,7 @@ class RequantiseConfig(ChannelsConfig):
         """
         recipe = self.recipe
         sums = self.lanes * self.pixels
-        moves, rounds, in_slice = any(recipe.left), self.rounded_bits > 0, recipe.pieces > 0
+        moves, rounds, in_slice = any(recipe.left), self.rounded_bits > 0, self.in_slices
         late = self.tables_in_block_ram
         cycle, latest = 2 + late, 1 + late
         # Each slice of a split factor adds the bias in its pre-adder.
@@ -878,7 +952,8 @@ class Requantise(wiring.Component):
 
     Stages: the accumulator meets its bias (2 cycles, 3 where tables lie in block RAM); it is rounded to 24 bits where
     float32 does that (2), shifted and clamped where the recipe says so (1 each); with ``n`` DSP slices the product
-    takes ``n + 1``; the offset 1 if it is late; products next to ties 1 where they are corrected; bounds 1.
+    takes ``n + 1``, of LUTs ``config.product_cycles``; the offset 1 if it is late; products next to ties 1 where they
+    are corrected; bounds 1.
     """
 
     def __init__(self, config: RequantiseConfig):
@@ -930,7 +1005,7 @@ class Requantise(wiring.Component):
             late = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
             operands.append(sums(piece) if own else late)
         values = self._multiply(m, beats, operands, cycle)
-        cycle += recipe.pieces + 1 if recipe.pieces else 0
+        cycle += config.product_cycles
         if config.offset_place == "late":
             zeros = (config.offset & -config.offset).bit_length() - 1
             step = config.offset >> zeros
@@ -970,6 +1045,9 @@ class Requantise(wiring.Component):
         if not pieces:
             masked = 0 in recipe.factor
             return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], operands[0], strict=True)]
+        if not config.in_slices:
+            pairs = zip(operands[0], factors[0], strict=True)
+            return [self._multiply_in_luts(m, lane, value, factor) for lane, (value, factor) in enumerate(pairs)]
 
         products = []
         for lane in range(config.lanes * config.pixels):
@@ -992,6 +1070,40 @@ class Requantise(wiring.Component):
                     total = total >> PIECE
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
+
+    def _multiply_in_luts(self, m: Module, lane: int, value: Value, factor: Value) -> Value:
+        """The product (and the offset, if it comes in here), added up of rows; ``product_cycles`` later."""
+        config = self.config
+        addends: list[tuple[int, Value]] = []  # each with the place of its lowest bit
+        for row in range(config.rows):
+            ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))
+            total = Signal(signed(len(value) + 2), name=f"row_{lane}_{row}", reset_less=True)
+            m.d.sync += total.eq(ones + (twos << 1))
+            addends.append((2 * row, total))
+        if config.offset_place == "slice":
+            addends.append((0, Const(config.offset, signed(signed_bits(config.offset)))))
+        for level, joined in enumerate(config.row_tree):
+            following = []
+            for number, (low, width, _) in enumerate(joined):
+                total = _extended(self._add_rows(addends[2 * number : 2 * number + 2]), width)[:width].as_signed()
+                if not isinstance(total, Const):
+                    # With a reset: what passes by is no shift register, which would be too slow in front of an adder.
+                    total = delayed(m, f"rows_{lane}_{level}_{number}", total, 1, reset_less=False)
+                following.append((low, total))
+            addends = following
+        ((_, total),) = addends
+        return _extended(total, config.product_bits)[: config.product_bits].as_signed()
+
+    @staticmethod
+    def _add_rows(pair: list[tuple[int, Value]]) -> Value:
+        """The sum of one or two rows; bits below the other row's lowest one pass by."""
+        (low, lower), *rest = sorted(pair, key=lambda row: row[0])
+        if not rest:
+            return lower
+        ((high, upper),) = rest
+        below = high - low
+        lower = _extended(lower, below + 1)
+        return Cat(lower[:below], lower[below:].as_signed() + upper).as_signed()
 
     def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
         """Sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` asks for it; 2 cycles.

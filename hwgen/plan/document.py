@@ -59,6 +59,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "chain": plan.chain,
                 "weights": "stream" if loads and layer.compute.weight_memory else layer.compute.weight_memory,
                 "tables": plan.tables_in,
+                "requantise": plan.requantise_in,
                 "line_rows": plan.line_rows,
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
@@ -125,8 +126,8 @@ def _clocked(document: Any, board: Board) -> Board:
         return board
     try:
         return replace(board, clock_mhz=document["clock_mhz"])
-    except BoardError:
-        raise PlanError(f"plan: clock_mhz must be a positive number, not {shown(document['clock_mhz'])}") from None
+    except BoardError as error:
+        raise PlanError(f"plan: {str(error).removeprefix(f'board {board.name}: ')}") from None
 
 
 def _budget(document: Any, board: Board) -> int:
@@ -236,6 +237,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         ),
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
         tables_in=_tables(entry, where),
+        requantise_in=_requantise(entry, where),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
@@ -257,6 +259,14 @@ def _tables(entry: dict[str, Any], where: str) -> str | None:
     place = entry.get("tables")
     if place not in (None, "lut", "block"):
         raise PlanError(f"{where}: tables must be 'lut', 'block' or null, not {shown(place)}")
+    return place
+
+
+def _requantise(entry: dict[str, Any], where: str) -> str:
+    """What multiplies in the requantiser: slices, as before this could be chosen, or LUTs."""
+    place = entry.get("requantise", "dsp")
+    if place not in ("dsp", "lut"):
+        raise PlanError(f"{where}: requantise must be 'dsp' or 'lut', not {shown(place)}")
     return place
 
 

@@ -20,6 +20,7 @@ from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates.budget import OverBudgetError, check_weight_bits
+from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
 
 #: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
@@ -45,15 +46,56 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
     request = Request.of(options)
+    names = _requantised(network)
+    if request.requantise == "auto":
+        return _best_requantised(network, board, request, names)
+    return _made(network, board, request, names if request.requantise == "lut" else [])
+
+
+def _requantised(network: Network) -> list[str]:
+    """The layers whose requantisers take slices, those first of which products in LUTs take fewest."""
+    stages = [stage_of(layer) for layer in network.layers]
+    known = [stage for stage in stages if stage.finish_slices > stage.least_finish_slices]
+    return [stage.op.name for stage in sorted(known, key=lambda stage: stage.product_bits)]
+
+
+def _best_requantised(network: Network, board: Board, request: Request, names: list[str]) -> Plan:
+    """The best of some plans: without requantisers of LUTs, with all of them; or with some, if all are too many."""
+    found, refusal = [], None
+    for count in dict.fromkeys((0, len(names), *(len(names) * share // 4 for share in (3, 2, 1)))):
+        try:
+            found.append(_made(network, board, request, names[:count]))
+        except PlanError as error:
+            refusal = refusal or error
+        if len(found) > 1 and _order(found[-1], request) < _order(found[0], request):
+            break
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return min(found, key=lambda plan: _order(plan, request))
+
+
+def _order(plan: Plan, request: Request) -> tuple[bool, float, float]:
+    """How good a plan is by the objective: less is better."""
+    interval = plan.latency if plan.interval is None else plan.interval
+    traffic = sum(plan.traffic_bytes.values())
+    by_objective = {"interval": interval, "latency": plan.latency, "traffic": traffic, "dsp": plan.resources.dsp}
+    assert request.objective is not None
+    return plan.obstacle is not None, by_objective[request.objective], interval
+
+
+def _made(network: Network, board: Board, request: Request, in_luts: Sequence[str]) -> Plan:
+    """The plan that is asked for, with requantisers of LUTs in some layers."""
     board = request.limited(board)
-    goal = request.goal(board)
+    goal = replace(request.goal(board), in_luts=frozenset(in_luts))
     if request.in_turn and len(network.layers) == 1:
         raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
     task = task_of(network, board, goal, request.macs_per_dsp)
     plan = _planned(task, request.groups, request.in_turn, _packing_notes(task))
     limit = goal.interval
     if limit is not None and plan.interval is not None and plan.interval > limit:
-        raise PlanError(f"no plan has an interval of at most {limit:,} cycles: the nearest has {plan.interval:,}")
+        rate = "" if request.fps is None else f" ({request.fps:g} frames a second at {board.clock_mhz:g} MHz)"
+        raise PlanError(f"no plan has an interval of at most {limit:,} cycles{rate}: the nearest has {plan.interval:,}")
     return plan
 
 
@@ -132,8 +174,10 @@ def what_can_be_built(plan: Plan, request: Request) -> str:
     What is said to be built was planned. Of what takes long to plan, and of larger boards, only what is soon seen is
     looked at, and it is said that it may fit.
     """
-    asked = replace(request, objective="interval", interval=None, dsp=plan.dsp)
-    task, count = task_of(plan.network, plan.board, asked.goal(plan.board), request.macs_per_dsp), len(plan.layers)
+    asked = replace(request, objective="interval", interval=None, fps=None, dsp=plan.dsp)
+    in_luts = frozenset(layer.name for layer in plan.layers if layer.requantise_in == "lut")
+    goal = replace(asked.goal(plan.board), in_luts=in_luts)
+    task, count = task_of(plan.network, plan.board, goal, request.macs_per_dsp), len(plan.layers)
     planned = grouping.is_quick(plan.network.layers)
     fits, said = (can_be_built, "can be built") if planned else (may_fit, "may fit")
     if fits(task, count):
@@ -196,7 +240,7 @@ def _apart(task: Task, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | 
     layers = task.network.layers
     work = [sum(layer.macs for layer in layers[slice(*span)]) for span in spans]
     roots = [max(sqrt(macs), 1) for macs in work]
-    shares = [int(task.goal.dsp * root / sum(roots)) for root in roots]
+    shares = [max(int(task.goal.dsp * root / sum(roots)), 1) for root in roots]
     try:
         groups = [
             best_group(task.aiming(dsp=dsp), *span, in_turn=True) for span, dsp in zip(spans, shares, strict=True)

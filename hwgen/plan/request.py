@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,6 +12,9 @@ from hwgen.errors import InputError, PlanError
 from hwgen.templates import TEMPLATES
 from hwgen.templates.task import Goal
 from hwgen.templates.tiles import KINDS
+
+#: Frames a second, or MHz, at most; and cycles, beyond which a bound is none.
+MOST_RATE, MOST_CYCLES = 1e12, 1 << 62
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 
@@ -45,6 +47,9 @@ class Request:
     macs_per_dsp : int or str
         Multiply-adds of a DSP slice in a cycle: 1, 2 (where weights and activations allow it), or ``auto``: 2 if that
         makes more of the slices.
+    requantise : str
+        What multiplies in requantisers: ``dsp`` slices, ``lut``, or ``auto``: in all layers, in some
+        or in none LUTs, whatever serves the objective best.
     template : str, optional
         ``stream`` (row by row) or ``pyramid`` (tile by tile) for all groups. By default a group is computed row by row,
         or pyramid by pyramid if it does not fit so.
@@ -72,6 +77,7 @@ class Request:
     groups: str | None = None
     in_turn: bool = False
     macs_per_dsp: int | str = 1
+    requantise: str = "dsp"
     template: str | None = None
     tile: tuple[int, int] | None = None
     overlap: str | None = None
@@ -91,6 +97,8 @@ class Request:
             raise PlanError(f"interval must be a positive number of cycles, not {self.interval!r}")
         if self.macs_per_dsp not in (1, 2, "auto"):
             raise PlanError(f"macs_per_dsp must be 1, 2 or auto, not {self.macs_per_dsp!r}")
+        if self.requantise not in ("dsp", "lut", "auto"):
+            raise PlanError(f"requantise must be dsp, lut or auto, not {self.requantise!r}")
         self._check_template()
 
     def _check_types(self) -> None:
@@ -100,8 +108,8 @@ class Request:
                 raise InputError(f"{name} must be a positive integer, not {value!r}")
         for name in ("fps", "clock"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0 and isfinite(value)):
-                raise InputError(f"{name} must be a positive number, not {value!r}")
+            if value is not None and not (_is_number(value) and 0 < value <= MOST_RATE):
+                raise InputError(f"{name} must be a positive number, up to {MOST_RATE:g}, not {value!r}")
         if not isinstance(self.groups, str | None):
             raise PlanError(f"groups must be text such as conv1-pool1,conv2, not {self.groups!r}")
         if not isinstance(self.in_turn, bool):
@@ -175,14 +183,14 @@ class Request:
             If so many frames a second leave no cycle.
         """
         if self.fps is None:
-            return self.interval
-        cycles = int(board.clock_mhz * 1e6 / self.fps)
+            return self.interval if self.interval is None else min(int(self.interval), MOST_CYCLES)
+        cycles = int(min(board.clock_mhz * 1e6 / float(self.fps), MOST_CYCLES))
         if cycles < 1:
             raise PlanError(f"fps must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}")
         return cycles
 
     def goal(self, board: Board) -> Goal:
-        """What is asked of each group on a board, with one multiply-add a slice.
+        """What is asked of each group on a board, with one multiply-add a slice and requantisers of slices.
 
         Raises
         ------

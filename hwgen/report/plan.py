@@ -31,7 +31,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
     lines = [
         f"# {plan.network.name} on {board.name}",
         "",
-        f"{board.description} ({board.part}), {board.clock_mhz:g} MHz board clock.",
+        f"{board.description} ({board.part}), at {board.clock_mhz:g} MHz.",
         "",
         "```",
         table(plan).rstrip("\n"),

@@ -80,7 +80,7 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
     stage.check(plan)
     if (in_step := tuple(pixels[: stage.in_step])) and set(in_step) != {plan.tp}:
         raise PlanError(
-            f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it joins, as in itself, "
+            f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it takes, as in itself, "
             f"not {' and '.join(map(str, in_step))}"
         )
     return tuple(

@@ -175,8 +175,8 @@ class MulStage(StepStage[Mul]):
         return 2 - self.op.spread
 
     @property
-    def finish_slices(self) -> int:
-        """The lane's multiplier."""
+    def least_finish_slices(self) -> int:
+        """The lane's multiplier; thresholds take no slice."""
         return 1
 
     def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:

@@ -28,6 +28,8 @@ class LayerPlan:
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     tables_in : str, optional
         Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
+    requantise_in : str
+        What multiplies in the layer's requantiser, if it has one: ``dsp`` slices or ``lut``.
     fifo_lanes : int, optional
         Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
     """
@@ -44,6 +46,7 @@ class LayerPlan:
     macs_per_dsp: int = 1
     weights_in: str | None = None
     tables_in: str | None = None
+    requantise_in: str = "dsp"
     fifo_lanes: int | None = None
 
 

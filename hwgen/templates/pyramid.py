@@ -118,6 +118,8 @@ class Pyramid(Template):
         """See `Template.search`: with reuse, if that fits."""
         if not task.network.part(begin, end).is_chain:
             raise PlanError(f"{task.network.name} has branches; pyramids are built of chains of layers only")
+        for layer in task.network.layers[begin:end]:
+            cls.stage(layer)  # that of some kinds doesn't come tile by tile
         overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
         for overlap in overlaps:
             try:

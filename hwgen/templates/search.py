@@ -261,7 +261,10 @@ class GroupSearch:
         stages = [self.template.stage(layer) for layer in network.layers]
         sources = [pixels[edges[0]] for edges in network.edges]
         plans = map(layer_plan, stages, way.unrolls, sources, macs, readers)
-        return tuple(replace(plan, tables_in=self.tables_in) for plan in plans)
+        return tuple(
+            replace(plan, tables_in=self.tables_in, requantise_in="lut" if plan.name in self.goal.in_luts else "dsp")
+            for plan in plans
+        )
 
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from hwgen.errors import PlanError
 from hwgen.gateware.layer import Compute, Finish, LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.requantise import ChannelsConfig
+from hwgen.gateware.requantise import ChannelsConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.maps import FeatureMap
@@ -75,7 +75,17 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def finish_slices(self) -> int:
-        """DSP slices for each channel that the layer finishes in a cycle."""
+        """DSP slices for each channel that the layer finishes in a cycle, where its requantiser takes slices."""
+        return self.least_finish_slices
+
+    @property
+    def least_finish_slices(self) -> int:
+        """The same where a requantiser is built of LUTs."""
+        return 0
+
+    @property
+    def product_bits(self) -> int:
+        """Width of what a requantiser multiplies, before any clamp."""
         return 0
 
     @property
@@ -104,7 +114,13 @@ class Stage(ABC, Generic[Kind]):
         ------
         PlanError
         """
-        what = "a join" if self.in_step else "a depthwise convolution" if self.op.weight_count else "a pool"
+        what = (
+            "a layer without a window"
+            if self.in_step
+            else "a depthwise convolution"
+            if self.op.weight_count
+            else "a pool"
+        )
         if self.channelwise and plan.tm != plan.tn:
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.channelwise and plan.macs_per_dsp != 1:
@@ -180,6 +196,8 @@ class WindowStage(Stage[Kind]):
         compute, finish = self.parts(plan, window, fifo_lanes, beats)
         if isinstance(finish, ChannelsConfig):
             finish = replace(finish, tables_in=plan.tables_in)
+        if isinstance(finish, RequantiseConfig):
+            finish = replace(finish, products_in=plan.requantise_in)
         return LayerConfig(
             name=op.name,
             compute=compute,

@@ -65,6 +65,10 @@ class ConvStage(WindowStage[Conv]):
         channels = tuple((channel,) for channel in range(self.op.outputs))
         return self._finish(self.sum_bits(), self.op.folded_bias.tolist(), 1, channels, 1).multipliers
 
+    @property
+    def product_bits(self) -> int:
+        return self.sum_bits()
+
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         bits = unroll.tm * self.op.weight_bits
         return weight_block_rams(
@@ -272,7 +276,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         return WholeMapLayerConfig(
             name=op.name,
             compute=compute,
-            finish=replace(finish, tables_in=plan.tables_in),
+            finish=replace(finish, tables_in=plan.tables_in, products_in=plan.requantise_in),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
@@ -332,5 +336,7 @@ def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> St
         If this kind has none.
     """
     if type(op) not in stages:
+        if type(op) in STAGES:
+            raise PlanError(f"{op.name}: a layer of the kind {op.kind!r} is computed row by row only, not in pyramids")
         raise PlanError(f"{op.name}: no hardware is known for layers of the kind {op.kind!r}")
     return stages[type(op)](op)

@@ -33,6 +33,8 @@ class Goal:
         With ``dsp``: cycles between frames at most.
     macs_per_dsp : int
         Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
+    in_luts : frozenset of str
+        Layers whose requantisers multiply by LUTs, not by DSP slices.
     template : str, optional
         ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
     tile : tuple of int, optional
@@ -45,6 +47,7 @@ class Goal:
     dsp: int
     interval: int | None = None
     macs_per_dsp: int = 1
+    in_luts: frozenset[str] = frozenset()
     template: str | None = None
     tile: tuple[int, int] | None = None
     overlap: str | None = None
@@ -105,7 +108,8 @@ class Task:
 
     def finish_slices(self, work: LayerWork) -> int:
         """DSP slices of what finishes a layer's channels, for each that is finished in a cycle."""
-        return self._stages[work.name].finish_slices
+        stage = self._stages[work.name]
+        return stage.least_finish_slices if work.name in self.goal.in_luts else stage.finish_slices
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""

@@ -143,7 +143,7 @@ class Builder:
     ) -> np.ndarray:
         """What every integer of the current map shall become, int64 (channels or 1, integers)."""
         addend = state.addend
-        spared = moot(state.bounds, scale, zero, kind)
+        spared = moot(state.bounds, scale, zero, kind) and not state.in_floats
         if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
             return quantize_linear(self.table(state), scale, zero, kind)
         wanted = add_constant(self._values(), (state.scale, state.zero), addend, scale, zero)
@@ -350,6 +350,15 @@ class Builder:
         self._append(step)
 
     # Windows and sums.
+
+    def leave_in_floats(self) -> None:
+        """Note that ONNX Runtime computes the present node in float32, if it stands among dequantised values.
+
+        It moves a DequantizeLinear past some operators (MaxPool, Reshape), so that integer kernels can follow, but not
+        past others.
+        """
+        if isinstance(self.state, Reals | Joined):
+            self.state.in_floats = True
 
     def pool_window(self, node: onnx.NodeProto, height: int, width: int) -> tuple[Window, tuple[int, int]]:
         """A pool's window, and its output's rows and columns."""

@@ -30,7 +30,7 @@ from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Sums,
 from hwgen.network.ops import Op
 
 _BEHIND_JOINS = {"Clip", "Flatten", "Identity", "QuantizeLinear", "Relu", "Reshape"}
-"""What may follow a sum or a concatenation of dequantised maps."""
+"""What may follow a sum, a product or a concatenation of dequantised maps."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
 
@@ -231,6 +231,7 @@ def _flatten(build: Builder, node: onnx.NodeProto) -> None:
     if axis % rank != 1:
         raise build.refusal(node, f"axis must be 1, not {axis}")
     build.flat = True
+    build.leave_in_floats()
 
 
 def _reshape(build: Builder, node: onnx.NodeProto) -> None:

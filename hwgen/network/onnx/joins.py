@@ -24,11 +24,11 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         types = {value.map.type for value in operands} | {kind}
         # ONNX Runtime has one kernel for integers of one type, unless an activation stands in between.
-        fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind)
+        fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind) and not state.in_floats
         output = _output(operands[0], scale, zero, kind)
         _emit(build, node, Add, operands, output, _bounds(state, scale, zero, kind), fused=fused)
 
-    build.state = Joined(node, _size(operands[:1]), make)
+    build.state = Joined(node, _size(operands[:1]), make, in_floats=_in_floats(operands))
 
 
 def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
@@ -38,15 +38,15 @@ def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         types = {value.map.type for value in operands} | {kind}
-        if len(types) > 1 or kind.bits != 8 or not moot(state.bounds, scale, zero, kind):
+        if len(types) > 1 or kind.bits != 8 or state.in_floats or not moot(state.bounds, scale, zero, kind):
             raise build.refusal(
                 node,
-                "must take and give integers of one 8-bit type, without an activation that changes any: ONNX Runtime "
-                "multiplies others in floats",
+                "must take and give integers of one 8-bit type, without an activation that changes any, and without "
+                "Resize or Flatten in between: ONNX Runtime multiplies others in floats",
             )
         _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
 
-    build.state = Joined(node, _size(operands[:1]), make)
+    build.state = Joined(node, _size(operands[:1]), make, in_floats=_in_floats(operands))
 
 
 def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
@@ -73,7 +73,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
         output = _output(operands[0], scale, zero, kind, channels)
         _emit(build, node, Concat, operands, output, _bounds(state, scale, zero, kind))
 
-    build.state = Joined(node, _size(operands), make)
+    build.state = Joined(node, _size(operands), make, in_floats=_in_floats(operands))
 
 
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
@@ -160,6 +160,10 @@ def _output(source: Value, scale: np.float32, zero: int, kind: IntegerType, chan
 def _size(operands: Sequence[Value]) -> int:
     """Values of some maps together."""
     return sum(value.map.channels * value.map.height * value.map.width for value in operands)
+
+
+def _in_floats(operands: Sequence[Value]) -> bool:
+    return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
 
 
 def _label(map_: Map) -> Label:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 
@@ -33,6 +31,7 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
     if attribute(node, "axes", None) is not None:
         raise build.refusal(node, "axes must not be given: scales or sizes must be those of all four")
     factors = _factors(build, node)
+    build.leave_in_floats()
     here = build.map
     sizes = here.height * factors[0], here.width * factors[1]
     if max(sizes) > MOST_SIDE:
@@ -56,20 +55,21 @@ def _factors(build: Builder, node: onnx.NodeProto) -> tuple[int, int]:
     given = [place for place in range(1, len(node.input)) if node.input[place]]
     place = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
     if node.op_type == "Resize" and 3 in given:
-        sizes = build.constants.read(node, 3, "sizes").tolist()
+        sizes = np.asarray(build.constants.read(node, 3, "sizes"), np.float64)
         policy = _text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
         before = (build.batch or 1, here.channels, here.height, here.width)
-        scales = [size / old for size, old in zip(sizes, before, strict=True)] if len(sizes) == 4 else sizes
+        scales = sizes / before if sizes.shape == (4,) else sizes
     elif place in given:
-        scales = build.constants.read(node, place, "scales").tolist()
+        scales = np.asarray(build.constants.read(node, place, "scales"), np.float64)
     else:
-        scales = list(attribute(node, "scales", ()))
-    whole = [round(scale) for scale in scales]
-    if len(scales) != 4 or whole[:2] != [1, 1] or whole != list(scales) or min(whole) < 1:
-        raise build.refusal(node, f"scales must be whole, of rows and columns alone, not {_shown(scales)}")
-    return whole[2], whole[3]
+        scales = np.array(attribute(node, "scales", ()), np.float64)
+    fit = scales.shape == (4,) and np.isfinite(scales).all() and (scales == np.rint(scales)).all()
+    if not fit or scales[:2].tolist() != [1, 1] or scales.min() < 1:
+        shown = ", ".join(f"{value:g}" for value in scales.ravel()[:8])
+        raise build.refusal(node, f"scales must be four, whole, of rows and columns alone, not [{shown}]")
+    return int(scales[2]), int(scales[3])
 
 
 def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:
@@ -102,10 +102,6 @@ def _unknown(build: Builder, node: onnx.NodeProto, what: str, value: str) -> Mod
 def _text(node: onnx.NodeProto, name: str, default: str) -> str:
     value = attribute(node, name, default)
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _shown(values: list[Any]) -> str:
-    return "[" + ", ".join(f"{value:g}" for value in values) + "]"
 
 
 OPERATORS = {"Resize": _resize, "Upsample": _resize}

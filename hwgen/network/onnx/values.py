@@ -138,6 +138,8 @@ class Reals:
     """What Add has added, where ONNX Runtime may have one integer kernel for the three operators."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
     """Of the Relu and Clip behind it."""
+    in_floats: bool = False
+    """Whether an operator stands behind it that ONNX Runtime leaves in float32, so that what follows is, too."""
 
 
 @dataclass
@@ -180,6 +182,8 @@ class Joined:
     make: Callable[[Joined, np.float32, int, IntegerType], None]
     """Adds the layer, for the scale, the zero point and the type of its output."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
+    in_floats: bool = False
+    """As that of `Reals`, or because one of the maps was in floats."""
 
 
 State = Floats | Integers | Joined | Pending | Reals | Sums
