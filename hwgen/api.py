@@ -239,9 +239,9 @@ class Model:
             What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
             most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
             of these ``interval`` (cycles at most) or ``fps`` (frames a second at least), ``groups``
-            (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``), ``template``
-            (``stream`` or ``pyramid``), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
-            ``recompute``).
+            (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
+            ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream`` or ``pyramid``), ``tile`` (rows,
+            columns) and ``overlap`` (``reuse``, ``reload`` or ``recompute``).
 
         Raises
         ------

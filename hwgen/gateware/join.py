@@ -166,6 +166,18 @@ class JoinConfig:
         return Join(self)
 
 
+def walk_ports(config: Any) -> dict[str, wiring.Member]:
+    """The ports of a walk without a line buffer: those of `Join`, for as many inputs as ``config`` has."""
+    count = len(config.inputs)
+    return {
+        **{numbered("i", number, count): In(beat.signature) for number, beat in enumerate(config.inputs)},
+        "room": In(1),
+        "fold": Out(range(config.output_folds)),
+        "start": Out(1),
+        "o": Out(stream.Signature(config.step_layout, always_ready=True)),
+    }
+
+
 class Join(wiring.Component):
     """Takes the beats of a step when all of them are there and there is room behind.
 
@@ -189,16 +201,7 @@ class Join(wiring.Component):
 
     def __init__(self, config: JoinConfig):
         self._config = config
-        count = len(config.inputs)
-        super().__init__(
-            {
-                **{numbered("i", number, count): In(beat.signature) for number, beat in enumerate(config.inputs)},
-                "room": In(1),
-                "fold": Out(range(config.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config))
 
     @property
     def config(self) -> JoinConfig:

@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.join import walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import BeatFormat, channels_layout
@@ -135,29 +135,13 @@ class Upsample(wiring.Component):
 
     Members
     -------
-    i : In(stream)
-        The map.
-    room : In(1)
-        There is room for what the next step gives.
-    fold : Out
-        Number of the next step within its pixel.
-    start : Out(1)
-        A step is taken.
-    o : Out(stream, always ready)
-        Steps, ``config.latency`` cycles after they were taken.
+    i, room, fold, start, o
+        As of a `Join` with one input.
     """
 
     def __init__(self, config: UpsampleConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(config.input.signature),
-                "room": In(1),
-                "fold": Out(range(config.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config))
 
     @property
     def config(self) -> UpsampleConfig:

@@ -7,11 +7,10 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory, wiring
 
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.join import JoinLayerConfig
+from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import delayed, place, ram_attributes
 from hwgen.gateware.requantise import signed_bits
@@ -104,15 +103,7 @@ class WholeMap(wiring.Component):
 
     def __init__(self, config: WholeMapConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(config.input.signature),
-                "room": In(1),
-                "fold": Out(range(config.output_folds)),
-                "start": Out(1),
-                "o": Out(stream.Signature(config.step_layout, always_ready=True)),
-            }
-        )
+        super().__init__(walk_ports(config))
 
     @property
     def config(self) -> WholeMapConfig:

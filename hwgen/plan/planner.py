@@ -46,10 +46,9 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
     request = Request.of(options)
-    names = _requantised(network)
     if request.requantise == "auto":
-        return _best_requantised(network, board, request, names)
-    return _made(network, board, request, names if request.requantise == "lut" else [])
+        return _best_requantised(network, board, request)
+    return _made(network, board, request, _requantised(network) if request.requantise == "lut" else [])
 
 
 def _requantised(network: Network) -> list[str]:
@@ -59,9 +58,9 @@ def _requantised(network: Network) -> list[str]:
     return [stage.op.name for stage in sorted(known, key=lambda stage: stage.product_bits)]
 
 
-def _best_requantised(network: Network, board: Board, request: Request, names: list[str]) -> Plan:
+def _best_requantised(network: Network, board: Board, request: Request) -> Plan:
     """The best of some plans: without requantisers of LUTs, with all of them; or with some, if all are too many."""
-    found, refusal = [], None
+    names, found, refusal = _requantised(network), [], None
     for count in dict.fromkeys((0, len(names), *(len(names) * share // 4 for share in (3, 2, 1)))):
         try:
             found.append(_made(network, board, request, names[:count]))
