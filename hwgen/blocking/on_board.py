@@ -63,11 +63,16 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
     """What a layer moves a frame in its best tiles, in words as wide as its input's, and the cycles it takes at least.
 
+    A layer without window and weights has nothing to be blocked: its maps are moved once each.
+
     Raises
     ------
     PlanError
         As `tiled`; also if its window is dilated.
     """
     size = layer.input.type.dtype.itemsize
+    if layer.taps == 1 and not layer.weight_count:
+        moved = sum(each.values * each.type.dtype.itemsize for each in (*layer.inputs, layer.output))
+        return moved, board.transfer_cycles(moved)
     found = tiled(Problem.of(layer), board, 8 * size, products)
     return size * found.tile.words, ceil(found.double_buffered * board.clock_mhz * 1e6)

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("--calibration and --bits are not used: exploring needs shapes only")
     kind = kind_of(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
-    network = shapes.load(arguments.model)
+    network = shapes.graph(arguments.model)
     if arguments.first is not None:
         network = network.first(arguments.first)
     groups, points = published.depth_groups(network), published.points(network)

@@ -11,6 +11,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.explore import fusion, pyramid
+from hwgen.explore.pyramid import Layers, Linked
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
@@ -158,21 +159,23 @@ def explore(
         network=network,
         board=board,
         multipliers=tuple(multipliers),
-        storage_traffic=tuple(fusion.storage_traffic(layers)),
-        storage_multiplications=tuple(fusion.storage_multiplications(layers)),
-        dsp_traffic=tuple(fusion.dsp_traffic(layers, multipliers)),
+        storage_traffic=tuple(fusion.storage_traffic(network)),
+        storage_multiplications=tuple(fusion.storage_multiplications(network)),
+        dsp_traffic=tuple(fusion.dsp_traffic(network, multipliers)),
         dsp_cycles=tuple(fusion.dsp_cycles([_choices(layer) for layer in layers])),
         published=tuple(published),
     )
 
 
-def listing(layers: Sequence[Op]) -> list[tuple[int, int]]:
-    """Storage and traffic of each of the ``2**(l - 1)`` groupings."""
-    points = []
-    for cuts in product((False, True), repeat=len(layers) - 1):
-        edges = [0, *(index for index, cut in enumerate(cuts, start=1) if cut), len(layers)]
-        groups = [layers[begin:end] for begin, end in pairwise(edges)]
-        points.append((max(map(pyramid.reuse_words, groups)), pyramid.map_traffic(groups)))
+def listing(layers: Layers) -> list[tuple[int, int]]:
+    """Storage and traffic of each grouping: ``2**c`` for ``c`` cuts."""
+    linked = Linked.of(layers)
+    words, points = fusion.storage_words(linked), []
+    for cuts in product((False, True), repeat=len(linked.places) - 2):
+        edges = [0, *(place for place, cut in zip(linked.places[1:], cuts, strict=False) if cut), linked.places[-1]]
+        spans = list(pairwise(edges))
+        groups = [linked.layers[begin:end] for begin, end in spans]
+        points.append((max(words[span] for span in spans), pyramid.map_traffic(groups)))
     return points
 
 

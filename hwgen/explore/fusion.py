@@ -1,4 +1,7 @@
-"""Fusion: what the groupings of a chain of layers cost, as exact Pareto fronts (`hwgen.plan.cuts`)."""
+"""Fusion: what the groupings of a network's layers cost, as exact Pareto fronts (`hwgen.plan.cuts`).
+
+Groups begin and end where the network may be cut (`hwgen.network.graph.Network.cuts`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from operator import add
 
 from hwgen.errors import InputError
 from hwgen.explore import pyramid
+from hwgen.explore.pyramid import Layers, Linked
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span, front, spans
 from hwgen.templates.unroll import Choice, Unroll, ceil_div
@@ -53,15 +57,26 @@ class CyclesPoint:
     unroll: tuple[Unroll, ...]
 
 
-def storage_traffic(layers: Sequence[Op]) -> list[StoragePoint]:
+def storage_words(layers: Layers) -> dict[Span, int]:
+    """Words that each group of the layers keeps for reuse."""
+    linked = Linked.of(layers)
+    return {
+        (begin, end): words
+        for end in linked.places[1:]
+        for begin, words in zip(linked.places, pyramid.reuse_words_of_tails(linked.head(end)), strict=False)
+    }
+
+
+def storage_traffic(layers: Layers) -> list[StoragePoint]:
     """Reuse storage against traffic of maps, over all groupings; sorted by storage.
 
     Groups run in turn in the same buffers: a grouping needs the largest group's storage (the thesis).
     """
-    costs = [pyramid.reuse_words_of_tails(layers[:end]) for end in range(1, len(layers) + 1)]
+    linked = Linked.of(layers)
+    costs = storage_words(linked)
     found = front(
-        len(layers),
-        lambda begin, end: [((costs[end - 1][begin], _moved(layers, begin, end)), None)],
+        linked.places,
+        lambda *span: [((costs[span], _moved(linked.layers, *span)), None)],
         (max, add),
     )
     return [
@@ -69,7 +84,7 @@ def storage_traffic(layers: Sequence[Op]) -> list[StoragePoint]:
     ]
 
 
-def dsp_traffic(layers: Sequence[Op], multipliers: Sequence[int]) -> list[DspPoint]:
+def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
     """Multipliers against traffic of maps, over all groupings (DeCoILFNet, Fig. 7); sorted by multipliers.
 
     Parameters
@@ -77,11 +92,13 @@ def dsp_traffic(layers: Sequence[Op], multipliers: Sequence[int]) -> list[DspPoi
     multipliers : sequence of int
         Of each layer, whatever it is fused with.
     """
-    if len(multipliers) != len(layers):
-        raise InputError(f"multipliers must be given for each of {len(layers)} layers, not for {len(multipliers)}")
+    linked = Linked.of(layers)
+    count = len(linked.layers)
+    if len(multipliers) != count:
+        raise InputError(f"multipliers must be given for each of {count} layers, not for {len(multipliers)}")
     found = front(
-        len(layers),
-        lambda begin, end: [((sum(multipliers[begin:end]), _moved(layers, begin, end)), None)],
+        linked.places,
+        lambda begin, end: [((sum(multipliers[begin:end]), _moved(linked.layers, begin, end)), None)],
         (max, add),
     )
     return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in found]
@@ -94,7 +111,7 @@ def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
     return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
-def storage_multiplications(layers: Sequence[Op], groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
+def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
     """Storage, multiplications and traffic with reuse or recompute chosen for each group; sorted by storage.
 
     A group that recomputes keeps nothing, reads its input with the overlaps, and pays in multiplications.
@@ -105,18 +122,20 @@ def storage_multiplications(layers: Sequence[Op], groups: Sequence[Span] | None 
         This grouping alone: the front of storage against multiplications. Without it all groupings: the front of
         all three costs.
     """
+    linked = Linked.of(layers)
     if groups is not None:
-        check_groups(layers, groups)
+        check_groups(linked, groups)
     fixed = None if groups is None else set(groups)
-    ends = range(1, len(layers) + 1) if groups is None else [end for _, end in groups]
+    ends = linked.places[1:] if groups is None else [end for _, end in groups]
     options: dict[Span, list[tuple[tuple[int, ...], str]]] = {}
     for end in ends:
-        stored, works = pyramid.reuse_words_of_tails(layers[:end]), pyramid.recomputation_of_tails(layers[:end])
-        for begin, (storage, work) in enumerate(zip(stored, works, strict=True)):
+        head = linked.head(end)
+        stored, works = pyramid.reuse_words_of_tails(head), pyramid.recomputation_of_tails(head)
+        for begin, storage, work in zip(head.places[:-1], stored, works, strict=True):
             if fixed is not None and (begin, end) not in fixed:
                 continue
-            moved = _moved(layers, begin, end)
-            halo = work.input_words - layers[begin].input_words
+            moved = _moved(linked.layers, begin, end)
+            halo = work.input_words - linked.layers[begin].input_words
             again = work.multiplications + work.extra_multiplications
             options[begin, end] = [
                 ((storage, work.multiplications, moved), "reuse"),
@@ -124,7 +143,7 @@ def storage_multiplications(layers: Sequence[Op], groups: Sequence[Span] | None 
             ]
     costs = 3 if fixed is None else 2
     found = front(
-        len(layers),
+        linked.places,
         lambda begin, end: [(values[:costs], (values, kind)) for values, kind in options.get((begin, end), ())],
         (max, add, add)[:costs],
     )
@@ -169,8 +188,11 @@ def _moved(layers: Sequence[Op], begin: int, end: int) -> int:
     return layers[begin].input_words + layers[end - 1].output_words
 
 
-def check_groups(layers: Sequence[Op], groups: Sequence[Span]) -> None:
-    """Raise InputError unless ``groups`` cut the layers in order, each in exactly one group."""
-    edges = [0, *(end for _, end in groups)]
-    if edges[-1] != len(layers) or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:
-        raise InputError(f"groups must hold each of {len(layers)} layers once and in order, not {list(groups)}")
+def check_groups(layers: Layers, groups: Sequence[Span]) -> None:
+    """Raise InputError unless ``groups`` cut the layers in order, each in exactly one group, where they may be cut."""
+    linked = Linked.of(layers)
+    edges, count = [0, *(end for _, end in groups)], len(linked.layers)
+    if edges[-1] != count or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:
+        raise InputError(f"groups must hold each of {count} layers once and in order, not {list(groups)}")
+    if wrong := [end for end in edges if end not in linked.places]:
+        raise InputError(f"groups must end where one map crosses, not behind {linked.layers[wrong[0] - 1].name}")

@@ -1,4 +1,4 @@
-"""A network as hwgen sees it: a graph of integer layers between integer feature maps.
+"""A network as hwgen sees it: a graph of integer layers between integer feature maps, and where it may be cut.
 
 Everything quantised is resolved to integers here: weights have their zero point subtracted, scales have
 become significand and shift, fused activations have become bounds. Layers hold no float but the scales of average
@@ -104,13 +104,56 @@ class Network:
 
         A stream that comes in has one reader; a layer's output may have many.
         """
-        if len(self.readers[INPUT]) == 1:
+        copy = self.copy_at(0)
+        if copy is None:
             return self
-        names = {layer.name for layer in self.layers}
-        name = next(name for name in ("input", *(f"input_{n}" for n in range(1, len(names) + 2))) if name not in names)
-        copy = Copy(name=name, input=self.input, output=self.input, window=Window(kernel=(1, 1)))
-        edges = tuple(tuple(edge or name for edge in edges) for edges in self.edges)
+        edges = tuple(tuple(edge or copy.name for edge in edges) for edges in self.edges)
         return replace(self, layers=(copy, *self.layers), edges=((INPUT,), *edges))
+
+    def copy_at(self, place: int) -> Copy | None:
+        """The copy of the map that enters the layers from ``place`` on, if several of them read it, or one twice.
+
+        It is no layer of this network, but the first of every `part` that begins there: as the input of a group, a map
+        comes in once. Its name is that of no layer.
+        """
+        edge = self.crossing(place)[0]
+        if len(self.readers[edge]) == 1:
+            return None
+        names, wanted = {layer.name for layer in self.layers}, f"{edge}_copy" if edge else "input"
+        name = next(
+            name for name in (wanted, *(f"{wanted}_{n}" for n in range(1, len(names) + 2))) if name not in names
+        )
+        source = self.layers[place - 1].output if edge else self.input
+        return Copy(name=name, input=source, output=source, window=Window(kernel=(1, 1)))
+
+    def crossing(self, place: int) -> tuple[str, ...]:
+        """The maps that the first ``place`` layers hand on to the others, by their edges; at 0 the input."""
+        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
+        names = (INPUT, *(layer.name for layer in self.layers[:place]))
+        return tuple(name for name in names if ends.get(name, -1) >= place)
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """Where the network may be cut in two: numbers of layers that come before a cut, rising; all, in a chain.
+
+        The layers before a cut hand a single map on to those behind it, so that either side has one input and one
+        output map. It is the map of the layer right before the cut, of which all others before are ancestors (what a
+        layer gives is read). Hence the cuts don't depend on the order of the layers, but for names: each set of layers
+        that holds its ancestors and hands on one map comes first in every topological order. There is no cut behind a
+        copy of the input, which computes nothing.
+        """
+        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
+        cuts, last = [], ends[INPUT]  # the last reader of all but the latest map
+        for place, layer in enumerate(self.layers[:-1], start=1):
+            if last < place and (place > 1 or layer.kind != Copy.kind):
+                cuts.append(place)
+            last = max(last, ends[layer.name])
+        return tuple(cuts)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where groups may begin and end: the cuts, and both ends of the network."""
+        return (0, *self.cuts, len(self.layers))
 
     @property
     def is_chain(self) -> bool:
@@ -153,32 +196,53 @@ class Network:
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """The layers ``begin`` to ``end`` of a chain alone; the network itself if that is all.
+        """The layers ``begin`` to ``end`` alone, between two cuts; the network itself if that is all.
+
+        A map that several of them take comes in once: behind a cut a copy of it is their first layer (`copy_at`).
 
         Raises
         ------
         ConfigError
-            If it is no chain, and not all of it is asked for.
+            If the network can't be cut there; names the maps that cross.
         """
         if (begin, end) == (0, len(self.layers)):
             return self
-        if not self.is_chain:
-            raise ConfigError(f"{self.name} has branches: only all of it is computed together")
+        for place in (begin, end):
+            if place not in self.places:
+                raise ConfigError(self.uncut_text(place))
         layers = self.layers[begin:end]
-        return Network(name=f"{self.name}-{layers[0].name}-{layers[-1].name}", layers=layers)
+        source = self.crossing(begin)[0]
+        edges = tuple(tuple(INPUT if edge == source else edge for edge in edges) for edges in self.edges[begin:end])
+        name = f"{self.name}-{layers[0].name}-{layers[-1].name}"
+        copy = self.copy_at(begin)
+        if copy is not None:
+            layers = (copy, *layers)
+            edges = ((INPUT,), *(tuple(edge or copy.name for edge in edges) for edges in edges))
+        return Network(name=name, layers=layers, edges=edges)
+
+    def uncut_text(self, place: int) -> str:
+        """Why the network can't be cut behind its first ``place`` layers, and where it can, for people."""
+        crossing, layers = self.crossing(place), self.layers
+        maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
+        ends = [layers[max(cuts) - 1].name for cuts in [[cut for cut in self.cuts if cut < place]] if cuts]
+        ends += [layers[cut - 1].name for cut in self.places[1:] if cut > place][:1]
+        return (
+            f"{self.name} can't be cut between {layers[place - 1].name} and {layers[place].name}: {maps} would cross, "
+            f"where one may; cut behind {' or '.join(ends)}"
+        )
 
     def first(self, count: int) -> Network:
-        """The first ``count`` layers of a chain, under the same name.
+        """The first ``count`` layers, under the same name.
 
         Raises
         ------
         InputError
-            If there are not so many, or ``count`` is not positive.
-        ConfigError
-            If it is no chain, and not all of it is asked for.
+            If there are not so many, ``count`` is not positive, or more than one map leaves them.
         """
         if not 1 <= count <= len(self.layers):
             raise InputError(f"{self.name} has {len(self.layers)} layers; the first must be 1 to that, not {count}")
+        if count not in self.places:
+            raise InputError(self.uncut_text(count))
         part = self.part(0, count)
         return part if part is self else replace(part, name=self.name)
 

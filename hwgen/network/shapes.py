@@ -19,7 +19,7 @@ from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Op
 from hwgen.network.zoo import graphs, tables
 
-__all__ = ["chain", "least_size", "load", "names"]
+__all__ = ["chain", "graph", "least_size", "load", "names"]
 
 
 def names() -> list[tuple[str, str]]:
@@ -60,6 +60,24 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
     if base in onnx_shapes.light_names():
         return onnx_shapes.light(name, dense=dense)
     raise tables.unknown(name, dict(names()))
+
+
+def graph(source: str | os.PathLike[str]) -> Network:
+    """The same as `load`, but of an ``.onnx`` file or of a built-in network that branches the whole graph, up to its
+    fully connected layers, if all kinds of its layers are known.
+
+    Raises
+    ------
+    ModelError
+        As `load`.
+    """
+    path, name = Path(source), str(source)
+    if path.suffix.lower() == ".onnx":
+        return onnx_shapes.whole(path)
+    if isinstance(source, str) and os.sep not in name and tables.base(name) in graphs.GRAPHS:
+        model, _ = graphs.model(name)
+        return onnx_shapes.whole_of(model, name)
+    return load(source)
 
 
 def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[Op, ...]:

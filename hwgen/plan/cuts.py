@@ -1,6 +1,7 @@
-"""Every way to cut a chain of layers into groups, as exact Pareto fronts.
+"""Every way to cut a network into groups, as exact Pareto fronts.
 
-``l`` layers have ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
+Groups begin and end at the network's places (`Network.places`); a chain has one between any two layers. A chain of
+``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
 maxima over its groups, so both grow when a group is added: if one way to group a prefix is no worse than another in
 every cost, it stays so whatever follows. Dynamic programming over the prefixes that keeps only what nothing beats is
 therefore exact, and looks at a few thousand sums where listing looks at a million groupings (21 layers of VGG-E).
@@ -23,12 +24,14 @@ Join = Callable[[int, int], int]
 
 
 def front(
-    count: int, options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]], joins: Sequence[Join]
+    places: Sequence[int], options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]], joins: Sequence[Join]
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Exact Pareto front over all groupings of ``count`` layers and all options of their groups.
+    """Exact Pareto front over all groupings of a network's layers and all options of their groups.
 
     Parameters
     ----------
+    places : sequence of int
+        Where groups may begin and end, rising: numbers of layers before it, from 0 to that of all.
     options : callable
         For a group ``begin, end``: its ways to be done, each with its costs (0 or more) and a tag of any kind.
     joins : sequence of callable
@@ -40,18 +43,18 @@ def front(
         Sorted by costs, all minimal and all different; a path lists each group's span and tag. Among groupings of the
         same costs any one is given, but always the same one.
     """
-    prefixes: list[list[tuple[tuple[int, ...], Any]]] = [[((0,) * len(joins), None)]]
-    for end in range(1, count + 1):
+    prefixes: dict[int, list[tuple[tuple[int, ...], Any]]] = {places[0]: [((0,) * len(joins), None)]}
+    for number, end in enumerate(places[1:], start=1):
         labels = []
-        for begin in range(end):
+        for begin in places[:number]:
             for costs, tag in options(begin, end):
                 group = (begin, end), tag
                 for before, path in prefixes[begin]:
                     # A list inside is faster than a generator, and there are many labels.
                     both = [join(a, b) for join, a, b in zip(joins, before, costs, strict=True)]
                     labels.append((tuple(both), (path, group)))
-        prefixes.append(_minimal(labels))
-    return [(costs, _unroll_path(path)) for costs, path in prefixes[count]]
+        prefixes[end] = _minimal(labels)
+    return [(costs, _unroll_path(path)) for costs, path in prefixes[places[-1]]]
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:

@@ -100,21 +100,12 @@ def read(text: str, network: Network, board: Board) -> Plan:
     except (ValueError, RecursionError):
         raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
     entries = field(document, "groups", list, "plan")
-    names = [
-        field(layer, "name", str, "plan layer")
-        for group in entries
-        for layer in field(group, "layers", list, "plan group")
-    ]
-    _check_names(names, network)
-    groups, begin = [], 0
+    parts = _parts(entries, network)
+    groups = []
     board = _clocked(document, board)
     try:
-        for entry in entries:
-            end = begin + len(entry["layers"])
-            if begin == end:
-                raise PlanError("plan group must have at least one layer, not 0")
-            groups.append(_read_group(entry, network.part(begin, end), board))
-            begin = end
+        for entry, part in zip(entries, parts, strict=True):
+            groups.append(_read_group(entry, part, board))
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
@@ -138,6 +129,36 @@ def _budget(document: Any, board: Board) -> int:
     if dsp < 1:
         raise PlanError(f"plan: dsp must be at least 1, not {dsp}")
     return min(dsp, board.dsp)
+
+
+def _parts(entries: list[dict[str, Any]], network: Network) -> list[Network]:
+    """The layers of each group, with the copy that some have in front of them.
+
+    Raises
+    ------
+    PlanError
+        If they are not the network's layers in order, or it can't be cut there.
+    """
+    spans: list[tuple[int, int]] = []
+    given: list[list[str]] = []
+    for entry in entries:
+        names = [field(layer, "name", str, "plan layer") for layer in field(entry, "layers", list, "plan group")]
+        begin = spans[-1][1] if spans else 0
+        copy = network.copy_at(begin) if begin in network.cuts else None
+        copied = copy is not None and names[:1] == [copy.name]
+        spans.append((begin, begin + len(names) - copied))
+        given.append(names[copied:])
+    _check_names([name for names in given for name in names], network)
+    if not all(given):
+        raise PlanError("plan group must have at least one layer, not 0")
+    for _, end in spans:
+        if end not in network.places:
+            raise PlanError(f"plan can't work: {network.uncut_text(end)}")
+    parts = [network.part(*span) for span in spans]
+    for entry, part in zip(entries, parts, strict=True):
+        if len(entry["layers"]) < len(part.layers):
+            raise PlanError(f"plan group of {entry['layers'][0]['name']} lacks {part.layers[0].name}, its first layer")
+    return parts
 
 
 def _check_names(names: list[str], network: Network) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
 from math import inf
 from typing import NoReturn
 
@@ -40,7 +41,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     Raises
     ------
     InputError
-        If a layer is unknown, named out of order or twice, or left out.
+        If a layer is unknown, named out of order or twice, or left out, or the network can't be cut there.
     """
     names = [layer.name for layer in network.layers]
     found: list[Span] = []
@@ -56,6 +57,8 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
             raise InputError(f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}")
         if begin > expected:
             raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
+        if end not in network.places:
+            raise InputError(f"groups: {network.uncut_text(end)}")
         found.append((begin, end))
     if found[-1][1] != len(names):
         raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
@@ -107,18 +110,16 @@ def faster(task: Task, most: int) -> tuple[Span, ...] | None:
     Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
     groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
-    count, layers, board = len(task.works), task.network.layers, task.board
+    places, layers, board = task.network.places, task.network.layers, task.board
     moved = [fm.values * fm.type.dtype.itemsize for fm in (task.network.input, *(layer.output for layer in layers))]
     least = _least_cycles(task)
     known: set[Span] = set()
     costs: dict[Span, float] = {}
-    for end in range(1, count + 1):
-        for begin in range(end):
-            transfer = board.transfer_cycles(moved[begin] + moved[end])
-            costs[begin, end] = max(least[begin, end], transfer)
-    costs[0, count] = inf
+    for begin, end in combinations(places, 2):
+        costs[begin, end] = max(least[begin, end], board.transfer_cycles(moved[begin] + moved[end]))
+    costs[0, places[-1]] = inf
     while True:
-        cycles, path = _shortest(count, costs)
+        cycles, path = _shortest(places, costs)
         if cycles >= most:
             return None
         unknown = [span for span in path if span not in known]
@@ -132,13 +133,13 @@ def faster(task: Task, most: int) -> tuple[Span, ...] | None:
             costs[span] = max(costs[span], _from(task, span, least[span]))
 
 
-def _shortest(count: int, costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
+def _shortest(places: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
     """The grouping with the least sum of costs."""
-    best: list[tuple[float, tuple[Span, ...]]] = [(0.0, ())]
-    for end in range(1, count + 1):
-        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in range(end))
-        best.append((cost, (*best[begin][1], (begin, end))))
-    return best[count]
+    best: dict[int, tuple[float, tuple[Span, ...]]] = {places[0]: (0.0, ())}
+    for number, end in enumerate(places[1:], start=1):
+        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in places[:number])
+        best[end] = (cost, (*best[begin][1], (begin, end)))
+    return best[places[-1]]
 
 
 def _least_cycles(task: Task) -> dict[Span, float]:
@@ -149,7 +150,7 @@ def _least_cycles(task: Task) -> dict[Span, float]:
     search, goal, count = task.search, task.goal, len(task.works)
     fronts = []
     for number in range(count):
-        options = search.part(number, number + 1).options(0)
+        options = search.alone(number)
         cycles, slices = (np.concatenate([getattr(of, name) for of in options]) for name in ("cycles", "cost"))
         order = np.argsort(cycles, kind="stable")
         fronts.append((cycles[order], np.minimum.accumulate(slices[order])))
@@ -176,7 +177,7 @@ def _from(task: Task, span: Span, cycles: float) -> float:
         cycles *= GRID
         way = search.cheapest(int(cycles))
         if way is not None and way.cost <= task.goal.dsp:
-            windows = [layer.window for layer in task.network.layers[slice(*span)]]
+            windows = [layer.window for layer in task.part(*span).layers]
             return estimate_latency(search.works, windows, way.unrolls)
     return inf
 
@@ -184,8 +185,8 @@ def _from(task: Task, span: Span, cycles: float) -> float:
 def _estimate(task: Task, span: Span) -> tuple[int, int]:
     """DSP slices of a group, and cycles of one frame."""
     way = quick(task, *span)
-    windows = [layer.window for layer in task.network.layers[slice(*span)]]
-    return int(way.cost), int(estimate_latency(task.works[slice(*span)], windows, way.unrolls))
+    windows = [layer.window for layer in task.part(*span).layers]
+    return int(way.cost), int(estimate_latency(task.search.part(*span).works, windows, way.unrolls))
 
 
 def is_quick(layers: Sequence[Op]) -> bool:
@@ -194,18 +195,19 @@ def is_quick(layers: Sequence[Op]) -> bool:
 
 
 def first_text(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
-    """How many of the first ``count`` layers ``fit`` (all, or found by bisection); empty if not even one."""
-    low, high, trial = 0, count, count
+    """How many of the first ``count`` layers ``fit`` (all, or by bisection of the cuts); empty if not even one."""
+    places = [place for place in task.network.places if place <= count]
+    low, high, trial = 0, len(places) - 1, len(places) - 1
     while low < high:
-        if fit(task, trial):
+        if fit(task, places[trial]):
             low = trial
         else:
             high = trial - 1
         trial = (low + high + 1) // 2
-    names = [layer.name for layer in task.network.layers[:low]]
-    if low < 2:
+    names = [layer.name for layer in task.network.layers[: places[low]]]
+    if len(names) < 2:
         return f"{names[0]} alone" if names else ""
-    return f"the first {low} layers ({names[0]} to {names[-1]})"
+    return f"the first {len(names)} layers ({names[0]} to {names[-1]})"
 
 
 def _fit(layers: str) -> str:
@@ -241,6 +243,11 @@ def _in_tiles(task: Task, layer: Op) -> str:
     return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
 
 
+def _is_one(span: Span) -> bool:
+    """Whether it is a single layer."""
+    return span[1] - span[0] == 1
+
+
 class _Cutting:
     def __init__(self, task: Task):
         self.task = task
@@ -267,7 +274,7 @@ class _Cutting:
         """The best grouping by what is known."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
-        found = front(len(self.layers), lambda *span: [(cost, None) for cost in self._costs(span)], joins)
+        found = front(self.task.network.places, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
         if not found:
             return None
         order = (0, 1) if objective in ("dsp", "traffic") else (1, 0)
@@ -288,38 +295,41 @@ class _Cutting:
             slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
         else:
             slices, cycles = self.estimates[span]
-        board, network = self.task.board, self.task.network.part(*span)
+        board, network = self.task.board, self.task.part(*span)
         maps = self.exact[span].map_bytes if span in self.exact else network.map_bytes
         weights = network.weight_bytes if self.loads else 0
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refuse(self) -> NoReturn:
-        """Name a layer that does not fit even alone; if there were none, a layer a group would do.
+        """Name layers between two cuts that don't fit even alone; if there were none, groups of these would do.
 
-        The first one known: planning those before it to find another may take minutes.
+        The first ones known: planning those before them to find others may take minutes.
         """
-        alone = [(number, number + 1) for number in range(len(self.layers))]
+        alone = list(pairwise(self.task.network.places))
         known = [span for span in alone if span in self.refused]
-        number = next(span[0] for span in known or alone if not self._fits(span))
-        layers = self.layers
-        name, error = layers[number].name, str(self.refused[number, number + 1])
-        if self.refused[number, number + 1].resource == "DSP slices":
-            # Of all layers the neediest, so that what it needs is enough.
-            least, name = self._neediest()
-            error = f"no unrolling fits {self.task.goal.dsp} DSP slices: the least is {least} ({name} {least})"
-        message = f"{name} does not fit {self.task.board.name} even alone: {error}"
-        if fit := first_text(self.task, number):
-            message += f"; {_fit(fit)}"
-        if self.refused[number, number + 1].resource == "BRAM36":
-            message += _in_tiles(self.task, layers[number])
-        raise PlanError(message)
+        span = next(span for span in known or alone if not self._fits(span))
+        refusal, error = self.refused[span], str(self.refused[span])
+        fit = first_text(self.task, span[0])
+        tiles = _in_tiles(self.task, self.layers[span[0]]) if refusal.resource == "BRAM36" and _is_one(span) else ""
+        if refusal.resource == "DSP slices":
+            # Of all layers the neediest, so that what these need is enough.
+            least, span = self._neediest(alone)
+            error = (
+                f"no unrolling fits {self.task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
+            )
+        do = "does" if _is_one(span) else "which can't be cut, do"
+        message = f"{self._text(span)} {do} not fit {self.task.board.name} even alone: {error}"
+        raise PlanError(message + (f"; {_fit(fit)}" if fit else "") + tiles)
 
-    def _neediest(self) -> tuple[int, str]:
-        """The most slices that a layer needs at the least, and the first layer that does."""
-        search = self.task.search
-        needs = [int(search.part(number, number + 1).least.cost) for number in range(len(self.layers))]
-        return max(needs), self.layers[needs.index(max(needs))].name
+    def _text(self, span: Span) -> str:
+        first, last = self.layers[span[0]].name, self.layers[span[1] - 1].name
+        return first if _is_one(span) else f"{first} to {last}"
+
+    def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
+        """The most slices that layers between two cuts need at the least, and the first such layers."""
+        needs = [int(self.task.search.part(*span).least.cost) for span in alone]
+        return max(needs), alone[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
         """Plan a group exactly, if that wasn't done yet."""

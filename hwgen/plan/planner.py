@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -87,8 +87,9 @@ def _made(network: Network, board: Board, request: Request, in_luts: Sequence[st
     """The plan that is asked for, with requantisers of LUTs in some layers."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=frozenset(in_luts))
-    if request.in_turn and len(network.layers) == 1:
-        raise PlanError(f"in_turn needs two groups, but {network.name} has one layer")
+    if request.in_turn and not network.cuts:
+        why = "has one layer" if len(network.layers) == 1 else "can't be cut: everywhere more than one map would cross"
+        raise PlanError(f"in_turn needs two groups, but {network.name} {why}")
     task = task_of(network, board, goal, request.macs_per_dsp)
     plan = _planned(task, request.groups, request.in_turn, _packing_notes(task))
     limit = goal.interval
@@ -111,10 +112,6 @@ def _packing_notes(task: Task) -> tuple[str, ...]:
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
-    if not task.network.is_chain:
-        if groups is not None or in_turn:
-            raise PlanError(f"{task.network.name} has branches: it is planned as one group, not cut into groups")
-        return plan_of(task, (best_group(task, 0, len(task.works)),), notes)
     grouping.check_layers(task)
     if groups is not None:
         spans = grouping.parse(groups, task.network)
@@ -128,7 +125,7 @@ def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ..
     try:
         return _compared(task, plan_of(task, (best_group(task, 0, len(task.works)),), notes))
     except OverBudgetError as error:
-        if len(task.works) == 1:
+        if not task.network.cuts:
             raise
         refusal = f"no single group was found that fits: {error}"
         return _cut(task, (*notes, refusal, *_in_tiles(task)))
@@ -176,13 +173,13 @@ def what_can_be_built(plan: Plan, request: Request) -> str:
     asked = replace(request, objective="interval", interval=None, fps=None, dsp=plan.dsp)
     in_luts = frozenset(layer.name for layer in plan.layers if layer.requantise_in == "lut")
     goal = replace(asked.goal(plan.board), in_luts=in_luts)
-    task, count = task_of(plan.network, plan.board, goal, request.macs_per_dsp), len(plan.layers)
+    task, count = task_of(plan.network, plan.board, goal, request.macs_per_dsp), len(plan.network.layers)
     planned = grouping.is_quick(plan.network.layers)
     fits, said = (can_be_built, "can be built") if planned else (may_fit, "may fit")
     if fits(task, count):
         return f"one group of all layers {said}: leave out --groups and --in-turn"
     found = []
-    if first := grouping.first_text(task, count - 1, fits):
+    if first := grouping.first_text(task, (0, *plan.network.cuts)[-1], fits):
         found.append(f"{first} of {plan.network.name} {said}{' on' if planned else ''} {plan.board.name}")
     larger = [
         board for board in map(boards.load, boards.names()) if _larger(board, plan.board) and _has_room(task, board)
@@ -297,7 +294,8 @@ def _cut(task: Task, notes: tuple[str, ...]) -> Plan:
             groups = grouping.cut(task)
             if goal.objective != "dsp":
                 return plan_of(task, groups, notes)
-            ends = list(accumulate(len(group.layers) for group in groups))
+            names = [layer.name for layer in task.network.layers]
+            ends = [names.index(group.layers[-1].name) + 1 for group in groups]
             return _in_turn(task, list(pairwise((0, *ends))), notes)
         except OverBudgetError as error:
             if error.resource == "DSP slices" or attempt == MOST_TRIES - 1:

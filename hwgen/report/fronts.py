@@ -12,7 +12,7 @@ from hwgen.report.picture import picture
 from hwgen.report.table import columns
 
 LISTED_LAYERS = 12
-"""Plots show every grouping of networks up to so many layers, as the thesis does."""
+"""Plots show every grouping of networks up to so many layers (or fewer cuts), as the thesis does."""
 
 
 def table(found: Exploration, *, rows: int = 16) -> str:
@@ -25,7 +25,7 @@ def table(found: Exploration, *, rows: int = 16) -> str:
         return () if found.board is None else ("yes" if found.fits(**needs) else "no",)
 
     lines = [
-        f"{found.network.name}: {len(layers)} layers, {2 ** (len(layers) - 1):,} groupings, "
+        f"{found.network.name}: {len(layers)} layers, {2 ** len(found.network.cuts):,} groupings, "
         f"{found.network.macs:,} MACs, {found.network.weight_count:,} weights"
     ]
     lines += [f"left out: {reason}" for reason in found.network.left_out]
@@ -55,7 +55,7 @@ def table(found: Exploration, *, rows: int = 16) -> str:
                     f"{point.multiplications:,}",
                     f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
                 )
-                for point in fusion.storage_multiplications(layers, [(0, len(layers))])
+                for point in fusion.storage_multiplications(found.network, [(0, len(layers))])
             ],
         ),
         "",
@@ -134,8 +134,8 @@ def _draw(found: Exploration, axes: Any) -> None:
     for ax, (name, (x_label, y_label, points, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
         title = name.replace("_", " against ").replace("dsp", "DSPs")
         ax.set(title=title[0].upper() + title[1:], xlabel=x_label, ylabel=y_label)
-        if name == "storage_traffic" and len(found.network.layers) <= LISTED_LAYERS:
-            listed = sorted(set(listing(found.network.layers)))
+        if name == "storage_traffic" and len(found.network.cuts) < LISTED_LAYERS:
+            listed = sorted(set(listing(found.network)))
             ax.plot(*_scaled(listed, x_unit, y_unit), ".", color="0.75", markersize=3, label="every grouping")
         xs, ys = _scaled(points, x_unit, y_unit)
         if name == "storage_multiplications":

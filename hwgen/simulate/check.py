@@ -154,7 +154,15 @@ def locate(
         except CheckError:
             continue
         trace = ((layer.name, values) for layer, values in golden.trace(network, part))
-        orders = [order for config in configs for order in config.tap_orders]
-        if mismatch := compare_layers(run.taps, trace, orders):
+        own = _in_network(configs, network)
+        taps = {place: run.taps[number] for place, (number, _) in enumerate(own)}
+        if mismatch := compare_layers(taps, trace, [order for _, order in own]):
             return replace(mismatch, frame=mismatch.frame + start, count=first.count, size=first.size)
     return first
+
+
+def _in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
+    """Number and order of each watched layer that is one of the network's: a group may have a copy in front."""
+    names = {layer.name for layer in network.layers}
+    watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]
+    return [(number, order) for number, (layer, order) in enumerate(watched) if layer.name in names]

@@ -116,8 +116,9 @@ class Pyramid(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
         """See `Template.search`: with reuse, if that fits."""
-        if not task.network.part(begin, end).is_chain:
-            raise PlanError(f"{task.network.name} has branches; pyramids are built of chains of layers only")
+        network = task.part(begin, end)
+        if (join := next((layer for layer in network.layers if len(layer.inputs) > 1), None)) is not None:
+            raise PlanError(_branching(network, join))
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # that of some kinds doesn't come tile by tile
         overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
@@ -128,6 +129,16 @@ class Pyramid(Template):
                 if overlap == overlaps[-1]:
                     raise
         raise AssertionError("the last overlap returns or raises")
+
+
+def _branching(network: Network, join: Op) -> str:
+    """Why a group with branches is not computed in pyramids, and what would work."""
+    edges = network.edges[network.layers.index(join)]
+    sources = " and ".join(edge or "the input" for edge in edges)
+    return (
+        f"{join.name} joins {sources}: pyramids are built of chains of layers only; leave out the template, tile and "
+        "overlap, and groups are computed row by row"
+    )
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:

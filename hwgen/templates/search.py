@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NoReturn
@@ -50,7 +50,7 @@ class GroupSearch:
 
     @property
     def network(self) -> Network:
-        return self.task.network.part(self.begin, self.end)
+        return self.task.part(self.begin, self.end)
 
     @property
     def goal(self) -> Goal:
@@ -249,12 +249,13 @@ class GroupSearch:
         return self._lack(way) is None
 
     @property
-    def works(self) -> list[LayerWork]:
-        return self.task.works[self.begin : self.end]
+    def works(self) -> Sequence[LayerWork]:
+        return self.search.works
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample buffers."""
-        macs, network = self.task.macs[self.begin : self.end], self.network
+        network = self.network
+        macs = [self.task.packs[layer.name] for layer in network.layers]
         pixels = {INPUT: way.unrolls[0].tp}
         pixels |= {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
         readers = [max(len(network.readers[layer.name]), 1) for layer in network.layers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,12 +70,24 @@ class Task:
 
     def __init__(self, network: Network, board: Board, goal: Goal):
         self.network, self.board, self.goal = network, board, goal
-        self._stages = {layer.name: stage_of(layer) for layer in network.layers}
-        self.macs = [goal.macs_per_dsp if self._stages[layer.name].packs else 1 for layer in network.layers]
+        copies = {place: copy for place in network.cuts if (copy := network.copy_at(place)) is not None}
+        self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
+        self.packs = {name: goal.macs_per_dsp if stage.packs else 1 for name, stage in self._stages.items()}
+        """Multiply-adds of a slice in a cycle, by the layers' names; copies in front of groups have names of theirs."""
+        self.macs = [self.packs[layer.name] for layer in network.layers]
         self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
-        self.works = [self.work(stage) for stage in self._stages.values()]
+        self.works = [self.work(self._stages[layer.name]) for layer in network.layers]
+        self._copies = {
+            place: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work) for place, copy in copies.items()
+        }
         self._weight_bram36: dict[tuple[LayerWork, Unroll], float] = {}
-        self._packs = {layer.name: macs for layer, macs in zip(network.layers, self.macs, strict=True)}
+        self._parts: dict[tuple[int, int], Network] = {}
+
+    def part(self, begin: int, end: int) -> Network:
+        """The layers ``begin`` to ``end`` as a network of their own (`Network.part`)."""
+        if (begin, end) not in self._parts:
+            self._parts[begin, end] = self.network.part(begin, end)
+        return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
         """What a layer of the network has to do, as such a stage."""
@@ -96,14 +108,14 @@ class Task:
     @cached_property
     def search(self) -> Search:
         """By DSP slices."""
-        return Search(self.works, self.slices)
+        return Search(self.works, self.slices, self._copies)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """DSP slices of a layer, with those of its requantiser; factors may be arrays.
 
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
-        multipliers = work.multipliers(unroll, self._packs[work.name])
+        multipliers = work.multipliers(unroll, self.packs[work.name])
         return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
 
     def finish_slices(self, work: LayerWork) -> int:
@@ -125,13 +137,13 @@ class Task:
     @cached_property
     def priced(self) -> list[Search]:
         """By DSP slices and block RAM together."""
-        return self.price(self.works)
+        return self.price(self.works, self._copies)
 
-    def price(self, works: Sequence[LayerWork]) -> list[Search]:
-        """Searches by DSP slices and block RAM together, at several prices."""
+    def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
+        """Searches by DSP slices and block RAM together, at several prices; ``copies`` as of `Search`."""
 
         def search(price: float) -> Search:
-            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice))
+            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice), copies)
 
         return [search(price) for price in BRAM_PRICES]
 

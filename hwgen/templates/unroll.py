@@ -10,7 +10,7 @@ that fits the budget is found by bisection over the cycle counts that occur.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -333,12 +333,14 @@ class Search:
     ----------
     works : sequence of LayerWork
     cost : Cost
+    copies : mapping of int to LayerWork, optional
+        Layers in front of a part, by the number of the layer with which it begins: they stand for the one before it.
     """
 
-    def __init__(self, works: Sequence[LayerWork], cost: Cost):
+    def __init__(self, works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None):
         self._all, self._begin, self._end = tuple(works), 0, len(works)
-        self._cost = cost
-        self._tables: dict[tuple[int, bool], list[_Options]] = {}
+        self._cost, self._copies = cost, copies or {}
+        self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
         self._ways: dict[tuple[int, int, int], Way | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
@@ -346,20 +348,27 @@ class Search:
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
-        for name in ("intervals", "_readers"):
+        for name in ("works", "intervals", "_readers"):
             other.__dict__.pop(name, None)
         return other
 
-    @property
+    @cached_property
     def works(self) -> tuple[LayerWork, ...]:
-        return self._all[self._begin : self._end]
+        copy = self._copies.get(self._begin)
+        return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
 
     def options(self, number: int) -> list[_Options]:
         """Of layer ``number`` of this part."""
-        key = (self._begin + number, number == 0)
+        return self._options(self.works[number], first=number == 0)
+
+    def alone(self, number: int) -> list[_Options]:
+        """Of layer ``number`` of all, if a group begins with it."""
+        return self._options(self._all[number], first=True)
+
+    def _options(self, work: LayerWork, first: bool) -> list[_Options]:
+        key = work, first
         if key not in self._tables:
-            work = self._all[key[0]]
-            self._tables[key] = _options(work, self._cost, _pixel_factors(work, key[1]))
+            self._tables[key] = _options(work, self._cost, _pixel_factors(work, first))
         return self._tables[key]
 
     @cached_property

@@ -4,6 +4,9 @@ A model is cut into its linear parts: chains of convolutions and pools in which 
 with nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as
 convolutions with the whole map. The first part in the graph's order is what is planned unless another one is asked for;
 what ends it, and the operators that hwgen can't build, are named.
+
+`whole` and `whole_of` take a model that branches as the graph it is, with sums, products, concatenations and
+upsampling, up to its fully connected layers.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.graph import Network
-from hwgen.network.maps import Window
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.windows import window_of
-from hwgen.network.ops import POOLS, Conv, Op
+from hwgen.network.ops import POOLS, Add, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 if TYPE_CHECKING:
@@ -67,12 +70,12 @@ def light(name: str, *, dense: bool = False) -> Network:
     if match is None or folder is None or base not in light_names():
         raise ModelError(f"{name}: a light model's name must be NAME or NAME:partN, as in light_resnet50:part2")
     path = folder / f"{base}.onnx"
-    return _part(_read(path), str(path), base if not suffix else name, int(match[1]), dense)
+    return _part(_graph(_read(path), str(path), dense), base if not suffix else name, int(match[1]), dense)
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
     """The first linear part of the model in ``path``; raises ModelError."""
-    return _part(_read(path), str(path), path.stem, 1, dense)
+    return _part(_graph(_read(path), str(path), dense), path.stem, 1, dense)
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -83,11 +86,32 @@ def _read(path: Path) -> onnx.ModelProto:
 
 def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
     """The first linear part of a model; raises ModelError."""
-    return _part(model, name, name, 1, dense)
+    return _part(_graph(model, name, dense), name, 1, dense)
 
 
-def _part(model: onnx.ModelProto, where: str, name: str, number: int, dense: bool) -> Network:
-    parts = _parts(model, where, dense)
+def whole(path: Path) -> Network:
+    """The model in ``path`` as a graph; the first linear part, if that is all, or what follows it is unknown.
+
+    Raises
+    ------
+    ModelError
+        If it can't be read, or has no convolution or pool.
+    """
+    return _whole(_graph(_read(path), str(path), False), path.stem)
+
+
+def whole_of(model: onnx.ModelProto, name: str) -> Network:
+    """The same of a model that is read."""
+    return _whole(_graph(model, name, False), name)
+
+
+def _whole(graph: _Graph, name: str) -> Network:
+    found = graph.joined(name)
+    return _part(graph, name, 1, False) if found is None or found.is_chain else found
+
+
+def _part(graph: _Graph, name: str, number: int, dense: bool) -> Network:
+    parts = _parts(graph)
     if not 1 <= number <= len(parts):
         raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
     part = parts[number - 1]
@@ -108,7 +132,7 @@ class _Part:
     end: str
 
 
-def _parts(model: onnx.ModelProto, where: str, dense: bool) -> list[_Part]:
+def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
     import onnx
 
     from hwgen.network.onnx import check as onnx_check
@@ -119,11 +143,15 @@ def _parts(model: onnx.ModelProto, where: str, dense: bool) -> list[_Part]:
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
         raise ModelError(f"{where}: shapes can't be inferred: {reason}") from None
-    parts = _Graph(inferred, where, dense).parts()
+    return _Graph(inferred, where, dense)
+
+
+def _parts(graph: _Graph) -> list[_Part]:
+    parts = graph.parts()
     found = [part for part in parts if part.layers]
     if not found:
         why = "".join(f"; {part.end}" for part in parts[:1])
-        raise ModelError(f"{where}: no convolution or pool to plan{why}")
+        raise ModelError(f"{graph.where}: no convolution or pool to plan{why}")
     return found
 
 
@@ -132,7 +160,7 @@ class _Graph:
 
     def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
         graph = model.graph
-        self._where, self._dense = where, dense
+        self.where, self._dense = where, dense
         self._nodes = list(graph.node)
         self._shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         constants = set(self._shapes)
@@ -140,6 +168,7 @@ class _Graph:
             dims = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
             self._shapes.setdefault(value.name, dims)
         variable = {value.name for value in graph.input} - constants
+        self._inputs = sorted(variable)
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in self._nodes:
             depends = [name for name in node.input if name in variable]
@@ -159,6 +188,16 @@ class _Graph:
                 continue
             parts.append(self._walk(node, done))
         return parts
+
+    def joined(self, name: str) -> Network | None:
+        """All that leads from the input to a single map, as a graph; ``None`` if there are several, or no layer.
+
+        Behind an operator that is no layer known here, a fully connected one among them, everything is left out.
+        """
+        graph = _Joined(self)
+        for node in self._nodes:
+            graph.add(node)
+        return graph.network(name)
 
     def _planned(self, node: onnx.NodeProto) -> bool:
         known = node.op_type in _CONVOLUTIONS or node.op_type in POOLS
@@ -262,7 +301,7 @@ class _Graph:
         try:
             window = window_of(node, kernel, height, width)
         except ConfigError as error:
-            raise ModelError(f"{self._where}: {error}") from None
+            raise ModelError(f"{self.where}: {error}") from None
         try:
             return POOLS.get(node.op_type, Conv).shaped(
                 name=name,
@@ -275,6 +314,94 @@ class _Graph:
             )
         except ConfigError as error:  # what this kind of layer can't be
             return str(error).removeprefix(f"{name}: ")
+
+
+class _Joined:
+    """A graph in the making: which layer gives each tensor (or the input does), and its map."""
+
+    def __init__(self, graph: _Graph) -> None:
+        self._graph = graph
+        self._edges: dict[str, str] = dict.fromkeys(graph._inputs[:1], INPUT)
+        self._layers: list[Op] = []
+        self._taken: list[tuple[str, ...]] = []
+        self._ignored: list[str] = []
+        self._left_out: list[str] = []
+
+    def add(self, node: onnx.NodeProto) -> None:
+        operands = [name for name in node.input if name in self._graph._variable]
+        if not operands or any(name not in self._edges for name in operands):
+            return  # a constant, or behind what is left out
+        if node.op_type in Mul.operators:  # a pixel for all pixels of a map comes second
+            operands.sort(key=lambda name: prod(self._graph._shapes.get(name, ())[2:]), reverse=True)
+        if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._planned(node):
+            self._edges[node.output[0]] = self._edges[operands[0]]
+            if node.op_type not in _BUILDABLE:
+                self._ignored.append(_described(node))
+            return
+        layer = self._layer(node, operands)
+        if isinstance(layer, str):
+            self._left_out.append(layer)
+            return
+        self._layers.append(layer)
+        self._taken.append(tuple(self._edges[name] for name in operands))
+        self._edges[node.output[0]] = layer.name
+
+    def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
+        """The layer, or what is said of it."""
+        graph, shape = self._graph, self._graph._shapes.get(operands[0], ())
+        if graph._planned(node):
+            layer = graph._layer(node, shape)
+            return f"{_described(node)}: {layer}" if isinstance(layer, str) else layer
+        if node.op_type in _DENSE:
+            return f"{_name(node, node.output[0])} and what follows: fully connected"
+        maps = [_map(graph._shapes.get(name, ())) for name in operands]
+        known = [each for each in maps if each is not None]
+        if len(known) == len(maps) and (made := _joint(node, known, graph._shapes.get(node.output[0], ()))) is not None:
+            return made
+        return f"{_described(node)} and what follows"
+
+    def network(self, name: str) -> Network | None:
+        read = {edge for edges in self._taken for edge in edges}
+        ends = [layer.name for layer in self._layers if layer.name not in read]
+        unique = len({layer.name for layer in self._layers}) == len(self._layers)
+        if len(ends) != 1 or len(self._graph._inputs) != 1 or not unique:
+            return None
+        left_out = [f"{', '.join(self._ignored)}: planned as if free, not buildable"] if self._ignored else []
+        return Network(
+            name=name,
+            layers=tuple(self._layers),
+            edges=tuple(self._taken),
+            left_out=(*left_out, *self._left_out),
+        )
+
+
+def _map(shape: tuple[int, ...]) -> FeatureMap | None:
+    """``(batch, channels, height, width)`` as a map of bytes; ``None`` if it is none."""
+    if len(shape) != 4 or min(shape[1:]) < 1:
+        return None
+    return FeatureMap(channels=shape[1], height=shape[2], width=shape[3], type=UINT8)
+
+
+def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
+    """A layer without a window; ``None`` if it is none that is known, or not of these maps."""
+    from onnx import helper
+
+    name = _name(node, node.output[0])
+    attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    after = _map(result)
+    if after is None:
+        return None
+    try:
+        if node.op_type in Upsample.operators and attributes.get("mode", b"nearest") == b"nearest" and len(maps) == 1:
+            factors = after.height // maps[0].height, after.width // maps[0].width
+            return Upsample(name=name, input=maps[0], output=after, window=Window(kernel=(1, 1)), factors=factors)
+        kind = next((kind for kind in (Add, Mul, Concat) if node.op_type in kind.operators), None)
+        if kind is None or (kind is Concat and attributes.get("axis", 1) not in (1, -3)):
+            return None
+        layer = kind.of_maps(name, maps)
+    except ConfigError:
+        return None
+    return layer if layer.output == after else None
 
 
 def _name(node: onnx.NodeProto, otherwise: str) -> str:

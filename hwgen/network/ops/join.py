@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_linear
-from hwgen.network.maps import FeatureMap
+from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op
 
 #: Bits of a map's integers at most: what becomes of each of them is listed.
@@ -46,6 +48,33 @@ class Join(Op):
             if (each.height, each.width) != (self.height, self.width):
                 raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {each}")
 
+    @classmethod
+    def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
+        """A layer of which nothing is known but the maps that it takes (uint8), which are enough to explore with.
+
+        Raises
+        ------
+        ConfigError
+            If it can't take these.
+        """
+        return cls(
+            name=name,
+            input=maps[0],
+            more=tuple(maps[1:]),
+            output=replace(maps[0], channels=cls._joined_channels(maps)),
+            window=Window(kernel=(1, 1)),
+            **cls._unlabelled(len(maps)),
+        )
+
+    @classmethod
+    def _joined_channels(cls, maps: Sequence[FeatureMap]) -> int:
+        return maps[0].channels
+
+    @classmethod
+    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
+        """The parameters of `of_maps` that this kind has beyond every join's."""
+        return {"labels": (Label(1.0, 0),) * (inputs + 1), "low": UINT8.minimum, "high": UINT8.maximum}
+
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:
         return (self.input, *self.more)
@@ -67,6 +96,10 @@ class Copy(Join):
     kind = "copy"
     operators = ("Identity",)
     selects = True
+
+    @classmethod
+    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
+        return {}
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return maps[0]
@@ -100,6 +133,10 @@ class Add(Join):
 
     kind = "add"
     operators = ("Add", "QLinearAdd")
+
+    @classmethod
+    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
+        return {**super()._unlabelled(inputs), "fused": True}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -193,6 +230,13 @@ class Mul(Join):
     def spread(self) -> int:  # type: ignore[override]
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
+    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        """Of a pixel for all pixels always that pixel."""
+        return (0 * begin, 0 * end + 1) if place and self.spread else super().covered(place, axis, begin, end)
+
+    def pace(self, place: int, axis: int) -> Fraction:
+        return Fraction(0) if place and self.spread else super().pace(place, axis)
+
     @property
     def reach(self) -> tuple[int, int]:
         """The least and the greatest product of integers less their zero points."""
@@ -237,6 +281,10 @@ class Concat(Join):
 
     kind = "concat"
     operators = ("Concat", "QLinearConcat")
+
+    @classmethod
+    def _joined_channels(cls, maps: Sequence[FeatureMap]) -> int:
+        return sum(each.channels for each in maps)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -203,8 +204,19 @@ class Op(ABC):
         Both are half-open intervals. Outputs whose windows lie in the padding wholly need none.
         """
         limit = self.input.shape[1 + axis]
-        first, last = self.window.reach(axis, begin, end)
+        first, last = self.covered(0, axis, begin, end)
         return min(max(first, 0), limit), min(max(last, 0), limit)
+
+    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        """The rows (axis 0) or columns of input ``place`` that outputs ``begin`` to ``end`` cover, beyond the map too.
+
+        Both are half-open intervals of integers, or of arrays of them.
+        """
+        return self.window.reach(axis, begin, end)
+
+    def pace(self, place: int, axis: int) -> Fraction:
+        """Rows (axis 0) or columns of input ``place`` from one output to the next; 0 where each needs all of it."""
+        return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
         """A frame with its padding."""

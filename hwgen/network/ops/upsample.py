@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +48,11 @@ class Upsample(Op):
         """Nothing is read beyond the map."""
         return self.input.type.minimum
 
-    def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
+    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         return begin // self.factors[axis], -(-end // self.factors[axis])
+
+    def pace(self, place: int, axis: int) -> Fraction:
+        return Fraction(1, self.factors[axis])
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return maps[0].repeat(self.factors[0], axis=1).repeat(self.factors[1], axis=2)
