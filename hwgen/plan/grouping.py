@@ -318,8 +318,8 @@ class _Cutting:
             error = (
                 f"no unrolling fits {self.task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
             )
-        do = "does" if _is_one(span) else "which can't be cut, do"
-        message = f"{self._text(span)} {do} not fit {self.task.board.name} even alone: {error}"
+        do = " does" if _is_one(span) else ", which can't be cut, do"
+        message = f"{self._text(span)}{do} not fit {self.task.board.name} even alone: {error}"
         raise PlanError(message + (f"; {_fit(fit)}" if fit else "") + tiles)
 
     def _text(self, span: Span) -> str:
