@@ -205,7 +205,7 @@ def test_a_map_that_waits_for_all_of_it_is_kept():
 @given(network=graphs(most_steps=3, most_side=5), data=st.data())
 def test_never_less_than_is_kept(network, data):
     """On any graph: bands are rectangles, and go on past the ends of a map, so they may hold more, but no less."""
-    place = data.draw(st.sampled_from(network.places[1:]))
+    place = data.draw(st.sampled_from(network.boundaries[1:]))
     linked = pyramid.Linked.of(network)
     part = network.first(place)
     (tip, *_), words = pyramid.tips_of_tails(linked.head(place)), pyramid.reuse_words_of_tails(linked.head(place))
@@ -246,7 +246,7 @@ def groupings(network: Network):
 def test_fronts_as_listed(network):
     """All groupings of a graph, each group planned as a network of its own: none is better than the fronts say."""
     parts = {}
-    for span in combinations(network.places, 2):
+    for span in combinations(network.boundaries, 2):
         begin, end = span
         linked = pyramid.Linked.of(network)
         of_tails = dict(zip(linked.head(end).places, pyramid.reuse_words_of_tails(linked.head(end)), strict=False))
@@ -321,10 +321,10 @@ def test_built_in_networks(name, layers, cuts):
     assert last.groups == ((0, layers),)
     assert last.traffic_words == network.input.values + network.output.values
     moved = [network.input.values, *(layer.output.values for layer in network.layers)]
-    most = sum(moved[begin] + moved[end] for begin, end in pairwise(network.places))
+    most = sum(moved[begin] + moved[end] for begin, end in pairwise(network.boundaries))
     assert last.traffic_words <= first.traffic_words <= most
     for fronts in (found.storage_traffic, found.dsp_traffic, found.storage_multiplications):
-        assert {place for point in fronts for span in point.groups for place in span} <= {*network.places}
+        assert {place for point in fronts for span in point.groups for place in span} <= {*network.boundaries}
     assert min(point.cycles for point in found.dsp_cycles) >= 1
 
 

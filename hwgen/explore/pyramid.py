@@ -39,7 +39,7 @@ class Linked:
     sources : tuple of tuple of int
         For each layer the numbers of the maps that it takes.
     places : tuple of int
-        Where groups may begin and end (`Network.places`).
+        Where groups may begin and end (`Network.boundaries`).
     """
 
     layers: tuple[Op, ...]
@@ -55,7 +55,7 @@ class Linked:
             names = (INPUT, *(layer.name for layer in layers.layers))
             numbers = {name: number for number, name in enumerate(names, SOURCE)}
             sources = tuple(tuple(numbers[edge] for edge in edges) for edges in layers.edges)
-            return cls(layers.layers, sources, layers.places)
+            return cls(layers.layers, sources, layers.boundaries)
         return cls(tuple(layers), tuple((number - 1,) for number in range(len(layers))), tuple(range(len(layers) + 1)))
 
     def head(self, end: int) -> Linked:

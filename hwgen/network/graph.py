@@ -128,9 +128,14 @@ class Network:
 
     def crossing(self, place: int) -> tuple[str, ...]:
         """The maps that the first ``place`` layers hand on to the others, by their edges; at 0 the input."""
-        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
         names = (INPUT, *(layer.name for layer in self.layers[:place]))
-        return tuple(name for name in names if ends.get(name, -1) >= place)
+        return tuple(name for name in names if self._ends[name] >= place)
+
+    @cached_property
+    def _ends(self) -> dict[str, int]:
+        """For each edge the last layer that it enters, by its number; what leaves the network is read behind all."""
+        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
+        return ends | {self.layers[-1].name: len(self.layers)}
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
@@ -142,16 +147,15 @@ class Network:
         that holds its ancestors and hands on one map comes first in every topological order. There is no cut behind a
         copy of the input, which computes nothing.
         """
-        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
-        cuts, last = [], ends[INPUT]  # the last reader of all but the latest map
+        cuts, last = [], self._ends[INPUT]  # the last reader of all but the latest map
         for place, layer in enumerate(self.layers[:-1], start=1):
             if last < place and (place > 1 or layer.kind != Copy.kind):
                 cuts.append(place)
-            last = max(last, ends[layer.name])
+            last = max(last, self._ends[layer.name])
         return tuple(cuts)
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def boundaries(self) -> tuple[int, ...]:
         """Where groups may begin and end: the cuts, and both ends of the network."""
         return (0, *self.cuts, len(self.layers))
 
@@ -208,7 +212,7 @@ class Network:
         if (begin, end) == (0, len(self.layers)):
             return self
         for place in (begin, end):
-            if place not in self.places:
+            if place not in self.boundaries:
                 raise ConfigError(self.uncut_text(place))
         layers = self.layers[begin:end]
         source = self.crossing(begin)[0]
@@ -225,7 +229,7 @@ class Network:
         crossing, layers = self.crossing(place), self.layers
         maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
         ends = [layers[max(cuts) - 1].name for cuts in [[cut for cut in self.cuts if cut < place]] if cuts]
-        ends += [layers[cut - 1].name for cut in self.places[1:] if cut > place][:1]
+        ends += [layers[cut - 1].name for cut in self.boundaries[1:] if cut > place][:1]
         return (
             f"{self.name} can't be cut between {layers[place - 1].name} and {layers[place].name}: {maps} would cross, "
             f"where one may; cut behind {' or '.join(ends)}"
@@ -241,7 +245,7 @@ class Network:
         """
         if not 1 <= count <= len(self.layers):
             raise InputError(f"{self.name} has {len(self.layers)} layers; the first must be 1 to that, not {count}")
-        if count not in self.places:
+        if count not in self.boundaries:
             raise InputError(self.uncut_text(count))
         part = self.part(0, count)
         return part if part is self else replace(part, name=self.name)

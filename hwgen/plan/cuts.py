@@ -1,7 +1,7 @@
 """Every way to cut a network into groups, as exact Pareto fronts.
 
-Groups begin and end at the network's places (`Network.places`); a chain has one between any two layers. A chain of
-``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
+Groups begin and end at the network's boundaries (`Network.boundaries`); a chain has one between any two layers. A chain
+of ``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
 maxima over its groups, so both grow when a group is added: if one way to group a prefix is no worse than another in
 every cost, it stays so whatever follows. Dynamic programming over the prefixes that keeps only what nothing beats is
 therefore exact, and looks at a few thousand sums where listing looks at a million groupings (21 layers of VGG-E).

@@ -152,7 +152,7 @@ def _parts(entries: list[dict[str, Any]], network: Network) -> list[Network]:
     if not all(given):
         raise PlanError("plan group must have at least one layer, not 0")
     for _, end in spans:
-        if end not in network.places:
+        if end not in network.boundaries:
             raise PlanError(f"plan can't work: {network.uncut_text(end)}")
     parts = [network.part(*span) for span in spans]
     for entry, part in zip(entries, parts, strict=True):

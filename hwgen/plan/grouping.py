@@ -57,7 +57,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
             raise InputError(f"groups: {first} is named twice or out of order: {entry!r} after {names[expected - 1]}")
         if begin > expected:
             raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
-        if end not in network.places:
+        if end not in network.boundaries:
             raise InputError(f"groups: {network.uncut_text(end)}")
         found.append((begin, end))
     if found[-1][1] != len(names):
@@ -110,7 +110,7 @@ def faster(task: Task, most: int) -> tuple[Span, ...] | None:
     Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
     groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
-    places, layers, board = task.network.places, task.network.layers, task.board
+    places, layers, board = task.network.boundaries, task.network.layers, task.board
     moved = [fm.values * fm.type.dtype.itemsize for fm in (task.network.input, *(layer.output for layer in layers))]
     least = _least_cycles(task)
     known: set[Span] = set()
@@ -196,7 +196,7 @@ def is_quick(layers: Sequence[Op]) -> bool:
 
 def first_text(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
     """How many of the first ``count`` layers ``fit`` (all, or by bisection of the cuts); empty if not even one."""
-    places = [place for place in task.network.places if place <= count]
+    places = [place for place in task.network.boundaries if place <= count]
     low, high, trial = 0, len(places) - 1, len(places) - 1
     while low < high:
         if fit(task, places[trial]):
@@ -274,7 +274,7 @@ class _Cutting:
         """The best grouping by what is known."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
-        found = front(self.task.network.places, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
+        found = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
         if not found:
             return None
         order = (0, 1) if objective in ("dsp", "traffic") else (1, 0)
@@ -306,7 +306,7 @@ class _Cutting:
 
         The first ones known: planning those before them to find others may take minutes.
         """
-        alone = list(pairwise(self.task.network.places))
+        alone = list(pairwise(self.task.network.boundaries))
         known = [span for span in alone if span in self.refused]
         span = next(span for span in known or alone if not self._fits(span))
         refusal, error = self.refused[span], str(self.refused[span])
