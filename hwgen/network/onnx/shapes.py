@@ -367,12 +367,11 @@ class _Joined:
         if len(ends) != 1 or len(self._graph._inputs) != 1 or not unique:
             return None
         left_out = [f"{', '.join(self._ignored)}: planned as if free, not buildable"] if self._ignored else []
-        return Network(
-            name=name,
-            layers=tuple(self._layers),
-            edges=tuple(self._taken),
-            left_out=(*left_out, *self._left_out),
-        )
+        layers, edges = tuple(self._layers), tuple(self._taken)
+        try:
+            return Network(name=name, layers=layers, edges=edges, left_out=(*left_out, *self._left_out))
+        except ConfigError:  # shapes that don't agree
+            return None
 
 
 def _map(shape: tuple[int, ...]) -> FeatureMap | None:
