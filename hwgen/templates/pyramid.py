@@ -116,7 +116,11 @@ class Pyramid(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
         """See `Template.search`: with reuse, if that fits."""
-        if not task.network.part(begin, end).is_chain:
+        part = task.network.part(begin, end)
+        if len(part.output_layers) > 1:
+            count, names = len(part.output_layers), ", ".join(part.output_names)
+            raise PlanError(f"{task.network.name} has {count} outputs ({names}); a group of pyramids gives one only")
+        if not part.is_chain:
             raise PlanError(f"{task.network.name} has branches; pyramids are built of chains of layers only")
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # that of some kinds doesn't come tile by tile
