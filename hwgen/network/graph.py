@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
@@ -128,7 +128,8 @@ class Network:
             return tuple(end.name for end in self.host.outputs)
         found: list[str] = []
         for name in self.output_layers:
-            found.append(next(new for new in (name, *(f"{name}_{n}" for n in count(2))) if new not in found))
+            numbered = (f"{name}_{number}" for number in count(2))
+            found.append(next(new for new in chain([name], numbered) if new not in found))
         return tuple(found)
 
     def places(self, name: str) -> tuple[int, ...]:

@@ -108,7 +108,9 @@ def line(network: Network) -> str:
         return ""
     parts: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
     for end in network.host.outputs:
-        parts.append((end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {end.name}"))
+        parts.append(
+            (end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {' '.join(end.name.split())}")
+        )
     said = "; ".join(f"{', '.join(operators)} {where}" for operators, where in parts if operators)
     return said and f"on the host: {said}"
 

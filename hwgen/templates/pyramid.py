@@ -94,6 +94,7 @@ class Pyramid(Template):
                 f"plan group: tile must be two integers from 1 to {MOST_SIDE:,}, rows and columns, not "
                 f"{json.dumps(tile)[:40]}"
             )
+        check_chain(network, network.name)
         pixels = read_input_pixels(document, network, layers)
         overlap = field(document, "overlap", str, "plan group")
         if several := next((layer for layer in layers if layer.tp != 1), None):
@@ -116,12 +117,7 @@ class Pyramid(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
         """See `Template.search`: with reuse, if that fits."""
-        part = task.network.part(begin, end)
-        if len(part.output_layers) > 1:
-            count, names = len(part.output_layers), ", ".join(part.output_names)
-            raise PlanError(f"{task.network.name} has {count} outputs ({names}); a group of pyramids gives one only")
-        if not part.is_chain:
-            raise PlanError(f"{task.network.name} has branches; pyramids are built of chains of layers only")
+        check_chain(task.network.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # that of some kinds doesn't come tile by tile
         overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
@@ -132,6 +128,20 @@ class Pyramid(Template):
                 if overlap == overlaps[-1]:
                     raise
         raise AssertionError("the last overlap returns or raises")
+
+
+def check_chain(network: Network, name: str) -> None:
+    """Refuse layers that branch, or have several outputs; ``name`` is that of all the network.
+
+    Raises
+    ------
+    PlanError
+    """
+    if (count := len(network.output_layers)) > 1:
+        names = ", ".join(network.output_names)
+        raise PlanError(f"{name} has {count} outputs ({names}); a group of pyramids gives one only")
+    if not network.is_chain:
+        raise PlanError(f"{name} has branches; pyramids are built of chains of layers only")
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
