@@ -75,8 +75,7 @@ def driven(config, frames: np.ndarray, place: int, others: Pattern = ALWAYS, **o
         len(frames) * config.output_ports[place].beats,
         drive=[(port.ready, others) for port in rest],
         watch=watch,
-        patience=patience(config),
-        **options,
+        **{"patience": patience(config), **options},
     )
     sent = []
     for number in range(len(ports)):
@@ -115,8 +114,8 @@ def check_exact(case: Case, seed: int) -> None:
     assert (cycles.latency, cycles.interval) == (first, third - second)
 
 
-@settings(max_examples=10)
-@given(case=graph_cases(several=True), seed=SEEDS)
+@settings(max_examples=8)
+@given(case=graph_cases(several=True, most_steps=2, most_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""
     check_exact(case, seed)
@@ -140,8 +139,8 @@ def check_stalled(case: Case, data, **options) -> run.Run:
     return done
 
 
-@settings(max_examples=6)
-@given(case=graph_cases(several=True, sized=True, most_steps=2), data=st.data())
+@settings(max_examples=4)
+@given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4), data=st.data())
 def test_stalls(case, data):
     check_stalled(case, data)
 
@@ -153,7 +152,7 @@ def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(case=graph_cases(several=True, most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
     """A reset in a random cycle drops what is in flight; later frames are right and on time at every output."""
@@ -165,8 +164,8 @@ def test_reset(case, seed, cycle):
     assert (done.latency, done.interval) == (cycles.latency, cycles.interval)
 
 
-@settings(max_examples=6)
-@given(case=graph_cases(several=True, sized=True))
+@settings(max_examples=5)
+@given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4))
 def test_nothing_could_be_less(case):
     """No FIFO could be shallower alone, without a frame that ends later, or a greater interval."""
     assert least_depths(case) == []
@@ -179,8 +178,8 @@ def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []
 
 
-@settings(max_examples=10)
-@given(case=graph_cases(several=True, sized=True), data=st.data())
+@settings(max_examples=8)
+@given(case=graph_cases(several=True, sized=True, most_steps=2), data=st.data())
 def test_stall_for_ever(case, data):
     """What counting on says of shallower FIFOs is what the schedule comes to: an end of all outputs, or none."""
     config = case.config
@@ -225,9 +224,9 @@ def test_an_output_that_stalls(headed):
     model, design = headed
     config, frames = design.config, model.random_frames(4)
     with pytest.raises(StuckError, match=r"stuck in cycle \d+: \d+ of 64 beats taken, [1-9]\d* of \d+ sent"):
-        driven(config, frames, 1, others=Pattern((False,)))
-    held = Pattern((False,) * 300 + (True,) * 300)
-    _, sent = driven(config, frames, 1, others=held, drain=1200)
+        driven(config, frames, 1, others=Pattern((False,)), patience=300)
+    held = Pattern((False,) * 200 + (True,) * 200)
+    _, sent = driven(config, frames, 1, others=held, drain=300)
     check_maps(config, sent, golden.outputs(model.network, frames))
 
 
@@ -237,24 +236,34 @@ SIMULATORS = [
 ]
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_simulators_agree(headed, simulator):
-    """Values, and cycles with and without stalls and a memory: those of Amaranth's simulator, beat by beat at taps."""
+#: With stalls at each end, and a reset; and with a memory that stalls all, whether or not frames overlap.
+OPTIONS_OF_RUNS = [
+    {"stalls": (0.3, 0.5), "seed": 3, "reset_at": 50},
+    {"stalls": (0.1, 0.8, 0.0, 0.4), "memory": Memory(latency=5, bytes_per_cycle=1.5, queue=2)},
+    {"memory": Memory(latency=3, bytes_per_cycle=4), "one_by_one": True},
+]
+
+
+@pytest.fixture(scope="module")
+def by_amaranth(headed) -> list[run.Run]:
     model, design = headed
-    frames = model.random_frames(4, seed=1)
-    result = design.simulate(frames, simulator=simulator)
-    assert result.ok
-    assert (result.latency, result.interval) == (design.latency, design.interval)
+    frames = model.random_frames(3, seed=1)
+    asked = [run.Options(simulator="amaranth", taps=True, **options) for options in OPTIONS_OF_RUNS]
+    return [run.run(design.config, frames, each) for each in asked]
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_simulators_agree(headed, by_amaranth, simulator):
+    """Without stalls as predicted; otherwise as in Amaranth's simulator, values and cycles, at the taps too."""
+    model, design = headed
+    frames = model.random_frames(3, seed=1)
     expected = golden.outputs(model.network, frames)
-    for options in (
-        {"stalls": (0.3, 0.5), "seed": 3, "taps": True, "reset_at": 50},
-        {"stalls": (0.1, 0.8, 0.0, 0.4), "memory": Memory(latency=5, bytes_per_cycle=1.5, queue=2), "taps": True},
-        {"memory": Memory(latency=3, bytes_per_cycle=4), "one_by_one": True, "taps": True},
-    ):
-        runs = [
-            run.run(design.config, frames, run.Options(simulator=each, **options)) for each in (simulator, "amaranth")
-        ]
-        one, other = runs
+    plain = run.run(design.config, frames, run.Options(simulator=simulator, taps=True))
+    assert (plain.latency, plain.interval) == (design.latency, design.interval)
+    for values, should in zip(plain.maps, expected, strict=True):
+        np.testing.assert_array_equal(values, should)
+    for options, other in zip(OPTIONS_OF_RUNS, by_amaranth, strict=True):
+        one = run.run(design.config, frames, run.Options(simulator=simulator, taps=True, **options))
         for values, should in zip(one.maps, expected, strict=True):
             np.testing.assert_array_equal(values, should)
         for name in ("frame_ends", "written_ends", "first_input", "cycles", "read_bytes", "written_bytes", "steps"):
@@ -510,7 +519,7 @@ def test_random_graphs(count: int, frames: int) -> None:
     assert compared > 0.5 * count
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 16))])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(16)])
 def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     """From the file to the circuit: every value as golden, cycles as predicted."""
     writer = random_graph(seed)
