@@ -244,4 +244,5 @@ class Network:
         if dense == len(self.layers):
             return self
         why = f"{self.layers[dense].name} and what follows: fully connected"
-        return replace(self, layers=self.layers[:dense], edges=self.edges[:dense], left_out=(why, *self.left_out))
+        kept = {"layers": self.layers[:dense], "edges": self.edges[:dense], "outputs": ()}
+        return replace(self, **kept, left_out=(why, *self.left_out))
