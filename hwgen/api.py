@@ -16,7 +16,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from hwgen.simulate import Simulator
 
 __all__ = ["Design", "Model", "Result", "load", "read_array"]
+
+Values = np.ndarray | dict[str, np.ndarray]
+"""What a model with one output gives; or, where there are several, what each of them gives, by the model's names."""
 
 _MOST_VALUES = 1 << 32
 """Of random frames."""
@@ -130,7 +133,8 @@ class Model:
     network: Network
 
     def __repr__(self) -> str:
-        return f"<Model {self.name}: {self.input} to {self.output}, {_count(len(self.network.layers), 'layer')}>"
+        given = " and ".join(map(str, self.network.output_maps))
+        return f"<Model {self.name}: {self.input} to {given}, {_count(len(self.network.layers), 'layer')}>"
 
     @property
     def name(self) -> str:
@@ -143,12 +147,25 @@ class Model:
 
     @property
     def output(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the hardware's output, the last integer tensor."""
+        """Shape, integer type, zero point and scale of the hardware's output, the last integer tensor.
+
+        Raises
+        ------
+        InputError
+            If there are several outputs, see ``outputs``.
+        """
+        if len(self.network.output_names) > 1:
+            raise InputError(f"{self.name} has {len(self.network.output_names)} outputs: ask for outputs")
         return self.network.output
 
     @property
+    def outputs(self) -> dict[str, FeatureMap]:
+        """The same of all outputs, by the model's names of them, in its order."""
+        return dict(zip(self.network.output_names, self.network.output_maps, strict=True))
+
+    @property
     def host(self) -> dict[str, Any]:
-        """``input``, ``output`` and ``host`` as ``plan.json`` has them.
+        """``input``, ``output`` (or ``outputs``, where there are several) and ``host`` as ``plan.json`` has them.
 
         Both ends of the hardware by name, shape, type, scale and zero point, and the operators on the host around them.
         """
@@ -197,7 +214,7 @@ class Model:
         generator = np.random.default_rng(seed)
         return generator.integers(info.type.minimum, info.type.maximum, shape, info.type.dtype, endpoint=True)
 
-    def golden(self, x: np.ndarray, *, integers: bool = False) -> np.ndarray:
+    def golden(self, x: np.ndarray, *, integers: bool = False) -> Values:
         """Outputs of the golden model.
 
         Parameters
@@ -209,10 +226,10 @@ class Model:
 
         Returns
         -------
-        ndarray
+        ndarray, or dict of str to ndarray
             ``(n, ...)``, in the type and shape that the model gives its output: float32 where it ends in
             DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers`` those of the last integer
-            tensor.
+            tensor. Of a model with several outputs a dict of them all, by the model's names.
 
         Raises
         ------
@@ -223,8 +240,13 @@ class Model:
         """
         from hwgen.network import golden, host
 
-        maps = golden.run(self.network, self.prepare(x))
-        return host.integers(self.network, maps) if integers else host.outputs(self.network, maps)
+        maps = golden.outputs(self.network, self.prepare(x))
+        return self._given(host.integers if integers else host.outputs, maps)
+
+    def _given(self, part: Callable[[Network, np.ndarray, int], np.ndarray], maps: Sequence[np.ndarray]) -> Values:
+        """What ``part`` makes of each output's map: of several outputs by their names."""
+        made = [part(self.network, values, place) for place, values in enumerate(maps)]
+        return made[0] if len(made) == 1 else dict(zip(self.network.output_names, made, strict=True))
 
     def plan(self, board: str | Board, *, plan: str | Path | None = None, **options: Any) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -294,7 +316,7 @@ class Design:
 
     @property
     def latency(self) -> int:
-        """Predicted cycles from the first input transfer of a frame to its last output transfer."""
+        """Predicted cycles from the first input transfer of a frame to its last output transfer, over all outputs."""
         return self.plan.latency
 
     @property
@@ -324,7 +346,7 @@ class Design:
 
         return document.write(self.plan)
 
-    def golden(self, x: np.ndarray, *, integers: bool = False) -> np.ndarray:
+    def golden(self, x: np.ndarray, *, integers: bool = False) -> Values:
         """Outputs of the golden model; see ``Model.golden``."""
         return self.model.golden(x, integers=integers)
 
@@ -353,14 +375,16 @@ class Design:
         """
         from hwgen import emit
         from hwgen.gateware.names import file_name
+        from hwgen.network import golden
 
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
         folder = default if directory is None else Path(directory)
         frames = self.model.prepare(self.model.random_frames(3) if x is None else x)
-        configs, maps = self.plan.configs(), self._maps(frames)
+        configs = self.plan.configs()
         if len(configs) > 1:
-            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), say=say)
-        return emit.build(self.to_json(), configs[0], maps[0], maps[1], folder, self.report(), say=say)
+            return emit.build_groups(self.to_json(), configs, self._maps(frames), folder, self.report(), say=say)
+        expected = golden.outputs(self.network, frames)
+        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), say=say)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""
@@ -384,7 +408,7 @@ class Design:
         simulator: Simulator = "verilator",
         waves: str | Path | None = None,
         progress: bool = False,
-        stalls: tuple[float, float] | None = None,
+        stalls: tuple[float, ...] | None = None,
         seed: int = 0,
         jobs: int = 1,
         memory_latency: int = 0,
@@ -403,7 +427,8 @@ class Design:
         progress : bool
             Show a progress bar on long runs.
         stalls : tuple of float, optional
-            Probabilities that the source and the sink stall in a cycle; neither stalls if not given.
+            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. Where there are
+            several outputs, the second is that of all their sinks, or each has one of its own, in their order.
         seed : int
             Seed of the stalls.
         jobs : int
@@ -437,17 +462,18 @@ class Design:
             memory=simulate.Memory(latency=memory_latency, bytes_per_cycle=rate),
         )
         frames = self.model.prepare(x)
-        expected = golden.run(self.network, frames)
-        expected_outputs = host.outputs(self.network, expected)  # before the simulation, which may take a while
+        expected = golden.outputs(self.network, frames)
+        given = self.model._given
+        expected_outputs = given(host.outputs, expected)  # before the simulation, which may take a while
         configs = self.plan.configs()
         run = simulate.run_groups(configs, frames, options)
         prediction = self.plan.placement.predict(len(run.frame_ends))
-        first = check.locate(configs, self.network, frames, run.outputs, expected, simulator=simulator)
-        same = np.array_equal(run.outputs, expected)
+        first = check.locate(configs, self.network, frames, run.maps, expected, simulator=simulator)
+        same = all(map(np.array_equal, run.maps, expected))
         return Result(
-            outputs=expected_outputs if same else host.outputs(self.network, run.outputs),
+            outputs=expected_outputs if same else given(host.outputs, run.maps),
             expected=expected_outputs,
-            integers=host.integers(self.network, run.outputs),
+            integers=given(host.integers, run.maps),
             mismatches=first.count if first else 0,
             first_mismatch=str(first) if first else None,
             latency=run.latency,
@@ -470,17 +496,19 @@ class Result:
 
     Parameters
     ----------
-    outputs, expected : ndarray
+    outputs, expected : ndarray, or dict of str to ndarray
         ``(n, ...)`` of the hardware and of the golden model, as the model itself gives its output: with what stands
-        behind the last integer tensor done by ONNX Runtime.
-    integers : ndarray
-        ``(n, ...)``, the last integer tensor of the hardware, in the type and shape that it has in the model.
+        behind the last integer tensor done by ONNX Runtime. Of a model with several outputs each of them, by name.
+    integers : ndarray, or dict of str to ndarray
+        ``(n, ...)``, the last integer tensor of the hardware, in the type and shape that it has in the model; of
+        several outputs that of each, by the output's name.
     mismatches : int
-        Values of the last integer tensor that differ.
+        Values of the last integer tensors that differ.
     first_mismatch : str or None
-        Layer, frame, channel, row and column of the first one.
+        Layer (or of several outputs the output), frame, channel, row and column of the first one.
     latency, interval : int or None
-        Measured, in cycles (design terms: of the first frame; between the last two of at least three frames).
+        Measured, in cycles (design terms: of the first frame; between the last two of at least three frames). A frame
+        ends with its last output transfer, over all outputs.
     predicted_latency, predicted_interval : int or None
         What the plan says of so many frames back to back.
     stalled : bool
@@ -496,9 +524,9 @@ class Result:
         Which simulator ran.
     """
 
-    outputs: np.ndarray
-    expected: np.ndarray
-    integers: np.ndarray
+    outputs: Values
+    expected: Values
+    integers: Values
     mismatches: int
     first_mismatch: str | None
     latency: int
@@ -518,7 +546,12 @@ class Result:
 
     @property
     def frames(self) -> int:
-        return len(self.integers)
+        return len(_arrays(self.integers)[0])
+
+    @property
+    def values(self) -> int:
+        """Values that were compared: of the last integer tensors."""
+        return sum(array.size for array in _arrays(self.integers))
 
     @property
     def as_predicted(self) -> bool:
@@ -556,8 +589,12 @@ class Result:
         if self.interval is not None:
             cycles += f"; interval {self.interval:,}; {word} {self.predicted_interval:,}"
         if self.mismatches:
-            return f"{self.mismatches:,} of {self.integers.size:,} output values differ from the golden model; {cycles}"
-        return f"every one of {self.integers.size:,} output values equals the golden model; {cycles}"
+            return f"{self.mismatches:,} of {self.values:,} output values differ from the golden model; {cycles}"
+        return f"every one of {self.values:,} output values equals the golden model; {cycles}"
+
+
+def _arrays(values: Values) -> list[np.ndarray]:
+    return list(values.values()) if isinstance(values, dict) else [values]
 
 
 def _count(number: int, what: str) -> str:

@@ -119,6 +119,13 @@ class Maker:
         )
         return self.add_layer(layer, *sources)
 
+    def join(self, left: list[str]) -> str:
+        """One map of some, of pixels made of all of each where their sizes differ."""
+        sizes = {self.maps[name].shape[1:] for name in left}
+        if len(sizes) > 1:
+            left = [self.whole(name) if self.maps[name].shape[1:] != (1, 1) else name for name in left]
+        return self.joined(Concat, *left) if len(left) > 1 else left[0]
+
     def upsample(self, source: str) -> str:
         before = self.maps[source]
         factors = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1), (1, 3), (3, 2)]))
@@ -164,25 +171,34 @@ class Maker:
             others = [self.same(source) for _ in range(draw(st.integers(1, 2)))]
             self.joined(Concat, *draw(st.permutations([source, *others])))
 
+    def with_outputs(self) -> Network:
+        """Two outputs or three, those among them that nobody reads; the others joined."""
+        left = [layer.name for layer in self.layers if layer.name not in self.read]
+        count = self.draw(st.integers(2, 3))
+        if len(left) > count:
+            left = [*left[: count - 1], self.join(left[count - 1 :])]
+        names = [layer.name for layer in self.layers]
+        while len(left) < count:  # of what others read, too; perhaps the same twice
+            left.append(self.draw(st.sampled_from(names)))
+        outputs = tuple(self.draw(st.permutations(left)))
+        network = Network(name="graph", layers=tuple(self.layers), edges=tuple(self.edges), outputs=outputs)
+        return network.with_input_read_once()
+
     def finish(self) -> Network:
         """All that nobody reads, joined."""
         left = [layer.name for layer in self.layers if layer.name not in self.read]
-        sizes = {self.maps[name].shape[1:] for name in left}
-        if len(sizes) > 1:
-            left = [self.whole(name) if self.maps[name].shape[1:] != (1, 1) else name for name in left]
-        if len(left) > 1:
-            self.joined(Concat, *left)
+        self.join(left)
         network = Network(name="graph", layers=tuple(self.layers), edges=tuple(self.edges))
         return network.with_input_read_once()
 
 
 @st.composite
-def graphs(draw, *, most_steps: int = 3, most_side: int = 6) -> Network:
-    """A network with forks, sums and concatenations."""
+def graphs(draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False) -> Network:
+    """A network with forks, sums and concatenations; with ``several`` outputs, or one."""
     maker = Maker(draw, most_side)
     for _ in range(draw(st.integers(1, most_steps))):
         maker.step()
-    return maker.finish()
+    return maker.with_outputs() if several else maker.finish()
 
 
 @st.composite
@@ -200,7 +216,7 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
             tn = draw(st.integers(1, stage.most_lanes[0]))
         tm = tn if stage.channelwise else draw(st.integers(1, stage.most_lanes[1]))
         unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
-        readers = max(1, len(network.readers[layer.name]))
+        readers = len(network.readers[layer.name]) + len(network.places(layer.name))
         plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))
     return tuple(plans)
 

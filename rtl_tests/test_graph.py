@@ -128,7 +128,7 @@ def test_input_read_once():
         (((INPUT,), ("stem",)), "edges must be given for each of 5 layers, not "),
         (((INPUT,), ("left",), *DIAMOND.edges[2:]), "left must take a layer before it, not 'left'"),
         ((*DIAMOND.edges[:3], ("left",), DIAMOND.edges[4]), "join must take 2 edges, not 1"),
-        ((*DIAMOND.edges[:3], ("left", "left"), DIAMOND.edges[4]), "right must be read by a layer, or be the last"),
+        ((*DIAMOND.edges[:3], ("left", "left"), DIAMOND.edges[4]), "right must be read by a layer, or give an output"),
     ],
 )
 def test_edges_that_make_no_graph(edges, message):

@@ -574,8 +574,8 @@ def test_tail_holds_no_weights(tmp_path: Path) -> None:
     model = hwgen.load(path)
     np.testing.assert_array_equal(model.golden(net.frames()), by_onnxruntime(onnx_model, net.frames()))
     assert model.network.host is not None
-    assert model.network.host.tail is not None
-    cut = onnx.load_from_string(model.network.host.tail)
+    assert model.network.host.outputs[0].tail is not None
+    cut = onnx.load_from_string(model.network.host.outputs[0].tail)
     assert [node.op_type for node in cut.graph.node] == ["DequantizeLinear", "Mul"]
     assert (
         sum(numpy_helper.to_array(tensor).size for tensor in cut.graph.initializer) == 12

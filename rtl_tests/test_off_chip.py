@@ -129,12 +129,12 @@ def test_turns_by_hand():
     last that is asked for; output in 8.
     """
     memory = Memory(bytes_per_cycle=2, queue=4)
-    seen = trace(Traffic(memory, np.array([3]), np.array([2]), 9), {1: 2, 5: 1}, 10)
+    seen = trace(Traffic(memory, np.array([3]), [np.array([2])], 9), {1: 2, 5: 1}, 10)
     assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (4, 3)]
 
 
 def test_rooms():
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), np.array([1]), np.array([4]), 3)
+    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), np.array([1]), [np.array([4])], 3)
     rooms = []
     for cycle in range(12):
         traffic.begin(cycle, 99)

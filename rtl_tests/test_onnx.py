@@ -981,10 +981,6 @@ def _float_tail(graph: onnx.GraphProto) -> None:
     graph.output[0].CopyFrom(helper.make_tensor_value_info("n1", TensorProto.FLOAT, [None] * 4))
 
 
-def _two_outputs(graph: onnx.GraphProto) -> None:
-    graph.output.append(helper.make_tensor_value_info("q0", TensorProto.UINT8, [None] * 4))
-
-
 def _two_inputs(graph: onnx.GraphProto) -> None:
     graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, []))
     for index, tensor in enumerate(graph.initializer):
@@ -1013,7 +1009,6 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
         (_constant("w_z", np.zeros(2, np.int8)), r"must have one zero point a scale, that is 1, not 2"),
         (_float_tail, r"Relu node 'node1': gives floats; a QuantizeLinear must follow"),
-        (_two_outputs, r"must have one output, not 2 \(q1, q0\)"),
         (_two_inputs, r"must have one input, not 2 \(x, s\)"),
         (_domain, r"operator my.own.Swish is not supported|not a valid ONNX model"),
     ],

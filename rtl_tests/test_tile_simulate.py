@@ -327,7 +327,7 @@ def test_locate(layer):
     other = Network(name="other", layers=tuple(layers))
     expected = golden.run(other, frames)
     for configs in (whole.config, [group.config for group in groups]):
-        mismatch = check.locate(configs, other, frames, outputs, expected, simulator="amaranth")
+        mismatch = check.locate(configs, other, frames, [outputs], [expected], simulator="amaranth")
         assert (mismatch.layer, mismatch.frame) == (f"conv{layer}", 0)
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
@@ -85,6 +85,34 @@ def npy_bytes(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
+    """The contents of a ``.npy`` file; of several arrays by name those of a ``.npz`` file."""
+    import io
+    import zipfile
+
+    if not isinstance(values, dict):
+        return npy_bytes(values)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in values.items():
+            # Of a fixed date, so that the same values make the same file.
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
+    return buffer.getvalue()
+
+
+def check_values_file(path: str | None, names: Sequence[str]) -> None:
+    """Refuse a name that says ``.npy`` for the values of several outputs.
+
+    Raises
+    ------
+    InputError
+    """
+    if path is not None and len(names) > 1 and not path.endswith(".npz"):
+        raise InputError(
+            f"output {path} can't hold {len(names)} outputs ({', '.join(names)}): give a file that ends in .npz"
+        )
 
 
 def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:

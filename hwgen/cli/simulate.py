@@ -8,7 +8,7 @@ import sys
 
 from hwgen.cli import options
 from hwgen.cli import plan as common
-from hwgen.cli.outputs import Outputs, json_bytes, npy_bytes
+from hwgen.cli.outputs import Outputs, check_values_file, json_bytes, values_bytes
 from hwgen.errors import InputError
 
 
@@ -23,7 +23,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="N random frames instead, of the model's integer type (seed 0)",
     )
-    parser.add_argument("--output", metavar="Y.npy", help="write the hardware's outputs there, as the model gives them")
+    parser.add_argument("--output", metavar="Y.npy", help=f"write the hardware's outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
         "--simulator",
@@ -64,6 +64,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     frames = None if arguments.input is None else api.read_array(arguments.input)
     board = common.board_of(arguments)
     model = common.load(arguments)
+    check_values_file(arguments.output, model.network.output_names)
     if frames is None:
         frames = model.random_frames(arguments.random)
         print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
@@ -81,7 +82,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         memory_latency=arguments.memory_latency,
         bandwidth=arguments.bandwidth,
     )
-    outputs.add(arguments.output, npy_bytes(result.integers if arguments.integers else result.outputs))
+    outputs.add(arguments.output, values_bytes(result.integers if arguments.integers else result.outputs))
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json()))
     outputs.write()
@@ -102,9 +103,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen golden``."""
     options.model_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", help=options.FRAMES)
-    parser.add_argument(
-        "--output", required=True, metavar="Y.npy", help="write the outputs there, as the model gives them"
-    )
+    parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
 
 
@@ -114,10 +113,14 @@ def golden(arguments: argparse.Namespace) -> int:
 
     outputs = Outputs(arguments)
     frames = api.read_array(arguments.input)
-    values = common.load(arguments).golden(frames, integers=arguments.integers)
-    outputs.add(arguments.output, npy_bytes(values))
+    model = common.load(arguments)
+    check_values_file(arguments.output, model.network.output_names)
+    values = model.golden(frames, integers=arguments.integers)
+    outputs.add(arguments.output, values_bytes(values))
     outputs.write()
-    print(f"{len(values):,} frames, {values.size:,} values of {values.dtype}: {arguments.output}")
+    for name, each in values.items() if isinstance(values, dict) else [("", values)]:
+        of_output = f" {name}" if name else ""
+        print(f"{len(each):,} frames, {each.size:,} values of {each.dtype}: {arguments.output}{of_output}")
     return 0
 
 

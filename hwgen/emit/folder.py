@@ -11,10 +11,10 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import manifest, stimuli, testbench
-from hwgen.emit.verilog import Config, Factory, files, identifier
+from hwgen.emit.verilog import Config, Factory, files, identifier, input_port, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.names import identifiers
-from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.gateware.stream import Port
 
 __all__ = ["build", "build_groups", "check_folder"]
 
@@ -23,7 +23,7 @@ def build(
     plan_json: str,
     config: Config,
     frames: np.ndarray,
-    expected: np.ndarray,
+    expected: np.ndarray | Sequence[np.ndarray],
     directory: str | Path,
     report: str,
     *,
@@ -32,7 +32,8 @@ def build(
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
-    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``,
+    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``expected_0.hex`` and
+    so on where there are several outputs), ``Makefile``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
     doesn't goes, unless somebody changed it; all else in the folder stays.
 
@@ -43,8 +44,8 @@ def build(
     config : AcceleratorConfig
     frames : ndarray
         ``(n, C, H, W)`` integers that the test bench sends.
-    expected : ndarray
-        ``(n, C, H, W)``: what must come out.
+    expected : ndarray, or sequence of ndarray
+        ``(n, C, H, W)``: what must come out; of several outputs that of each.
     directory : path
         The folder, made if it is missing.
     report : str
@@ -68,7 +69,8 @@ def build(
     """
     directory = Path(directory)
     check_folder(directory)
-    contents = _contents(identifier(config.name), config, frames, expected, report, component)
+    outputs = [expected] if isinstance(expected, np.ndarray) else expected
+    contents = _contents(identifier(config.name), config, frames, outputs, report, component)
     contents["plan.json"] = plan_json.encode()
     replace_folder(contents, directory, say)
     return directory
@@ -103,7 +105,7 @@ def build_groups(
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(top, config, frames, expected, title, None).items():
+        for name, content in _contents(top, config, frames, [expected], title, None).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
@@ -116,31 +118,34 @@ def build_groups(
 
 
 def _contents(
-    top: str, config: Config, frames: np.ndarray, expected: np.ndarray, report: str, component: Factory | None
+    top: str, config: Config, frames: np.ndarray, expected: Sequence[np.ndarray], report: str, component: Factory | None
 ) -> dict[str, bytes]:
     """The files of one accelerator whose top module is ``top``, but for its plan."""
-    if len(frames) != len(expected):
-        raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(expected)}")
-    stalls = stimuli.Stalls.make(None, 0)
+    source, sinks = input_port(config), output_ports(config)
+    for each in expected:
+        if len(frames) != len(each):
+            raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(each)}")
+    stalls = stimuli.Stalls.make(None, 0, len(sinks))
     contents = files(config, component=component, top=top)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
-        input=config.input,
-        output=config.output,
-        input_order=config.input_order,
-        output_order=config.output_order,
+        input=source,
+        outputs=sinks,
         frames=len(frames),
         idle=testbench.patience(config),
-        source=stalls.source,
-        sink=stalls.sink,
+        stalls=stalls,
     ).encode()
-    contents[testbench.STIMULUS] = stimuli.to_hex(stimuli.pack(frames, config.input, config.input_order), config.input)
-    contents[testbench.EXPECTED] = stimuli.to_hex(
-        stimuli.pack(expected, config.output, config.output_order), config.output
-    )
+    contents[testbench.STIMULUS] = _hex(frames, source)
+    for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
+        contents[testbench.expected(place, len(sinks))] = _hex(each, port)
     contents["Makefile"] = testbench.makefile(top).encode()
     contents["report.md"] = _report(report, config, top, contents, len(frames)).encode(errors="backslashreplace")
     return contents
+
+
+def _hex(frames: np.ndarray, port: Port) -> bytes:
+    """A file for ``$readmemh``: the beats of frames."""
+    return stimuli.to_hex(stimuli.pack(frames, port.beat, port.order), port.beat)
 
 
 def check_folder(directory: str | Path) -> None:
@@ -216,11 +221,12 @@ def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[s
 
 def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
     memories = [name for name in contents if name.endswith(".mem")]
+    beats = [name for name in contents if name.endswith(".hex")]
     rows = [
         (f"`{top}.v`", f"module `{top}` and those below it"),
         *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
         (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
-        (f"`{testbench.STIMULUS}`, `{testbench.EXPECTED}`", "its input beats, and the outputs of the golden model"),
+        (", ".join(f"`{name}`" for name in beats), "its input beats, and the outputs of the golden model"),
         ("`Makefile`", "`make icarus`, `make verilator`"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
@@ -238,8 +244,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         "| port | direction | bits | what it is |",
         "| --- | --- | --- | --- |",
         "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
-        *_ports("i", config.input, config.input_order, top),
-        *_ports("o", config.output, config.output_order, top),
+        *(line for port in (input_port(config), *output_ports(config)) for line in _ports(port, top)),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
@@ -248,7 +253,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     return "\n".join(lines)
 
 
-def _ports(name: str, beat: BeatFormat, order: Order, top: str) -> list[str]:
+def _ports(port: Port, top: str) -> list[str]:
+    name, beat, order = port.name, port.beat, port.order
     forth, back = ("in", "out") if name == "i" else ("out", "in")
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"

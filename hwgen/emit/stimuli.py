@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -202,32 +202,42 @@ def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Random stalls of source and sink.
+    """Random stalls of source and sinks.
 
     In every cycle each side draws a number from a generator of its own (xorshift32, Marsaglia 2003) and stalls when
     its upper 24 bits are below the threshold. A source that has raised ``valid`` keeps it until the transfer.
-    ``source`` and ``sink`` are the (state, threshold) pairs at the start.
+    ``source`` and ``sinks``, one for each output, are the (state, threshold) pairs at the start.
     """
 
     source: tuple[int, int]
-    sink: tuple[int, int]
+    sinks: tuple[tuple[int, int], ...]
 
     @classmethod
-    def make(cls, probabilities: tuple[float, float] | None, seed: int) -> Stalls:
-        """From the probabilities of a stall (source, sink); ``None``: neither ever stalls.
+    def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1) -> Stalls:
+        """From the probabilities of a stall: of the source, and of the sink at each of so many outputs, or at all.
+
+        ``None``: none ever stalls.
 
         Raises
         ------
         InputError
-            If a probability does not lie in [0, 1).
+            If a probability does not lie in [0, 1), or there are not as many as that.
         """
+        given = tuple(probabilities or (0.0, 0.0))
+        if len(given) == 2:
+            given += given[1:] * (outputs - 1)
+        if len(given) != 1 + outputs:
+            wanted = "2" if outputs == 1 else f"2, or {1 + outputs}"
+            raise InputError(
+                f"probabilities of stalls must be {wanted} (of the source, and behind it), not {len(given)}"
+            )
         pairs = []
-        for side, probability in enumerate(probabilities or (0.0, 0.0)):
+        for side, probability in enumerate(given):
             if not 0 <= probability < 1:
                 raise InputError(f"probabilities of stalls must lie in [0, 1), not {probability!r}")
             state = (seed * 2 + side) * 0x9E3779B1 + 0x7F4A7C15 & 0xFFFFFFFF
             pairs.append((state or 1, round(probability * (1 << 24))))
-        return cls(source=pairs[0], sink=pairs[1])
+        return cls(source=pairs[0], sinks=tuple(pairs[1:]))
 
 
 def draws(pair: tuple[int, int]) -> Iterator[bool]:

@@ -5,15 +5,21 @@ The same bench serves ``hwgen.simulate.icarus``; what it does in a cycle is writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from hwgen.emit.verilog import Config
-from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.emit.stimuli import Stalls
+from hwgen.emit.verilog import Config, input_port, output_ports
+from hwgen.gateware.stream import BeatFormat, Port
 
 DRAIN = 64
 """Cycles simulated after the last expected beat, in which none may follow."""
 
-STIMULUS, EXPECTED = "stimulus.hex", "expected.hex"
+STIMULUS = "stimulus.hex"
+
+
+def expected(place: int, count: int) -> str:
+    """The file with what must come out of one of so many outputs."""
+    return "expected.hex" if count == 1 else f"expected_{place}.hex"
 
 
 def module(top: str) -> str:
@@ -24,14 +30,11 @@ def module(top: str) -> str:
 def bench(
     top: str,
     *,
-    input: BeatFormat,
-    output: BeatFormat,
-    input_order: Order,
-    output_order: Order,
+    input: Port,
+    outputs: Sequence[Port],
     frames: int,
     idle: int,
-    source: tuple[int, int],
-    sink: tuple[int, int],
+    stalls: Stalls,
     memory: tuple[int, int, int] = (0, 0, 16),
     one_by_one: bool = False,
     reset_at: int = 0,
@@ -44,14 +47,14 @@ def bench(
     ----------
     top : str
         The module to test.
-    input, output : BeatFormat
-    input_order, output_order : Order
+    input : Port
+    outputs : sequence of Port
     frames : int
-        Frames in ``stimulus.hex`` (and ``expected.hex``): one payload a line.
+        Frames in ``stimulus.hex`` (and those that ``expected`` names): one payload a line.
     idle : int
         Cycles without a transfer after which the design is stuck.
-    source, sink : tuple of int
-        State and threshold of the stalls (``emit.stimuli.Stalls``).
+    stalls : Stalls
+        Of as many sinks as there are outputs.
     memory : tuple of int
         Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
     one_by_one : bool
@@ -61,33 +64,30 @@ def bench(
     taps : sequence of BeatFormat
         Streams to write into the results.
     check : bool
-        Compare with ``expected.hex``.
+        Compare with what is expected.
     """
     layers = range(len(taps))
     counts = ", ".join(f"busy_{n}" for n in layers)
     says = f'$fdisplay(results, "@key@{" %0d" * len(taps)}", {counts});'
     numbers = {
-        "WALKS": _walk("i", "input", input, input_order) + "\n" + _walk("o", "output", output, output_order),
+        **_output_parts(outputs, stalls),
+        "I_WALK": _walk("i", "input", input),
+        "OUTPUTS": len(outputs),
         "TOP": top,
         "TB": module(top),
-        "IN_BITS": input.data_bits + 1,
-        "OUT_BITS": output.data_bits + 1,
+        "IN_BITS": input.beat.data_bits + 1,
         "FRAMES": frames,
         "IDLE": idle,
         "DRAIN": DRAIN,
         "RESET_AT": reset_at,
-        "SOURCE_SEED": f"32'h{source[0]:08x}",
-        "SOURCE_STALL": source[1],
-        "SINK_SEED": f"32'h{sink[0]:08x}",
-        "SINK_STALL": sink[1],
+        "SOURCE_SEED": f"32'h{stalls.source[0]:08x}",
+        "SOURCE_STALL": stalls.source[1],
         "LATENCY": memory[0],
         "RATE": memory[1],
         "QUEUE": memory[2],
         "ONE_BY_ONE": int(one_by_one),
         "CHECK": int(check),
         "STIMULUS": STIMULUS,
-        "EXPECTED": EXPECTED,
-        "SIGNED": "$signed" if output.signed else "",
         "TAP_WIRES": "".join(
             f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid, tap_{n}__busy;\n"
             f"    integer busy_{n};\n"
@@ -105,10 +105,60 @@ def bench(
         "TAP_WRITES": "".join(
             _write(f"tap_{n}", f"tap_{n}__payload", f"results != 0 && tap_{n}__valid") for n in layers
         ),
-        "OUTPUT_WRITE": _write("o", "o__payload"),
     }
     text = _BENCH
     for key, value in numbers.items():
+        text = text.replace(f"@{key}@", str(value))
+    return text
+
+
+def results_key(place: int, count: int) -> str:
+    """What the beats of one of so many outputs are called in the results; its variables begin with it, too."""
+    return "o" if count == 1 else f"o{place}"
+
+
+def _output_parts(outputs: Sequence[Port], stalls: Stalls) -> dict[str, str]:
+    """What the test bench has for each output, by the place in which it stands, and what depends on all outputs."""
+    keys = [results_key(place, len(outputs)) for place in range(len(outputs))]
+    numbers = []
+    for place, (key, port, (seed, stall)) in enumerate(zip(keys, outputs, stalls.sinks, strict=True)):
+        name = "output" if len(outputs) == 1 else f"output {port.name}"
+        numbers.append(
+            {
+                "WALK": _walk(key, name, port),
+                "WRITE": _write(key, f"{port.name}__payload"),
+                "p": port.name,
+                "o": key,
+                "O": key.upper(),
+                "S": "" if len(outputs) == 1 else f"{key.upper()}_",
+                "PLACE": place,
+                "NAME": name,
+                "BITS": port.beat.data_bits + 1,
+                "SEED": f"32'h{seed:08x}",
+                "STALL": stall,
+                "EXPECTED": expected(place, len(outputs)),
+                "SIGNED": "$signed" if port.beat.signed else "",
+            }
+        )
+    parts = {part: "".join(_filled(text, each) for each in numbers) for part, text in _OF_OUTPUTS.items()}
+
+    def all_of(text: str, between: str) -> str:
+        return between.join(_filled(text, each) for each in numbers)
+
+    return {
+        **parts,
+        "EXPECTED_FILES": ", ".join(str(each["EXPECTED"]) for each in numbers),
+        "UNKNOWN": all_of("@p@__valid === 1'bx || (@p@__valid && (^(@p@__payload & @o@_counting)) === 1'bx)", " || "),
+        "TAKEN": all_of("@o@_taken", " + "),
+        "BEATS_OUT": all_of("FRAMES * @O@_BEATS", " + "),
+        "ALL_TAKEN": all_of("@o@_taken >= FRAMES * @O@_BEATS", " && "),
+        "FRAME_TAKEN": all_of("@o@_taken >= (frames_taken + 1) * @O@_BEATS", " && "),
+        "FRAME_WRITTEN": all_of("@o@_written >= (frames_written + 1) * @O@_BEATS", " && "),
+    }
+
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    for key, value in values.items():
         text = text.replace(f"@{key}@", str(value))
     return text
 
@@ -122,9 +172,9 @@ def _write(key: str, payload: str, condition: str = "results != 0") -> str:
     )
 
 
-def _walk(port: str, name: str, beat: BeatFormat, order: Order) -> str:
+def _walk(key: str, name: str, port: Port) -> str:
     """How a map travels: what a step (a beat of every fold) holds, and how many bytes a beat moves."""
-    text = _WALK.replace("@p@", port).replace("@P@", port.upper())
+    text, beat, order = _WALK.replace("@p@", key).replace("@P@", key.upper()), port.beat, port.order
     firsts = [firsts.start for firsts in order.beat_columns(beat.pixels)]
     numbers = {
         "NAME": name,
@@ -152,7 +202,7 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 
 
-def patience(config: Config, stalls: tuple[float, float] | None = None, waits: int = 0) -> int:
+def patience(config: Config, stalls: Sequence[float] | None = None, waits: int = 0) -> int:
     """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other.
 
     A layer with a shallow FIFO takes longer than its steps: each beat waits for the credit of one before.
@@ -161,14 +211,14 @@ def patience(config: Config, stalls: tuple[float, float] | None = None, waits: i
     ----------
     config : AcceleratorConfig
     stalls : tuple of float, optional
-        Probabilities that source and sink stall in a cycle.
+        Probabilities that source and sinks stall in a cycle.
     waits : int
         Cycles that the off-chip memory may take on top.
     """
     layers = getattr(config, "layers", ())
-    ends = ((config.input, config.input_order), (config.output, config.output_order))
+    ends = (input_port(config), *output_ports(config))
     cycles = sum(layer.cycles + layer.credit_cycles for layer in layers)
-    cycles = cycles or 2 * sum(order.beats(beat) for beat, order in ends)
+    cycles = cycles or 2 * sum(port.beats for port in ends)
     slow = 1.0
     for probability in stalls or ():
         slow /= 1 - probability
@@ -237,7 +287,7 @@ _WALK = """\
 """
 
 _BENCH = """\
-// Test bench of @TOP@, written by hwgen: sends @STIMULUS@, compares each output beat with @EXPECTED@.
+// Test bench of @TOP@, written by hwgen: sends @STIMULUS@, compares each output beat with @EXPECTED_FILES@.
 //
 // Prints PASS, or FAIL with the first difference and stops by $stop. Plusargs:
 //   +waves=FILE    write waveforms
@@ -247,10 +297,8 @@ _BENCH = """\
 module @TB@;
     // Set a stall to 2**24 * probability to let the source or the sink stall at random.
     parameter SOURCE_STALL = @SOURCE_STALL@;
-    parameter SINK_STALL = @SINK_STALL@;
     parameter [31:0] SOURCE_SEED = @SOURCE_SEED@;
-    parameter [31:0] SINK_SEED = @SINK_SEED@;
-    parameter RESET_AT = @RESET_AT@;  // cycles of a first attempt, before a reset (0: none)
+@SINKS@    parameter RESET_AT = @RESET_AT@;  // cycles of a first attempt, before a reset (0: none)
     parameter IDLE = @IDLE@;  // cycles without a transfer after which the design is stuck
     parameter CHECK = @CHECK@;
     // Off-chip memory: cycles from a read's request to its first byte; 65,536ths of a byte that are read and written in
@@ -263,37 +311,30 @@ module @TB@;
     localparam FRAMES = @FRAMES@;
     localparam DRAIN = @DRAIN@;  // cycles after the last beat, in which none may follow
 
-@WALKS@
-    localparam BEATS_IN = FRAMES * I_BEATS;
-    localparam BEATS_OUT = FRAMES * O_BEATS;
+@I_WALK@
+@WALKS@    localparam BEATS_IN = FRAMES * I_BEATS;
+    localparam BEATS_OUT = @BEATS_OUT@;
 
     reg clk = 0;
     reg rst = 1;
     reg [@IN_BITS@-1:0] i__payload = {@IN_BITS@{1'b1}};
     reg i__valid = 0;
     wire i__ready;
-    wire [@OUT_BITS@-1:0] o__payload;
-    wire o__valid;
-    reg o__ready = 0;
-@TAP_WIRES@
+@WIRES@@TAP_WIRES@
     @TOP@ dut (
         .clk(clk), .rst(rst),
-        .i__payload(i__payload), .i__valid(i__valid), .i__ready(i__ready),
-        .o__payload(o__payload), .o__valid(o__valid), .o__ready(o__ready)@TAP_PORTS@
+        .i__payload(i__payload), .i__valid(i__valid), .i__ready(i__ready)@PORTS@@TAP_PORTS@
     );
 
     always #5 clk = !clk;
 
     reg [@IN_BITS@-1:0] stimulus [0:BEATS_IN-1];
-    reg [@OUT_BITS@-1:0] expected [0:BEATS_OUT-1];
-    reg [8*512-1:0] name;
+@EXPECTATIONS@    reg [8*512-1:0] name;
     integer results;
     initial begin
         i_walk;
-        o_walk;
         $readmemh("@STIMULUS@", stimulus);
-        if (CHECK != 0) $readmemh("@EXPECTED@", expected);
-        if ($value$plusargs("waves=%s", name)) begin
+@LOADS@        if ($value$plusargs("waves=%s", name)) begin
             $dumpfile(name);
             $dumpvars(0, @TB@);
         end
@@ -302,7 +343,7 @@ module @TB@;
     end
 
     // A number below its threshold is a stall (xorshift32).
-    reg [31:0] source, sink;
+    reg [31:0] source;
     function [31:0] following(input [31:0] state);
         begin
             following = state ^ (state << 13);
@@ -311,29 +352,26 @@ module @TB@;
         end
     endfunction
 
-    integer sent, taken, extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, value;
-    reg offered, ready, held, moved, attempt, finished, over, fresh;
-    reg [@OUT_BITS@-1:0] held_payload;
-
-    // The bits that count in the beat that comes next: pixels outside the rectangle may be anything.
-    reg [@OUT_BITS@-1:0] counting;
-    task count;
-        integer step;
-        reg [O_PIXELS*O_BITS-1:0] pixels;
-        begin
-            step = taken % O_BEATS / O_FOLDS;
-            pixels = {(O_PIXELS*O_BITS){1'b1}};
-            pixels = pixels >> (O_PIXELS - o_behind[step] + o_first[step]) * O_BITS << o_first[step] * O_BITS;
-            counting = {1'b1, {O_LANES{pixels}}};
-        end
-    endtask
-
+    integer sent, extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, value, frames_taken;
+    reg offered, moved, attempt, finished, over, fresh;
+@STATES@
     // The memory: beats asked for by the end of each of the last cycles, beats that may move and that have, what is
-    // left to move of a beat that was begun, and in this cycle.
+    // left to move of a beat that was begun, and in this cycle; which output gave each of the beats that wait.
     integer asked [0:MEMORY_LATENCY];
     integer read_there, read_moved, write_there, write_moved, frames_written, number;
     reg [63:0] left, budget, read_bytes, written_bytes;
     reg writing, going;
+    integer giver [0:MEMORY_QUEUE+@OUTPUTS@-1];
+
+    // Of the beat that is written next.
+    function integer write_bytes(input integer beat);
+        begin
+            write_bytes = 0;
+            case (giver[beat % (MEMORY_QUEUE + @OUTPUTS@)])
+@SIZES@            endcase
+        end
+    endfunction
+
     task move;
         begin
             going = 1;
@@ -342,7 +380,7 @@ module @TB@;
                     if (writing ? read_there > read_moved : write_there > write_moved) writing = !writing;
                     else going = writing ? write_there > write_moved : read_there > read_moved;
                     if (going) begin
-                        left = writing ? o_bytes(write_moved) : i_bytes(read_moved);
+                        left = writing ? write_bytes(write_moved) : i_bytes(read_moved);
                         left = left << 16;
                     end
                 end
@@ -357,9 +395,11 @@ module @TB@;
                         read_bytes = read_bytes + i_bytes(read_moved);
                         read_moved = read_moved + 1;
                     end else begin
-                        written_bytes = written_bytes + o_bytes(write_moved);
+                        written_bytes = written_bytes + write_bytes(write_moved);
+                        case (giver[write_moved % (MEMORY_QUEUE + @OUTPUTS@)])
+@WRITTEN@                        endcase
                         write_moved = write_moved + 1;
-                        if (write_moved % O_BEATS == 0) begin
+                        if (@FRAME_WRITTEN@) begin
                             frames_written = frames_written + 1;
                             if (!attempt && results != 0) $fdisplay(results, "frame_written %0d", cycle);
                         end
@@ -385,28 +425,22 @@ module @TB@;
     task choose;
         begin
             source = following(source);
-            sink = following(sink);
-            ask;
-            count;
-            if (sent < read_moved && (source >> 8) >= SOURCE_STALL) offered = 1;
-            ready = write_there - write_moved < MEMORY_QUEUE && (sink >> 8) >= SINK_STALL;
+@DRAWS@            ask;
+@COUNTS@            if (sent < read_moved && (source >> 8) >= SOURCE_STALL) offered = 1;
             i__valid <= offered;
             i__payload <= offered ? stimulus[sent] : {@IN_BITS@{1'b1}};
-            o__ready <= ready;
-        end
+@READY@        end
     endtask
 
     task restart;
         begin
             sent = 0;
-            taken = 0;
             cycle = 0;
             idle = 0;
             offered = 0;
-            held = 0;
+            frames_taken = 0;
             source = SOURCE_SEED;
-            sink = SINK_SEED;
-            for (number = 0; number <= MEMORY_LATENCY; number = number + 1) asked[number] = 0;
+@RESTARTS@            for (number = 0; number <= MEMORY_LATENCY; number = number + 1) asked[number] = 0;
             read_there = 0;
             read_moved = 0;
             write_there = 0;
@@ -420,15 +454,15 @@ module @TB@;
             rst <= 1;
             i__valid <= 0;
             i__payload <= {@IN_BITS@{1'b1}};
-            o__ready <= 0;
-        end
+@UNREADY@        end
     endtask
 
     task conclude(input passed);
         begin
             over = 1;
             if (results != 0) begin
-                $fdisplay(results, "sent %0d\\ntaken %0d\\nextra %0d\\nsimulated %0d", sent, taken, extra, cycle);
+                $fdisplay(results, "sent %0d\\ntaken %0d\\nextra %0d\\nsimulated %0d", sent, @TAKEN@, extra,
+                    cycle);
                 $fdisplay(results, "read_bytes %0d\\nwritten_bytes %0d", read_bytes, written_bytes);
 @TAP_TOTALS@                $fdisplay(results, "first_input %0d\\nlast_output %0d\\ndone 1", first_input, last_output);
                 $fclose(results);
@@ -436,11 +470,11 @@ module @TB@;
             if (passed) begin
                 if (CHECK != 0)
                     $display("PASS: %0d output beats as expected, last in cycle %0d; %0d bytes read, %0d written",
-                        taken, last_output, read_bytes, written_bytes);
+                        @TAKEN@, last_output, read_bytes, written_bytes);
                 $finish;
             end else begin
                 $display("FAIL in cycle %0d, after %0d of %0d input and %0d of %0d output beats",
-                    cycle, sent, BEATS_IN, taken, BEATS_OUT);
+                    cycle, sent, BEATS_IN, @TAKEN@, BEATS_OUT);
                 $stop;
             end
         end
@@ -475,8 +509,8 @@ module @TB@;
                 rst <= 0;
                 choose;
             end
-        end else if ((^{i__ready, o__valid}) === 1'bx || (o__valid && (^(o__payload & counting)) === 1'bx)) begin
-            $display("an output is unknown: i__ready %b, o__valid %b, o__payload %h", i__ready, o__valid, o__payload);
+        end else if (i__ready === 1'bx || @UNKNOWN@) begin
+            $display("an output is unknown: i__ready %b@UNKNOWN_TEXT@", i__ready@UNKNOWN_VALUES@);
             fail("unknown");
         end else begin
             moved = 0;
@@ -486,37 +520,19 @@ module @TB@;
                 offered = 0;
                 moved = 1;
             end
-            if (held && !attempt && !(o__valid && o__payload === held_payload)) begin
-                $display("an output beat was not held until it was taken: valid %b, %h then %h",
-                    o__valid, held_payload, o__payload);
-                if (o__valid) fail("payload"); else fail("valid");
-            end
-            held = o__valid && !ready;
-            held_payload = o__payload;
-            if (o__valid && ready && !over) begin
-                moved = 1;
-                if (!attempt && taken < BEATS_OUT) begin
-                    last_output = cycle;
-@OUTPUT_WRITE@                    if (CHECK != 0 && ((o__payload ^ expected[taken]) & counting) !== 0) report;
-                    if (!over && (taken + 1) % O_BEATS == 0) begin
-                        if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
-@TAP_FRAMES@                        if (CHECK != 0 && taken < O_BEATS)
-                            $display("frame 0: latency %0d cycles", cycle - first_input);
-                        else if (CHECK != 0)
-                            $display("frame %0d: %0d cycles later", taken / O_BEATS, cycle - previous_end);
-                        previous_end = cycle;
-                    end
-                end else if (!attempt) extra = extra + 1;
-                if (!over) begin
-                    taken = taken + 1;
-                    write_there = write_there + 1;
-                    move;
-                end
+@TRANSFERS@            if (!attempt && !over && frames_taken < FRAMES && @FRAME_TAKEN@) begin
+                if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
+@TAP_FRAMES@                if (CHECK != 0 && frames_taken == 0)
+                    $display("frame 0: latency %0d cycles", cycle - first_input);
+                else if (CHECK != 0)
+                    $display("frame %0d: %0d cycles later", frames_taken, cycle - previous_end);
+                previous_end = cycle;
+                frames_taken = frames_taken + 1;
             end
             if (!attempt && !over) begin
 @TAP_WRITES@                if (moved) idle = 0; else idle = idle + 1;
             end
-            finished = write_moved >= BEATS_OUT && write_moved == taken && sent == BEATS_IN;
+            finished = @ALL_TAKEN@ && write_moved == @TAKEN@ && sent == BEATS_IN;
             if (!attempt && !over) begin
                 if (idle > IDLE && !finished) begin
                     $display("stuck: no transfer for %0d cycles", IDLE);
@@ -539,31 +555,131 @@ module @TB@;
         end
     end
 
-    // The first difference, by frame, channel, row and column.
-    task report;
+@REPORTS@endmodule
+"""
+
+#: What each output has, by the place where it stands: its port is @p@, and its variables begin with @o@.
+_OF_OUTPUTS = {
+    "SINKS": """\
+    parameter @S@SINK_STALL = @STALL@;
+    parameter [31:0] @S@SINK_SEED = @SEED@;
+""",
+    "WALKS": """\
+@WALK@
+""",
+    "WIRES": """\
+    wire [@BITS@-1:0] @p@__payload;
+    wire @p@__valid;
+    reg @p@__ready = 0;
+""",
+    "PORTS": """,
+        .@p@__payload(@p@__payload), .@p@__valid(@p@__valid), .@p@__ready(@p@__ready)""",
+    "EXPECTATIONS": """\
+    reg [@BITS@-1:0] @o@_expected [0:FRAMES*@O@_BEATS-1];
+""",
+    "LOADS": """\
+        @o@_walk;
+        if (CHECK != 0) $readmemh("@EXPECTED@", @o@_expected);
+""",
+    "STATES": """\
+    integer @o@_taken, @o@_written;
+    reg [31:0] @o@_sink;
+    reg @o@_ready, @o@_held;
+    reg [@BITS@-1:0] @o@_held_payload;
+
+    // The bits that count in the beat that comes next: pixels outside the rectangle may be anything.
+    reg [@BITS@-1:0] @o@_counting;
+    task @o@_count;
+        integer step;
+        reg [@O@_PIXELS*@O@_BITS-1:0] pixels;
+        begin
+            step = @o@_taken % @O@_BEATS / @O@_FOLDS;
+            pixels = {(@O@_PIXELS*@O@_BITS){1'b1}};
+            pixels = pixels >> (@O@_PIXELS - @o@_behind[step] + @o@_first[step]) * @O@_BITS;
+            pixels = pixels << @o@_first[step] * @O@_BITS;
+            @o@_counting = {1'b1, {@O@_LANES{pixels}}};
+        end
+    endtask
+
+""",
+    "SIZES": """\
+                @PLACE@: write_bytes = @o@_bytes(@o@_written);
+""",
+    "WRITTEN": """\
+                            @PLACE@: @o@_written = @o@_written + 1;
+""",
+    "DRAWS": """\
+            @o@_sink = following(@o@_sink);
+""",
+    "COUNTS": """\
+            @o@_count;
+""",
+    "READY": """\
+            @o@_ready = write_there - write_moved < MEMORY_QUEUE && (@o@_sink >> 8) >= @S@SINK_STALL;
+            @p@__ready <= @o@_ready;
+""",
+    "UNREADY": """\
+            @p@__ready <= 0;
+""",
+    "RESTARTS": """\
+            @o@_taken = 0;
+            @o@_written = 0;
+            @o@_held = 0;
+            @o@_sink = @S@SINK_SEED;
+""",
+    "UNKNOWN_TEXT": ", @p@__valid %b, @p@__payload %h",
+    "UNKNOWN_VALUES": ", @p@__valid, @p@__payload",
+    "TRANSFERS": """\
+            if (@o@_held && !attempt && !over && !(@p@__valid && @p@__payload === @o@_held_payload)) begin
+                $display("a beat of the @NAME@ was not held until it was taken: valid %b, %h then %h",
+                    @p@__valid, @o@_held_payload, @p@__payload);
+                if (results != 0) $fdisplay(results, "place @PLACE@");
+                if (@p@__valid) fail("payload"); else fail("valid");
+            end
+            @o@_held = @p@__valid && !@o@_ready;
+            @o@_held_payload = @p@__payload;
+            if (@p@__valid && @o@_ready && !over) begin
+                moved = 1;
+                if (!attempt && @o@_taken < FRAMES * @O@_BEATS) begin
+                    last_output = cycle;
+@WRITE@                    if (CHECK != 0 && ((@p@__payload ^ @o@_expected[@o@_taken]) & @o@_counting) !== 0)
+                        @o@_report;
+                end else if (!attempt) extra = extra + 1;
+                if (!over) begin
+                    @o@_taken = @o@_taken + 1;
+                    giver[write_there % (MEMORY_QUEUE + @OUTPUTS@)] = @PLACE@;
+                    write_there = write_there + 1;
+                    move;
+                end
+            end
+""",
+    "REPORTS": """\
+    // The first difference of the @NAME@, by frame, channel, row and column.
+    task @o@_report;
         integer step, fold, channel, column;
         begin
-            step = taken % O_BEATS / O_FOLDS;
-            fold = taken % O_FOLDS;
-            $display("first difference: output beat %0d, frame %0d, row %0d, column %0d: %h, expected %h", taken,
-                taken / O_BEATS, o_row[step], o_column[step] + o_first[step], o__payload, expected[taken]);
-            for (value = 0; value < O_LANES * O_PIXELS; value = value + 1)
-                if (counting[value*O_BITS] && o__payload[value*O_BITS +: O_BITS]
-                        !== expected[taken][value*O_BITS +: O_BITS]) begin
-                    channel = fold / O_GROUP_FOLDS * O_GROUP_CHANNELS + fold % O_GROUP_FOLDS * O_LANES;
-                    channel = channel + value / O_PIXELS;
-                    column = o_column[step] + value % O_PIXELS;
+            step = @o@_taken % @O@_BEATS / @O@_FOLDS;
+            fold = @o@_taken % @O@_FOLDS;
+            $display("first difference: @NAME@ beat %0d, frame %0d, row %0d, column %0d: %h, expected %h", @o@_taken,
+                @o@_taken / @O@_BEATS, @o@_row[step], @o@_column[step] + @o@_first[step], @p@__payload,
+                @o@_expected[@o@_taken]);
+            for (value = 0; value < @O@_LANES * @O@_PIXELS; value = value + 1)
+                if (@o@_counting[value*@O@_BITS] && @p@__payload[value*@O@_BITS +: @O@_BITS]
+                        !== @o@_expected[@o@_taken][value*@O@_BITS +: @O@_BITS]) begin
+                    channel = fold / @O@_GROUP_FOLDS * @O@_GROUP_CHANNELS + fold % @O@_GROUP_FOLDS * @O@_LANES;
+                    channel = channel + value / @O@_PIXELS;
+                    column = @o@_column[step] + value % @O@_PIXELS;
                     $write(" ");
-                    if (O_PIXELS > 1) $write(" column %0d,", column);
+                    if (@O@_PIXELS > 1) $write(" column %0d,", column);
                     $display(" channel %0d: %0d, expected %0d", channel,
-                        @SIGNED@(o__payload[value*O_BITS +: O_BITS]),
-                        @SIGNED@(expected[taken][value*O_BITS +: O_BITS]));
+                        @SIGNED@(@p@__payload[value*@O@_BITS +: @O@_BITS]),
+                        @SIGNED@(@o@_expected[@o@_taken][value*@O@_BITS +: @O@_BITS]));
                 end
             fail("differs");
         end
     endtask
-endmodule
-"""
+""",
+}
 
 _MAKEFILE = """\
 # Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms).

@@ -21,7 +21,7 @@ from amaranth.lib import memory, wiring
 from hwgen import installing
 from hwgen.errors import InputError, ToolError
 from hwgen.gateware.names import identifier, unique
-from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.gateware.stream import BeatFormat, Order, Port
 
 LARGE = 4096
 """Bits above which a memory becomes a module of its own."""
@@ -44,6 +44,16 @@ class Config(Protocol):
 
     @property
     def output_order(self) -> Order: ...
+
+
+def output_ports(config: Config) -> tuple[Port, ...]:
+    """The streams that leave: an accelerator's, or ``o`` alone."""
+    return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
+
+
+def input_port(config: Config) -> Port:
+    """The stream that enters."""
+    return Port("i", config.input, config.input_order)
 
 
 Factory = Callable[..., wiring.Component]
@@ -90,8 +100,7 @@ def files(
     head = [
         f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
-        *_describe("i", config.input, config.input_order),
-        *_describe("o", config.output, config.output_order),
+        *(line for port in (input_port(config), *output_ports(config)) for line in _describe(port)),
     ]
     return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
 
@@ -153,7 +162,8 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     return result
 
 
-def _describe(port: str, beat: BeatFormat, order: Order) -> list[str]:
+def _describe(of: Port) -> list[str]:
+    port, beat, order = of.name, of.beat, of.order
     kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
     travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"
     return [

@@ -16,7 +16,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.names import identifiers
-from hwgen.gateware.stream import BeatFormat, Order, join
+from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
 
@@ -33,7 +33,8 @@ class Link:
     source, output : int
         The layer that it leaves, and which of its FIFOs.
     sink, place : int
-        The layer that it enters, and which of its inputs; the number of layers for the accelerator's output.
+        The layer that it enters, and which of its inputs; the number of layers for an output of the accelerator, and
+        which.
     """
 
     source: int
@@ -51,28 +52,44 @@ class AcceleratorConfig:
     name : str
         Of the top module.
     layers : tuple of LayerConfig
-        In topological order; the last one gives the accelerator's output.
+        In topological order.
     sources : tuple of tuple of int, optional
         For each layer the numbers of the layers whose outputs it takes, in the order of its inputs; `SOURCE` is the
         accelerator's input, which the first layer alone takes. If not given, the layers are a chain.
+    outputs : tuple of int, optional
+        Numbers of the layers whose outputs leave the accelerator, each in a stream of its own; the last one's alone if
+        not given.
+    output_names : tuple of str, optional
+        What the outputs are called where there are several; by their layers if not given.
 
     Raises
     ------
     ConfigError
-        If there is no layer, a layer takes what is not before it, a FIFO has no reader, or neighbours don't fit.
+        If there is no layer, a layer takes what is not before it, a FIFO has no reader, neighbours don't fit, or there
+        are not as many names as outputs.
     """
 
     name: str
     layers: tuple[LayerConfig, ...]
     sources: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[int, ...] = ()
+    output_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise ConfigError("layers must be at least one, not ()")
         if not self.sources:
             object.__setattr__(self, "sources", tuple((number - 1,) for number in range(len(self.layers))))
+        if not self.outputs:
+            object.__setattr__(self, "outputs", (len(self.layers) - 1,))
+        if not all(0 <= number < len(self.layers) for number in self.outputs):
+            raise ConfigError(f"outputs must be numbers of the {len(self.layers)} layers, not {self.outputs}")
+        if not self.output_names:
+            object.__setattr__(self, "output_names", tuple(self.layers[number].name for number in self.outputs))
+        if len(self.output_names) != len(self.outputs):
+            raise ConfigError(f"output_names must be {len(self.outputs)}, one an output, not {self.output_names}")
         self._check_sources()
-        for link in self.links[:-1]:
+        for link in self.inner_links:
             before, after = self.layers[link.source], self.layers[link.sink]
             given, taken = before.outputs[link.output], after.inputs[link.place]
             if given != taken:
@@ -86,7 +103,7 @@ class AcceleratorConfig:
                 raise ConfigError(f"{layer.name}: sources must be {len(layer.inputs)} layers before it, not {sources}")
         if [sources for sources in self.sources if SOURCE in sources] != [(SOURCE,)]:
             raise ConfigError("the input must be taken once, by the first layer alone")
-        readers = [0] * (len(self.layers) - 1) + [1]
+        readers = [self.outputs.count(number) for number in range(len(self.layers))]
         for source in (source for sources in self.sources for source in sources if source != SOURCE):
             readers[source] += 1
         for layer, count in zip(self.layers, readers, strict=True):
@@ -101,10 +118,16 @@ class AcceleratorConfig:
             for place, source in enumerate(sources):
                 if source != SOURCE:
                     readers[source].append((sink, place))
-        readers[-1].append((len(self.layers), 0))
+        for place, source in enumerate(self.outputs):
+            readers[source].append((len(self.layers), place))
         return tuple(
             Link(source, output, *reader) for source, found in enumerate(readers) for output, reader in enumerate(found)
         )
+
+    @property
+    def inner_links(self) -> tuple[Link, ...]:
+        """Those of ``links`` that lead to a layer."""
+        return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
     def fifo_depths(self) -> list[int]:
@@ -118,8 +141,9 @@ class AcceleratorConfig:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer takes just the output of the one before."""
-        return all(sources == (number - 1,) for number, sources in enumerate(self.sources))
+        """Whether each layer takes just the output of the one before, and the last one's output alone leaves."""
+        alone = self.outputs == (len(self.layers) - 1,)
+        return alone and all(sources == (number - 1,) for number, sources in enumerate(self.sources))
 
     @property
     def input(self) -> BeatFormat:
@@ -127,7 +151,27 @@ class AcceleratorConfig:
 
     @property
     def output(self) -> BeatFormat:
-        return self.layers[-1].output
+        """The beats of the only output."""
+        return self._only_output.beat
+
+    @property
+    def _only_output(self) -> Port:
+        """ConfigError if there are several."""
+        if len(self.outputs) > 1:
+            raise ConfigError(f"{self.name}: outputs are {len(self.outputs)}, not one: {', '.join(self.output_names)}")
+        return self.output_ports[0]
+
+    @cached_property
+    def output_ports(self) -> tuple[Port, ...]:
+        """The streams that leave: ``o``, or ``o_NAME`` where there are several."""
+        several = len(self.outputs) > 1
+        names = identifiers(f"o_{name}" for name in self.output_names) if several else ["o"]
+        found = []
+        for place, name in enumerate(names):
+            link = next(link for link in self.links if (link.sink, link.place) == (len(self.layers), place))
+            layer = self.layers[link.source]
+            found.append(Port(name, layer.outputs[link.output], layer.output_order))
+        return tuple(found)
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
@@ -146,8 +190,8 @@ class AcceleratorConfig:
 
     @property
     def output_order(self) -> Order:
-        """In which order the pixels of the output leave."""
-        return self.tap_orders[-1]
+        """In which order the pixels of the only output leave."""
+        return self._only_output.order
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
@@ -178,7 +222,8 @@ class Accelerator(wiring.Component):
     i : In(stream)
         Frames, one after the other.
     o : Out(stream)
-        Their results in the same order.
+        Their results in the same order; with several outputs a stream ``o_NAME`` for each
+        (`AcceleratorConfig.output_ports`), with ``last`` of its own.
     tap_N : Out
         With ``taps``: ``payload`` and ``valid`` of layer ``N``'s output to its first reader, valid in the cycle of a
         transfer; ``busy`` in
@@ -190,7 +235,8 @@ class Accelerator(wiring.Component):
 
     def __init__(self, config: AcceleratorConfig, *, taps: bool = False):
         self._config = config
-        members = {"i": In(config.input.signature), "o": Out(config.output.signature)}
+        members = {"i": In(config.input.signature)}
+        members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
         self._taps = [f"tap_{number}" for number in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
             members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)}))
@@ -207,10 +253,13 @@ class Accelerator(wiring.Component):
         for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
             m.submodules[name] = layer
         connect(m, accelerator=wiring.flipped(self.i), layer=layers[0].i)
-        for link in self.config.links[:-1]:
-            before, after = layers[link.source], layers[link.sink]
-            join(m, source=before.give[link.output], sink=after.take[link.place])
-        connect(m, layer=layers[-1].o, accelerator=wiring.flipped(self.o))
+        for link in self.config.links:
+            given = layers[link.source].give[link.output]
+            if link.sink < len(layers):
+                join(m, source=given, sink=layers[link.sink].take[link.place])
+            else:
+                port = getattr(self, self.config.output_ports[link.place].name)
+                connect(m, layer=given, accelerator=wiring.flipped(port))
         for name, layer in zip(self._taps, layers, strict=False):
             tap = getattr(self, name)
             m.d.comb += [

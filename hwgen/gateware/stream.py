@@ -186,6 +186,20 @@ class Order:
         return self.steps(beat) * beat.folds
 
 
+@dataclass(frozen=True)
+class Port:
+    """A stream that enters or leaves a component: its name, what a beat holds, and in which order pixels travel."""
+
+    name: str
+    beat: BeatFormat
+    order: Order
+
+    @property
+    def beats(self) -> int:
+        """Beats a frame."""
+        return self.order.beats(self.beat)
+
+
 def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayout:
     """Layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``: the pixels of a channel side by side."""
     return data.ArrayLayout(data.ArrayLayout(shape, pixels), lanes)

@@ -16,17 +16,23 @@ from hwgen.network.ops import Op
 
 
 def run(network: Network, frames: np.ndarray) -> np.ndarray:
-    """Outputs ``(n, C, H, W)`` of the output type for ``frames``, ``(n, C, H, W)`` of the input type.
+    """The only output ``(n, C, H, W)`` of the output type for ``frames``, ``(n, C, H, W)`` of the input type.
 
-    Raises InputError where ``frames`` has another shape or type.
+    Raises InputError where ``frames`` has another shape or type, ConfigError where the network has several outputs.
     """
+    network.output  # noqa: B018 (there must be one)
+    return outputs(network, frames)[0]
+
+
+def outputs(network: Network, frames: np.ndarray) -> tuple[np.ndarray, ...]:
+    """All outputs, each ``(n, C, H, W)`` of its type, in the network's order; ``frames`` as in :func:`run`."""
     check_frames(network, frames)
-    outputs = np.empty((len(frames), *network.output.shape), network.output.type.dtype)
-    for frame, output in zip(frames, outputs, strict=True):
-        for _, values in _layers(network, frame[None]):
-            last = values
-        output[:] = last[0]
-    return outputs
+    found = tuple(np.empty((len(frames), *each.shape), each.type.dtype) for each in network.output_maps)
+    for number, frame in enumerate(frames):
+        for layer, values in _layers(network, frame[None]):
+            for place in network.places(layer.name):
+                found[place][number] = values[0]
+    return found
 
 
 def trace(network: Network, frames: np.ndarray) -> Iterator[tuple[Op, np.ndarray]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, count
 from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
@@ -29,10 +30,12 @@ class Network:
     ----------
     name : str
     layers : tuple of Op
-        The last one gives the network's output.
     edges : tuple of tuple of str, optional
         For each layer the names of the edges that enter it, in the order of its inputs: those of the layers that they
         leave, or `INPUT`. If not given, the network is a chain, in which each layer takes the output of the one before.
+    outputs : tuple of str, optional
+        The layers that give the network's outputs, in the outputs' order; others may read them, too, and one may stand
+        there twice. The last layer alone if not given.
     left_out : tuple of str
         What of the model is not in it, and why, for people to read.
     warnings : tuple of str
@@ -44,12 +47,13 @@ class Network:
     ------
     ConfigError
         If there is no layer, names are not unique, an edge comes from no layer before or is of another map than its
-        reader takes, or nothing reads what a layer gives.
+        reader takes, an output is given by no layer, or nothing reads what a layer gives.
     """
 
     name: str
     layers: tuple[Op, ...]
     edges: tuple[tuple[str, ...], ...] = ()
+    outputs: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     host: Host | None = None
@@ -65,9 +69,15 @@ class Network:
         if len(self.edges) != len(names):
             raise ConfigError(f"{self.name}: edges must be given for each of {len(names)} layers, not {self.edges}")
         self._check_edges()
-        unread = [name for name in names[:-1] if not self.readers[name]]
+        if unknown := [name for name in self.output_layers if name not in names]:
+            raise ConfigError(f"{self.name}: outputs must be given by layers, not by {unknown[0]!r}")
+        unread = [name for name in names if not self.readers[name] and not self.places(name)]
         if unread:
-            raise ConfigError(f"{self.name}: {unread[0]} must be read by a layer, or be the last")
+            raise ConfigError(f"{self.name}: {unread[0]} must be read by a layer, or give an output (as the last does)")
+        if self.host is not None and len(self.host.outputs) != len(self.output_layers):
+            raise ConfigError(
+                f"{self.name}: outputs must be {len(self.host.outputs)}, as the host has, not {self.outputs}"
+            )
 
     def _check_edges(self) -> None:
         maps = {INPUT: self.input}
@@ -88,7 +98,43 @@ class Network:
 
     @property
     def output(self) -> FeatureMap:
-        return self.layers[-1].output
+        """The map of the only output.
+
+        Raises
+        ------
+        ConfigError
+            If there are several.
+        """
+        if len(self.output_layers) > 1:
+            names = ", ".join(self.output_names)
+            raise ConfigError(f"{self.name}: has {len(self.output_layers)} outputs ({names}), where one is needed")
+        return self.output_maps[0]
+
+    @property
+    def output_layers(self) -> tuple[str, ...]:
+        """The layer that gives each output."""
+        return self.outputs or (self.layers[-1].name,)
+
+    @cached_property
+    def output_maps(self) -> tuple[FeatureMap, ...]:
+        """The map of each output."""
+        maps = {layer.name: layer.output for layer in self.layers}
+        return tuple(maps[name] for name in self.output_layers)
+
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """What each output is called: as in the model, otherwise as its layer; all different."""
+        if self.host is not None:
+            return tuple(end.name for end in self.host.outputs)
+        found: list[str] = []
+        for name in self.output_layers:
+            numbered = (f"{name}_{number}" for number in count(2))
+            found.append(next(new for new in chain([name], numbered) if new not in found))
+        return tuple(found)
+
+    def places(self, name: str) -> tuple[int, ...]:
+        """Which of the outputs a layer gives."""
+        return tuple(place for place, layer in enumerate(self.output_layers) if layer == name)
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
@@ -161,7 +207,9 @@ class Network:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer takes just the output of the one before."""
+        """Whether each layer takes just the output of the one before, and the last one's output alone leaves."""
+        if self.output_layers != (self.layers[-1].name,):
+            return False
         return self.edges == tuple((name,) for name in (INPUT, *(layer.name for layer in self.layers[:-1])))
 
     def is_convex(self, names: Collection[str]) -> bool:
@@ -191,8 +239,8 @@ class Network:
 
     @property
     def map_bytes(self) -> int:
-        """Of a frame: the input and the output, once each."""
-        return sum(end.values * end.type.dtype.itemsize for end in (self.input, self.output))
+        """Of a frame: the input and the outputs, once each."""
+        return sum(end.values * end.type.dtype.itemsize for end in (self.input, *self.output_maps))
 
     @property
     def geometry(self) -> tuple[Any, ...]:
@@ -264,4 +312,5 @@ class Network:
         if dense == len(self.layers):
             return self
         why = f"{self.layers[dense].name} and what follows: fully connected"
-        return replace(self, layers=self.layers[:dense], edges=self.edges[:dense], left_out=(why, *self.left_out))
+        kept = {"layers": self.layers[:dense], "edges": self.edges[:dense], "outputs": ()}
+        return replace(self, **kept, left_out=(why, *self.left_out))

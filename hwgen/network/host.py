@@ -7,6 +7,7 @@ stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut of
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,15 @@ def input_shape(network: Network) -> tuple[int, ...]:
     return network.input.shape if network.host is None else network.host.input_shape
 
 
-def integers(network: Network, maps: np.ndarray) -> np.ndarray:
-    """The last integer tensor, ``(n, C, H, W)``, in the shape that the model gives it: ``(n, ...)``."""
-    return maps if network.host is None else maps.reshape(len(maps), *network.host.output_shape)
+def integers(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
+    """The last integer tensor before output ``place``, ``(n, C, H, W)``, in the shape that the model gives it."""
+    return maps if network.host is None else maps.reshape(len(maps), *network.host.outputs[place].shape)
 
 
-def outputs(network: Network, maps: np.ndarray) -> np.ndarray:
-    """The model's own outputs, ``(n, ...)``, in its type and shape, from the last integer tensor ``(n, C, H, W)``.
+def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
+    """The model's own output ``place``, ``(n, ...)``, in its type and shape, from its last integer tensor.
+
+    That tensor comes as the hardware gives it, ``(n, C, H, W)``.
 
     ONNX Runtime computes what stands behind that tensor: all frames as one batch where the model takes any number of
     them, otherwise as many at a time as the model says (the last ones with copies of the last frame, if need be). A
@@ -46,10 +49,10 @@ def outputs(network: Network, maps: np.ndarray) -> np.ndarray:
     ModelError
         If ONNX Runtime can't run it, or the model does not give one row a frame.
     """
-    frames = integers(network, maps)
-    if network.host is None or network.host.tail is None:
+    frames = integers(network, maps, place)
+    if network.host is None or (end := network.host.outputs[place]).tail is None:
         return frames
-    tail = _Tail(network.name, network.host.behind, network.host.tail)
+    tail = _Tail(network.name, end.behind, end.tail)
     if network.host.batch is not None:
         return _in_batches(network, tail, frames, network.host.batch)
     with suppress(ModelError):  # it comes again, unless ONNX Runtime only can't take so many frames
@@ -61,7 +64,7 @@ def outputs(network: Network, maps: np.ndarray) -> np.ndarray:
 
 def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -> np.ndarray:
     """The outputs for ``frames``, ``batch`` of them at a time."""
-    if batch > 1 and batch * network.output.values > _MOST_VALUES:
+    if batch > 1 and batch * math.prod(frames.shape[1:]) > _MOST_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
     padded = np.concatenate([frames, np.repeat(frames[-1:], -len(frames) % batch, axis=0)])
     parts = [tail.run(padded[start : start + batch]) for start in range(0, len(padded), batch)]
@@ -73,25 +76,41 @@ def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -
 
 
 def describe(network: Network) -> dict[str, Any]:
-    """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points."""
-    host = network.host
-    before, behind = ([], []) if host is None else (list(host.before), list(host.behind))
+    """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points.
+
+    Several outputs are a list, ``outputs``, in which each also has the model's name of it and what stands behind it.
+    """
+    host, several = network.host, len(network.output_layers) > 1
+    found = []
+    for place, each in enumerate(network.output_maps):
+        if host is None:
+            found.append(_tensor(each, network.output_names[place] if several else "output", each.shape))
+        else:
+            found.append(_tensor(each, host.outputs[place].tensor, host.outputs[place].shape))
+        if several:
+            behind = [] if host is None else list(host.outputs[place].behind)
+            found[-1] = {"output": network.output_names[place], **found[-1], "behind": behind}
     return {
         "input": _tensor(network.input, "input" if host is None else host.input, input_shape(network)),
-        "output": _tensor(
-            network.output,
-            "output" if host is None else host.output,
-            network.output.shape if host is None else host.output_shape,
-        ),
-        "host": {"before": before, "behind": behind},
+        **({"outputs": found} if several else {"output": found[0]}),
+        "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
     }
+
+
+def _behind(network: Network) -> list[str]:
+    """Operators behind the hardware, output after output."""
+    return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
 
 
 def line(network: Network) -> str:
     """What runs on the host, for people: ``on the host: QuantizeLinear before; Softmax behind``; else empty."""
     if network.host is None:
         return ""
-    parts = ((network.host.before, "before"), (network.host.behind, "behind"))
+    parts: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
+    for end in network.host.outputs:
+        parts.append(
+            (end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {' '.join(end.name.split())}")
+        )
     said = "; ".join(f"{', '.join(operators)} {where}" for operators, where in parts if operators)
     return said and f"on the host: {said}"
 

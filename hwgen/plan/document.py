@@ -23,7 +23,7 @@ from hwgen.templates.stage import Stage
 from hwgen.templates.task import lanes_out
 from hwgen.templates.unroll import LayerWork, Unroll
 
-#: Where the FIFO behind a group's last layer leads to.
+#: Where the FIFO of a group's output leads to; behind it stands the output's name where there are several.
 OUTPUT = "output"
 
 #: Beats beyond two frames' that a FIFO may hold: more than any pipeline has in flight.
@@ -65,11 +65,12 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "multipliers": layer.multipliers,
             }
         )
-    names = [*(plan.name for plan in group.layers), OUTPUT]
+    names = [plan.name for plan in group.layers]
+    outputs = [_output(group.network, place) for place in range(len(group.config.outputs))]
     fifos = [
         {
             "from": names[link.source],
-            "to": names[link.sink],
+            "to": names[link.sink] if link.sink < len(names) else outputs[link.place],
             "depth": depth,
             "lanes": layer.fifo_lanes,
             "width": layer.fifos[link.output].width,
@@ -83,6 +84,11 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
         **group.template.write(group.config),
         "fifos": fifos,
     }
+
+
+def _output(network: Network, place: int) -> str:
+    """Where the FIFO of an output leads to."""
+    return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[place]}"
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
@@ -196,7 +202,7 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
 
 def _fifos_of(name: str, network: Network, found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """A layer's FIFOs in the order of its readers. One that has a single reader need not say which."""
-    readers = network.readers[name] or (OUTPUT,)
+    readers = (*network.readers[name], *(_output(network, place) for place in network.places(name)))
     left = list(found.get(name, []))
     if len(left) > len(readers):
         raise PlanError(f"plan has {_count(len(left))} FIFOs from {name}")

@@ -112,6 +112,11 @@ def _packing_notes(task: Task) -> tuple[str, ...]:
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
+    if (groups is not None or in_turn) and (count := len(task.network.output_layers)) > 1:
+        names = ", ".join(task.network.output_names)
+        raise PlanError(
+            f"{task.network.name} has {count} outputs ({names}): it is planned as one group, not cut into groups"
+        )
     grouping.check_layers(task)
     if groups is not None:
         spans = grouping.parse(groups, task.network)

@@ -44,15 +44,21 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
         "| | tensor | frame | type | scale | zero point |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for end in ("input", "output"):
-        tensor = ends[end]
-        name = " ".join(tensor["name"].replace("|", "\\|").split())
+    several = [(f"output {tensor['output']}", tensor) for tensor in ends.get("outputs", ())]
+    for label, tensor in [("input", ends["input"]), *(several or [("output", ends["output"])])]:
+        end = _cell(label)
+        name = _cell(tensor["name"])
         scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"
         shape = " x ".join(map(str, tensor["shape"]))
         lines.append(f"| {end} | {name} | {shape} | {tensor['type']} | {scale} | {tensor['zero_point']} |")
     said = host.line(plan.network) or "on the host: nothing"
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """A name as one cell of a table."""
+    return " ".join(text.replace("|", "\\|").split())
 
 
 def _rows(group: Group) -> list[tuple[str, ...]]:

@@ -149,7 +149,7 @@ class Schedule:
             for number, link in enumerate(config.links)
             if self._regroup(link) is not None
         }
-        self._runs = _runs(self._layers)
+        self._runs = _runs(self._layers, [self._streams[number] for number in self._sinks])
         self._dirty = set(self._nodes)
         #: Arrays that no copy has too, by what they hold (its list's identity) and the layer.
         self._own: set[tuple[int, int]] = set()
@@ -186,6 +186,11 @@ class Schedule:
         for number, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].place):
             found[stream.sink].append(number)
         return found
+
+    @property
+    def _sinks(self) -> list[int]:
+        """The streams that leave the accelerator, one an output."""
+        return self._into[-1]
 
     @cached_property
     def _out_of(self) -> list[list[int]]:
@@ -272,7 +277,8 @@ class Schedule:
                     dirty |= self._neighbours[node]
                     if latest is not None and node % 2 == 0 and self._late(node // 2, part, latest):
                         return False
-                if node == self._nodes[-1] and deadline is not None and (self.frame_ends > deadline).any():
+                leaves = node % 2 == 0 and node // 2 in self._sinks
+                if leaves and deadline is not None and (self._frame_ends(self.taken[node // 2]) > deadline).any():
                     return False
         return True
 
@@ -284,15 +290,17 @@ class Schedule:
         """By when the beats of each stream must be taken, or some of a frame's at least, to meet a deadline.
 
         Every layer and FIFO behind it counts as endless, so more may be asked in truth; never less. ``None`` for
-        streams of which nothing is known, and for the one that leaves.
+        streams of which nothing is known, and for those that leave.
         """
         found: list[Times | None] = [None] * len(self.taken)
         if len(self._layers) == 1:
             return found  # the sink is as soon to be seen
-        sink = self.taken[-1]
-        due = np.full(len(sink), -never(sink), dtype=sink.dtype)
-        self._frame_ends(due)[:] = deadline
-        dues: dict[int, Times] = {len(self.taken) - 1: spaced_back(due, 1)}
+        dues: dict[int, Times] = {}
+        for number in self._sinks:
+            sink = self.taken[number]
+            due = np.full(len(sink), -never(sink), dtype=sink.dtype)
+            self._frame_ends(due)[:] = deadline
+            dues[number] = spaced_back(due, 1)
         for number in reversed(range(len(self._layers))):
             stored = [
                 dues[stream] if regroup is None else regroup.enter_latest(dues[stream])
@@ -337,8 +345,8 @@ class Schedule:
 
     @property
     def frame_ends(self) -> Times:
-        """Cycle of each frame's last output transfer."""
-        return self._frame_ends(self.taken[-1]).astype(np.int64)
+        """Cycle of each frame's last output transfer, over all outputs."""
+        return np.maximum.reduce([self._frame_ends(self.taken[sink]) for sink in self._sinks]).astype(np.int64)
 
     def _frame_ends(self, times: Times) -> Times:
         return times.reshape(self.frames, -1)[:, -1]
@@ -427,14 +435,17 @@ def _never(count: int, dtype: np.dtype) -> Times:
     return times
 
 
-def _runs(layers: Sequence[LayerEvents]) -> list[tuple[list[Part], list[list[Part]]]]:
-    """Frames that are settled together, and the parts they have."""
+def _runs(layers: Sequence[LayerEvents], sinks: Sequence[Link]) -> list[tuple[list[Part], list[list[Part]]]]:
+    """Frames that are settled together, and the parts they have; ``sinks`` are the streams that leave."""
     events = np.cumsum(np.maximum.reduce([layer.pyramids for layer in layers]))
     may_begin = np.logical_and.reduce([layer.begins for layer in layers])
     frames = -(-RUN_EVENTS * layers[0].frames // int(events[-1]))
     pyramids = frames * max(1, len(events) // layers[0].frames)
     runs = pairwise([*range(0, len(events), pyramids), len(events)])
-    return [(_part(layers, *run), [_part(layers, *part) for part in _cut(events, may_begin, run)]) for run in runs]
+    return [
+        (_part(layers, sinks, *run), [_part(layers, sinks, *part) for part in _cut(events, may_begin, run)])
+        for run in runs
+    ]
 
 
 def _cut(events: Times, may_begin: np.ndarray, run: tuple[int, int]) -> Iterable[tuple[int, int]]:
@@ -445,13 +456,15 @@ def _cut(events: Times, may_begin: np.ndarray, run: tuple[int, int]) -> Iterable
     return pairwise([begin, *cuts.tolist(), end])
 
 
-def _part(layers: Sequence[LayerEvents], begin: int, end: int) -> list[Part]:
-    """Some pyramids: the part of every layer and of the sink."""
-    layer = layers[-1]
+def _part(layers: Sequence[LayerEvents], sinks: Sequence[Link], begin: int, end: int) -> list[Part]:
+    """Some pyramids: the part of every layer, and of all sinks together."""
     parts = [layer.part(begin, end) for layer in layers]
-    starts = parts[-1].starts
-    sent = slice(*(fold * layer.beats_out[0] // layer.folds for fold in (starts.start, starts.stop)))
-    return [*parts, Part((sent,), slice(0, 0), slice(0, 0), slice(0, 0))]
+    sent = []
+    for stream in sinks:
+        layer, starts = layers[stream.source], parts[stream.source].starts
+        beats = layer.beats_out[stream.output]
+        sent.append(slice(*(fold * beats // layer.folds for fold in (starts.start, starts.stop))))
+    return [*parts, Part(tuple(sent), slice(0, 0), slice(0, 0), slice(0, 0))]
 
 
 def _streams(config: AcceleratorConfig) -> tuple[Link, ...]:

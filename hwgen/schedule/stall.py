@@ -131,7 +131,7 @@ def check_stall(config: AcceleratorConfig) -> None:
         return
     count = _Count(config)
     count.run()
-    if count.started[-1] == count.layers[-1].folds:
+    if all(count.started[number] == count.layers[number].folds for number in config.outputs):
         return
     link, depth = count.full()
     names = [layer.name for layer in config.layers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from operator import ge
 from typing import Any
 
 from amaranth import ClockDomain, Module, Value
@@ -26,52 +27,61 @@ def _plain(value) -> Value:
 def run(job: Job, component: wiring.Component) -> Raw:
     """Simulate the component; see ``Job`` for what happens in a cycle."""
     beats = stimuli.integers(job.payloads)
-    frame_beats, beats_out = len(job.writes), job.beats_out
+    frame_beats = [port.beats for port in job.outputs]
+    beats_out = [job.frames * beats for beats in frame_beats]
     m = Module()
     domain: Any = ClockDomain("sync")
     dut: Any = component
     m.domains.sync = domain
     m.submodules.dut = dut
-    i_payload, o_payload = _plain(dut.i.payload), _plain(dut.o.payload)
+    i_payload, sinks = _plain(dut.i.payload), [getattr(dut, port.name) for port in job.outputs]
     noise = (1 << len(i_payload)) - 1
     watched = [getattr(dut, f"tap_{number}") for number in range(len(job.taps))]
-    signals = [dut.i.ready, dut.o.valid, o_payload]
+    signals = [dut.i.ready]
+    for sink in sinks:
+        signals += [sink.valid, _plain(sink.payload)]
     for tap in watched:
         signals += [tap.valid, _plain(tap.payload), tap.busy]
-    outputs: list[int] = []
+    outputs: list[list[int]] = [[] for _ in sinks]
     taps: list[list[int]] = [[] for _ in watched]
     raw: Raw | None = None
 
     async def reset(ctx) -> None:
         ctx.set(domain.rst, 1)
         ctx.set(dut.i.valid, 0)
-        ctx.set(dut.o.ready, 0)
+        for sink in sinks:
+            ctx.set(sink.ready, 0)
         ctx.set(i_payload, noise)
         await ctx.tick()
         await ctx.tick()
         ctx.set(domain.rst, 0)
 
     async def attempt(ctx, cycles: int | None) -> Raw | None:
-        sent = taken = extra = idle = drained = cycle = first_input = last_output = 0
+        sent = extra = idle = drained = cycle = first_input = last_output = place = 0
+        taken = [0] * len(sinks)
         ends: list[int] = []
         busy: list[int] = []
         steps = [0] * len(watched)
         traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
-        error = held = None
+        error = None
+        held: list[int | None] = [None] * len(sinks)
         offered = False
-        source, sink = stimuli.draws(job.options.draws.source), stimuli.draws(job.options.draws.sink)
+        source, stalls = stimuli.draws(job.stalls.source), [stimuli.draws(pair) for pair in job.stalls.sinks]
         while cycles is None or cycle < cycles:
-            finished = traffic.written >= beats_out and traffic.written == taken and sent == len(beats)
+            all_taken = all(count >= most for count, most in zip(taken, beats_out, strict=True))
+            finished = all_taken and traffic.written == sum(taken) and sent == len(beats)
             drained += finished
             if drained > DRAIN:
                 break
             traffic.begin(cycle, sent)
-            stall, ready = next(source), not next(sink) and traffic.room
+            stall, ready = next(source), [not next(draw) and traffic.room for draw in stalls]
             offered = offered or (sent < traffic.arrived and not stall)
             ctx.set(dut.i.valid, offered)
             ctx.set(i_payload, beats[sent] if offered else noise)
-            ctx.set(dut.o.ready, ready)
-            _, in_reset, i_ready, valid, payload, *tapped = await ctx.tick().sample(*signals)
+            for sink, accepted in zip(sinks, ready, strict=True):
+                ctx.set(sink.ready, accepted)
+            _, in_reset, i_ready, *sampled = await ctx.tick().sample(*signals)
+            given, tapped = sampled[: 2 * len(sinks)], sampled[2 * len(sinks) :]
             assert not in_reset
             moved = False
             steps = [count + step for count, step in zip(steps, tapped[2::3], strict=True)]
@@ -80,40 +90,45 @@ def run(job: Job, component: wiring.Component) -> Raw:
                     first_input = cycle
                 sent += 1
                 offered, moved = False, True
-            if held is not None and cycles is None and not (valid and payload == held):
-                error = "payload" if valid else "valid"
+            for place, (valid, payload) in enumerate(zip(given[::2], given[1::2], strict=True)):
+                if held[place] is not None and cycles is None and not (valid and payload == held[place]):
+                    error = "payload" if valid else "valid"
+                    break
+                held[place] = payload if valid and not ready[place] else None
+                if valid and ready[place]:
+                    moved = True
+                    if taken[place] < beats_out[place]:
+                        outputs[place].append(payload)
+                        last_output = cycle
+                    else:
+                        extra += 1
+                    taken[place] += 1
+                    traffic.post(cycle, place)
+            if error is not None:
                 break
-            held = payload if valid and not ready else None
-            if valid and ready:
-                moved = True
-                if taken < beats_out:
-                    outputs.append(payload)
-                    last_output = cycle
-                    if (taken + 1) % frame_beats == 0:
-                        ends.append(cycle)
-                        busy += steps
-                else:
-                    extra += 1
-                taken += 1
-                traffic.post(cycle)
+            frame = len(ends) + 1
+            if frame <= job.frames and all(map(ge, taken, (frame * count for count in frame_beats))):
+                ends.append(cycle)
+                busy += steps
             if cycles is None:
                 for values, tap_valid, tap_payload in zip(taps, tapped[::3], tapped[1::3], strict=True):
                     if tap_valid:
                         values.append(tap_payload)
                 if cycle & 15 == 0:
-                    job.tick(taken)
+                    job.tick(sum(taken))
             idle = 0 if moved else idle + 1
             if idle > job.idle and not finished and cycles is None:
                 error = "stuck"
                 break
             cycle += 1
         if cycles is not None:
-            outputs.clear()
+            for values in outputs:
+                values.clear()
             return None
         return Raw(
-            payloads=stimuli.words(outputs, job.config.output),
+            payloads=[stimuli.words(values, port.beat) for values, port in zip(outputs, job.outputs, strict=True)],
             sent=sent,
-            taken=taken,
+            taken=sum(taken),
             extra=extra,
             simulated=cycle,
             first_input=first_input,
@@ -127,6 +142,7 @@ def run(job: Job, component: wiring.Component) -> Raw:
             taps=[stimuli.words(values, beat) for values, (beat, _) in zip(taps, job.taps, strict=True)],
             wall_s=time.perf_counter() - start,
             error=error,
+            place=place,
         )
 
     async def testbench(ctx) -> None:

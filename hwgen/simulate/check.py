@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.emit.stimuli import places
-from hwgen.emit.verilog import Config, Factory
+from hwgen.emit.verilog import Config, Factory, output_ports
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Order
 from hwgen.network import golden
@@ -30,6 +30,8 @@ class Mismatch:
         Values that differ, of how many.
     layer : str
         Name of the layer that the values left; empty for the outputs.
+    output : str
+        Of several outputs the name of the one that the values left.
     frame, channel, row, column : int
         Where it is.
     value, expected : int
@@ -44,9 +46,10 @@ class Mismatch:
     column: int
     value: int
     expected: int
+    output: str = ""
 
     def __str__(self) -> str:
-        place = f"layer {self.layer}, " if self.layer else ""
+        place = f"layer {self.layer}, " if self.layer else f"output {self.output}, " if self.output else ""
         return (
             f"{place}frame {self.frame}, channel {self.channel}, row {self.row}, column {self.column}: "
             f"{self.value}, expected {self.expected}"
@@ -126,8 +129,8 @@ def locate(
     config: Config | Sequence[Config],
     network: Network,
     frames: np.ndarray,
-    outputs: np.ndarray,
-    expected: np.ndarray,
+    outputs: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
     *,
     simulator: Simulator = "verilator",
     component: Factory | None = None,
@@ -136,7 +139,8 @@ def locate(
 
     The first wrong frame is simulated again by itself with every layer watched, and each layer is compared with the
     golden model; if the difference does not show there, with the frames before it; if it never shows again, it is
-    given as it is in the outputs. ``None`` if there is no difference.
+    given as it is in the outputs. ``None`` if there is no difference. ``outputs`` and ``expected`` are all outputs'
+    maps; how many values differ, and of how many, is said of all together.
 
     Raises
     ------
@@ -144,7 +148,7 @@ def locate(
         If the simulator is missing or fails.
     """
     configs: Any = config if isinstance(config, Sequence) else [config]
-    first = compare(outputs, expected, order=configs[-1].output_order)
+    first = _first(network, configs[-1], outputs, expected)
     if first is None:
         return None
     for start in dict.fromkeys((first.frame, 0)):
@@ -166,3 +170,17 @@ def _in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Ord
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]
     return [(number, order) for number, (layer, order) in enumerate(watched) if layer.name in names]
+
+
+def _first(
+    network: Network, config: Config, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
+) -> Mismatch | None:
+    """The first difference in the first frame that has one, output by output; how many there are in all."""
+    found = []
+    for name, port, values, should in zip(network.output_names, output_ports(config), outputs, expected, strict=True):
+        if (mismatch := compare(values, should, order=port.order)) is not None:
+            found.append(replace(mismatch, output=name if len(outputs) > 1 else ""))
+    if not found:
+        return None
+    size = sum(port.order.frame_pixels * port.beat.channels for port in output_ports(config)) * len(outputs[0])
+    return replace(min(found, key=lambda each: each.frame), count=sum(each.count for each in found), size=size)

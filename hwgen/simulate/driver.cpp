@@ -1,19 +1,22 @@
-// Drives a design with one stream in and one stream out, as Verilator made it.
+// Drives a design with one stream in and one or several out, as Verilator made it.
 //
-// Beats are 32-bit words, the lowest first, in files; a beat takes as many words as its payload needs. Two more files
-// have the bytes that each beat of a frame moves, 32 bits each. Results are lines "key value" on standard output.
+// Beats are 32-bit words, the lowest first, in files; a beat takes as many words as its payload needs. More files, one
+// for each stream, have the bytes that each beat of a frame moves, 32 bits each. Results are lines "key value" on
+// standard output.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "Vdesign.h"
-#include "design.h"  // HWGEN_TAPS(TAP): TAP(number) for each of the HWGEN_LAYERS watched layers
+#include "design.h"  // HWGEN_TAPS(TAP): TAP(number) for each of the HWGEN_LAYERS watched layers; HWGEN_SINKS(SINK):
+                     // SINK(number, port) for each of the HWGEN_OUTPUTS outputs
 #include "verilated.h"
 #if HWGEN_WAVES == 1
 #include "verilated_vcd_c.h"
@@ -83,42 +86,67 @@ struct Draw {
     }
 };
 
-std::vector<uint32_t> load(const char* name) {
-    std::FILE* file = std::fopen(name, "rb");
-    if (!file || std::fseek(file, 0, SEEK_END)) fail("can't read", name);
+std::vector<uint32_t> load(const std::string& name) {
+    std::FILE* file = std::fopen(name.c_str(), "rb");
+    if (!file || std::fseek(file, 0, SEEK_END)) fail("can't read", name.c_str());
     std::vector<uint32_t> words(std::ftell(file) / 4);
     std::rewind(file);
-    if (std::fread(words.data(), 4, words.size(), file) != words.size()) fail("can't read", name);
+    if (std::fread(words.data(), 4, words.size(), file) != words.size()) fail("can't read", name.c_str());
     std::fclose(file);
     return words;
 }
 
+// What there is of an output: its beats, and what happened to them.
+struct Sink {
+    Output file;
+    uint64_t beats_out;
+    Draw draw;
+    std::vector<uint32_t> beat, held;
+    bool ready = false, waiting = false;
+    uint64_t taken = 0;
+};
+
 // The memory's side of a run: see hwgen/simulate/memory.py, class Traffic.
 struct Traffic {
-    const std::vector<uint32_t> (&sizes)[2];
+    const std::vector<uint32_t>& reads;
+    const std::vector<std::vector<uint32_t>>& writes;
     uint64_t beats, latency, rate, queue;
     bool one_by_one;
     std::vector<uint64_t> asked = std::vector<uint64_t>(latency + 1, 0);
+    std::vector<uint64_t> written = std::vector<uint64_t>(writes.size(), 0);
+    std::deque<int> waiting = {};  // the output that gave each beat that waits to be written
     int side = 1;
     uint64_t left = 0, budget = 0, there[2] = {0, 0}, moved[2] = {0, 0}, bytes[2] = {0, 0};
     std::vector<uint64_t> written_ends;
 
     void begin(uint64_t cycle, uint64_t sent) {
         uint64_t number = std::min(sent + latency + queue, beats);
-        if (one_by_one) number = std::min<uint64_t>(number, (written_ends.size() + 1) * sizes[0].size());
+        if (one_by_one) number = std::min<uint64_t>(number, (written_ends.size() + 1) * reads.size());
         asked[cycle % (latency + 1)] = number;
         there[0] = asked[(cycle + 1) % (latency + 1)];
         budget = rate;
         move(cycle);
     }
-    void post(uint64_t cycle) {
+    void post(uint64_t cycle, int output) {
         ++there[1];
+        waiting.push_back(output);
         move(cycle);
     }
     bool room() const { return there[1] - moved[1] < queue; }
 
    private:
     bool waits(int which) const { return there[which] > moved[which]; }
+    uint32_t size() const {
+        if (side == 0) return reads[moved[0] % reads.size()];
+        const std::vector<uint32_t>& sizes = writes[waiting.front()];
+        return sizes[written[waiting.front()] % sizes.size()];
+    }
+    bool frame_written() const {
+        for (size_t output = 0; output < writes.size(); ++output) {
+            if (written[output] < (written_ends.size() + 1) * writes[output].size()) return false;
+        }
+        return true;
+    }
     void move(uint64_t cycle) {
         for (;;) {
             if (!left) {
@@ -127,7 +155,7 @@ struct Traffic {
                 } else if (!waits(side)) {
                     return;
                 }
-                left = uint64_t{sizes[side][moved[side] % sizes[side].size()]} << 16;
+                left = uint64_t{size()} << 16;
             }
             if (rate && left > budget) {
                 left -= budget;
@@ -136,9 +164,13 @@ struct Traffic {
             }
             budget -= left;
             left = 0;
-            bytes[side] += sizes[side][moved[side] % sizes[side].size()];
+            bytes[side] += size();
             ++moved[side];
-            if (side == 1 && moved[1] % sizes[1].size() == 0) written_ends.push_back(cycle);
+            if (side == 1) {
+                ++written[waiting.front()];
+                waiting.pop_front();
+                if (frame_written()) written_ends.push_back(cycle);
+            }
         }
     }
 };
@@ -146,14 +178,17 @@ struct Traffic {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 17) {
-        fail("usage:", "INPUT OUTPUT READS WRITES FRAMES SOURCE LIMIT SINK LIMIT IDLE RESET_AT LATENCY RATE QUEUE "
-                       "ONE_BY_ONE WAVES");
+    if (argc != 15 + 2 * HWGEN_OUTPUTS) {
+        fail("usage:", "INPUT OUTPUT READS WRITES FRAMES SOURCE LIMIT IDLE RESET_AT LATENCY RATE QUEUE ONE_BY_ONE "
+                       "WAVES (SINK LIMIT) ..");
     }
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-    const std::vector<uint32_t> sizes[2] = {load(argv[3]), load(argv[4])};
-    const uint64_t frame_beats = sizes[1].size(), frames = number(5), beats_out = frames * frame_beats;
-    const uint64_t idle_limit = number(10), reset_at = number(11);
+    const std::vector<uint32_t> reads = load(argv[3]);
+    std::vector<std::vector<uint32_t>> writes;
+    for (int place = 0; place < HWGEN_OUTPUTS; ++place) {
+        writes.push_back(load(std::string(argv[4]) + "_" + std::to_string(place) + ".bin"));
+    }
+    const uint64_t frames = number(5), idle_limit = number(8), reset_at = number(9);
     const std::string results = argv[2];
 
     VerilatedContext context;
@@ -162,22 +197,28 @@ int main(int argc, char** argv) {
     context.traceEverOn(true);
 #endif
     Vdesign top{&context, "TOP"};
-    constexpr size_t words_in = words<decltype(top.PORT(i, payload))>(), words_out = words<decltype(top.PORT(o, payload))>();
+    constexpr size_t words_in = words<decltype(top.PORT(i, payload))>();
 
     const std::vector<uint32_t> input = load(argv[1]);
     const uint64_t beats_in = input.size() / words_in;
     std::vector<uint32_t> noise(words_in, ~0u);  // the payload while valid is low
     if (HWGEN_PAYLOAD_BITS % 32) noise.back() = (1u << HWGEN_PAYLOAD_BITS % 32) - 1;
 
-    Output output{results};
-#define TAP(index) Output tap_##index{results + ".tap_" #index};
+    std::vector<Sink> sinks;
+#define SINK(index, port)                                                                                        \
+    sinks.push_back(Sink{Output{results + "_" #index ".bin"}, frames * writes[index].size(), Draw{},             \
+                         std::vector<uint32_t>(words<decltype(top.PORT(port, payload))>()),                      \
+                         std::vector<uint32_t>(words<decltype(top.PORT(port, payload))>())});
+    HWGEN_SINKS(SINK)
+#undef SINK
+#define TAP(index) Output tap_##index{results + "_tap_" #index ".bin"};
     HWGEN_TAPS(TAP)
 #undef TAP
 
 #if HWGEN_WAVES
     Waves waves;
     top.trace(&waves, 99);
-    waves.open(argv[16]);
+    waves.open(argv[14]);
 #endif
     const auto dump = [&] {
 #if HWGEN_WAVES
@@ -199,7 +240,9 @@ int main(int argc, char** argv) {
     const auto reset = [&] {
         top.rst = 1;
         top.PORT(i, valid) = 0;
-        top.PORT(o, ready) = 0;
+#define SINK(index, port) top.PORT(port, ready) = 0;
+        HWGEN_SINKS(SINK)
+#undef SINK
         put(top.PORT(i, payload), noise.data());
         for (int cycle = 0; cycle < 2; ++cycle) {
             settle();
@@ -209,34 +252,52 @@ int main(int argc, char** argv) {
     };
 
     // One run over the input: for at most `cycles` cycles before a reset, or (0) to the end.
-    uint64_t sent = 0, taken = 0, cycle = 0, first_input = 0, last_output = 0, idle = 0, drained = 0, extra = 0;
+    uint64_t sent = 0, cycle = 0, first_input = 0, last_output = 0, idle = 0, drained = 0, extra = 0, changed = 0;
+    const auto taken = [&] {
+        uint64_t sum = 0;
+        for (const Sink& sink : sinks) sum += sink.taken;
+        return sum;
+    };
+    // Whether all outputs have given so many frames.
+    const auto all_taken = [&](uint64_t count) {
+        for (const Sink& sink : sinks) {
+            if (sink.taken < sink.beats_out / frames * count) return false;
+        }
+        return true;
+    };
     std::vector<uint64_t> frame_ends;
     const auto memory = [&] {
-        return Traffic{sizes, frames * sizes[0].size(), number(12), number(13), number(14), number(15) != 0};
+        return Traffic{reads, writes, frames * reads.size(), number(10), number(11), number(12), number(13) != 0};
     };
     std::optional<Traffic> memory_side;
     std::vector<uint64_t> steps(HWGEN_LAYERS), busy;  // of each layer; the same at each frame's end
     const char* error = nullptr;
-    uint32_t beat[words_out], held[words_out];
     const auto run = [&](uint64_t cycles) {
         const bool real = cycles == 0;
         Draw source{static_cast<uint32_t>(number(6)), static_cast<uint32_t>(number(7))};
-        Draw sink{static_cast<uint32_t>(number(8)), static_cast<uint32_t>(number(9))};
+        for (size_t place = 0; place < sinks.size(); ++place) {
+            const int at = 15 + 2 * static_cast<int>(place);
+            sinks[place].draw = {static_cast<uint32_t>(number(at)), static_cast<uint32_t>(number(at + 1))};
+            sinks[place].waiting = false;
+            sinks[place].taken = 0;
+        }
         Traffic& traffic = memory_side.emplace(memory());
-        bool offered = false, waiting = false;
+        bool offered = false;
         auto reported = std::chrono::steady_clock::now();
-        sent = taken = cycle = idle = 0;
+        sent = cycle = idle = 0;
         for (;; ++cycle) {
             if (!real && cycle == cycles) return;
-            const bool finished = traffic.moved[1] >= beats_out && traffic.moved[1] == taken && sent == beats_in;
+            const bool finished = all_taken(frames) && traffic.moved[1] == taken() && sent == beats_in;
             if (finished && ++drained > HWGEN_DRAIN) return;
             traffic.begin(cycle, sent);
             const bool stall = source.stall();
-            const bool ready = !sink.stall() && traffic.room();
+            for (Sink& sink : sinks) sink.ready = !sink.draw.stall() && traffic.room();
             if (!offered && sent < traffic.moved[0] && !stall) offered = true;
             top.PORT(i, valid) = offered;
             put(top.PORT(i, payload), offered ? &input[sent * words_in] : noise.data());
-            top.PORT(o, ready) = ready;
+#define SINK(index, port) top.PORT(port, ready) = sinks[index].ready;
+            HWGEN_SINKS(SINK)
+#undef SINK
             settle();
             bool moved = false;
 #define TAP(index) steps[index] += real && top.PORT(tap_##index, busy);
@@ -248,30 +309,37 @@ int main(int argc, char** argv) {
                 offered = false;
                 moved = true;
             }
-            const bool valid = top.PORT(o, valid);
-            if (valid) get(top.PORT(o, payload), beat);
-            if (waiting && (!valid || std::memcmp(beat, held, sizeof(beat))) && real && !error) {
-                error = valid ? "payload" : "valid";
-                return;
-            }
-            waiting = valid && !ready;
-            if (waiting) std::memcpy(held, beat, sizeof(beat));
-            if (valid && ready) {
-                moved = true;
-                if (real) {
-                    if (taken < beats_out) {
-                        output.write(beat, words_out);
+            // What an output gives in this cycle; whether it kept to the rules of a stream.
+            const auto take = [&](int place, bool valid) {
+                Sink& sink = sinks[place];
+                if (sink.waiting && (!valid || sink.beat != sink.held) && real) {
+                    error = valid ? "payload" : "valid";
+                    changed = place;
+                    return false;
+                }
+                sink.waiting = valid && !sink.ready;
+                if (sink.waiting) sink.held = sink.beat;
+                if (valid && sink.ready) {
+                    moved = true;
+                    if (real && sink.taken < sink.beats_out) {
+                        sink.file.write(sink.beat.data(), sink.beat.size());
                         last_output = cycle;
-                        if ((taken + 1) % frame_beats == 0) {
-                            frame_ends.push_back(cycle);
-                            busy.insert(busy.end(), steps.begin(), steps.end());
-                        }
-                    } else {
+                    } else if (real) {
                         ++extra;
                     }
+                    ++sink.taken;
+                    traffic.post(cycle, place);
                 }
-                ++taken;
-                traffic.post(cycle);
+                return true;
+            };
+#define SINK(index, port)                                                              \
+    if (top.PORT(port, valid)) get(top.PORT(port, payload), sinks[index].beat.data()); \
+    if (!take(index, top.PORT(port, valid))) return;
+            HWGEN_SINKS(SINK)
+#undef SINK
+            if (real && frame_ends.size() < frames && all_taken(frame_ends.size() + 1)) {
+                frame_ends.push_back(cycle);
+                busy.insert(busy.end(), steps.begin(), steps.end());
             }
             if (real) {
 #define TAP(index)                                                     \
@@ -291,7 +359,7 @@ int main(int argc, char** argv) {
                     const auto now = std::chrono::steady_clock::now();
                     if (now - reported > std::chrono::milliseconds(200)) {
                         reported = now;
-                        std::printf("progress %llu\n", static_cast<unsigned long long>(taken));
+                        std::printf("progress %llu\n", static_cast<unsigned long long>(taken()));
                         std::fflush(stdout);
                     }
                 }
@@ -308,7 +376,7 @@ int main(int argc, char** argv) {
     }
     run(0);
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-    output.close();
+    for (Sink& sink : sinks) sink.file.close();
 #define TAP(index) tap_##index.close();
     HWGEN_TAPS(TAP)
 #undef TAP
@@ -320,7 +388,7 @@ int main(int argc, char** argv) {
         std::printf("%s %llu\n", key, static_cast<unsigned long long>(value));
     };
     line("sent", sent);
-    line("taken", taken);
+    line("taken", taken());
     line("extra", extra);
     line("simulated", cycle);
     line("first_input", first_input);
@@ -333,6 +401,7 @@ int main(int argc, char** argv) {
     for (const uint64_t count : busy) line("busy", count);
     for (const uint64_t count : steps) line("steps", count);
     std::printf("wall %.6f\n", wall.count());
+    line("place", changed);
     if (error) std::printf("error %s\n", error);
     return 0;
 }

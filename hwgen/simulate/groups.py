@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwgen.emit.verilog import Config
+from hwgen.emit.verilog import Config, output_ports
 from hwgen.errors import InputError
 from hwgen.simulate.job import Options
 from hwgen.simulate.result import Run
@@ -53,6 +53,8 @@ def run_groups(configs: Sequence[Config], frames: np.ndarray, options: Options =
         raise InputError("configs must be at least one, not ()")
     if len(configs) == 1:
         return run(configs[0], frames, options)
+    if any(len(output_ports(config)) > 1 for config in configs):
+        raise InputError("groups that run one after the other must have one output each")
     parts: list[Run] = []
     for number, config in enumerate(configs, 1):
         path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{number}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import stimuli, testbench
-from hwgen.emit.verilog import write_files
+from hwgen.emit.verilog import input_port, write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate.job import Job
@@ -47,14 +47,11 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     compiler, runner = _find("iverilog"), _find("vvp")
     bench = testbench.bench(
         top,
-        input=job.config.input,
-        output=job.config.output,
-        input_order=job.config.input_order,
-        output_order=job.config.output_order,
+        input=input_port(job.config),
+        outputs=job.outputs,
         frames=job.frames,
         idle=job.idle,
-        source=job.options.draws.source,
-        sink=job.options.draws.sink,
+        stalls=job.stalls,
         memory=(job.options.memory.latency, job.options.memory.rate, job.options.memory.queue),
         one_by_one=job.options.one_by_one,
         reset_at=job.options.reset_at or 0,
@@ -78,7 +75,9 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         said = _watch(arguments, place, job)
         wall = time.perf_counter() - start
         answers = _answers(place / "results.txt")
-        whole = "done" in answers and len(answers.get("o", [])) + int(answers["extra"][0]) == int(answers["taken"][0])
+        keys = [testbench.results_key(place, len(job.outputs)) for place in range(len(job.outputs))]
+        there = sum(len(answers.get(key, [])) for key in keys)
+        whole = "done" in answers and there + int(answers["extra"][0]) == int(answers["taken"][0])
         if not whole and "error" not in answers:
             raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
     error = answers.get("error", [None])[0]
@@ -90,7 +89,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         return stimuli.words(_known(answers.get(key, []), beat, order, where), beat)
 
     return Raw(
-        payloads=payloads("o", job.config.output, job.config.output_order),
+        payloads=[payloads(key, port.beat, port.order) for key, port in zip(keys, job.outputs, strict=True)],
         sent=int(answers["sent"][0]),
         taken=int(answers["taken"][0]),
         extra=int(answers["extra"][0]),
@@ -106,6 +105,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         taps=[payloads(f"tap_{number}", *travel) for number, travel in enumerate(job.taps)],
         wall_s=wall,
         error=error,
+        place=int(answers.get("place", ["0"])[0]),
     )
 
 
@@ -159,7 +159,9 @@ def _call(command: list[str], folder: Path, top: str) -> None:
 def _watch(command: list[str], folder: Path, job: Job) -> str:
     """Run the simulation, telling its progress; what it said. A failure shows in the results."""
     results = folder / "results.txt"
-    size = -(-(job.config.output.data_bits + 1) // 4) + len("o \n")
+    # Bytes of a line, about.
+    size = sum(port.beats * (port.beat.data_bits // 4 + len("o  \n")) for port in job.outputs)
+    size //= sum(port.beats for port in job.outputs)
     with (folder / "said").open("w+", errors="replace") as output:
         with processes.program(command, folder, stdout=output, stderr=output) as process:
             while process.poll() is None:

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from hwgen.emit import stimuli
-from hwgen.emit.verilog import Config, Factory
+from hwgen.emit.verilog import Config, Factory, output_ports
 from hwgen.errors import InputError
-from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.simulate.memory import Memory
 
 Simulator = Literal["verilator", "icarus", "amaranth"]
@@ -38,7 +38,8 @@ class Options:
     progress : bool
         Show a progress bar on stderr.
     stalls : tuple of float, optional
-        Probabilities that source and sink stall in a cycle; neither ever does if not given.
+        Probabilities that source and sink stall in a cycle; neither ever does if not given. Where there are several
+        outputs, the second is that of all their sinks, or one more for each other sink says it one by one.
     seed : int
         Of the stalls: the same stalls in all simulators.
     taps : bool
@@ -67,7 +68,7 @@ class Options:
     simulator: Simulator = "verilator"
     waves: str | Path | None = None
     progress: bool = False
-    stalls: tuple[float, float] | None = None
+    stalls: tuple[float, ...] | None = None
     seed: int = 0
     taps: bool = False
     idle: int | None = None
@@ -86,17 +87,23 @@ class Options:
                 raise InputError(f"waves of {self.simulator} must end in {' or '.join(kinds)}, not {waves.name!r}")
             if not waves.parent.is_dir():
                 raise InputError(f"waves can't be written: there is no folder {waves.parent}")
-        self.draws  # noqa: B018 (probabilities that can't be are refused here)
+        # Probabilities that can't be are refused here; how many there must be depends on the outputs.
+        self.draws(max(1, len(self.stalls or ()) - 1))
 
     @cached_property
     def wave_file(self) -> Path | None:
         """Where waveforms go, wherever the simulator runs."""
         return None if self.waves is None else Path(self.waves).absolute()
 
-    @cached_property
-    def draws(self) -> stimuli.Stalls:
-        """The stalls of source and sink."""
-        return stimuli.Stalls.make(self.stalls, self.seed)
+    def draws(self, outputs: int) -> stimuli.Stalls:
+        """The stalls of the source, and of the sinks of so many outputs.
+
+        Raises
+        ------
+        InputError
+            If there are other probabilities than for these.
+        """
+        return stimuli.Stalls.make(self.stalls, self.seed, outputs)
 
     def shares(self, frames: int) -> int:
         """Into how many simulations side by side so many frames are parted."""
@@ -108,8 +115,8 @@ class Options:
 class Job:
     """What one simulator is asked: one run.
 
-    In each cycle of the run, which begin when reset is released: both sides draw whether they stall; the source offers
-    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); the sink is ready
+    In each cycle of the run, which begin when reset is released: all sides draw whether they stall; the source offers
+    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); each sink is ready
     unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
     nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
     ``emit.testbench.DRAIN`` cycles, in which none may follow. ``simulate.memory`` says what the memory does.
@@ -144,7 +151,17 @@ class Job:
     @property
     def beats_out(self) -> int:
         """Output beats to expect."""
-        return self.frames * len(self.writes)
+        return self.frames * sum(map(len, self.writes))
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """The streams that leave."""
+        return output_ports(self.config)
+
+    @cached_property
+    def stalls(self) -> stimuli.Stalls:
+        """The stalls of the source and of each output's sink."""
+        return self.options.draws(len(self.outputs))
 
     @cached_property
     def reads(self) -> np.ndarray:
@@ -152,6 +169,6 @@ class Job:
         return stimuli.beat_bytes(self.config.input, self.config.input_order)
 
     @cached_property
-    def writes(self) -> np.ndarray:
-        """Bytes of each beat of an output frame."""
-        return stimuli.beat_bytes(self.config.output, self.config.output_order)
+    def writes(self) -> tuple[np.ndarray, ...]:
+        """Bytes of each beat of a frame, output by output."""
+        return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.outputs)

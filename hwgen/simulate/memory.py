@@ -10,8 +10,9 @@ every cycle, counted from the release of reset:
    each, while both have one to move. What a cycle leaves over is lost, but a beat may take several cycles and the last
    of them may begin the next beat.
 3. The source offers the next beat if all its bytes have come (and random stalls let it; once offered, a beat stays).
-   The sink is ready if fewer than ``queue`` beats wait to be written (and random stalls let it).
-4. Transfers take place. An output beat is in the queue of writes from now on, and may use what the cycle has left.
+   The sinks are ready if fewer than ``queue`` beats wait to be written (and random stalls let each of them).
+4. Transfers take place, output by output. An output beat is in the queue of writes from now on, behind those that came
+   before, of whatever output, and may use what the cycle has left.
 
 Bandwidth is a whole number of 1/65,536 bytes a cycle, so that all simulators agree to the cycle. Without a limit, step
 2 moves all there is: with no latency either, memory never makes the design wait.
@@ -20,6 +21,8 @@ Bandwidth is a whole number of 1/65,536 bytes a cycle, so that all simulators ag
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,15 +91,28 @@ class Traffic:
     Parameters
     ----------
     memory : Memory
-    reads, writes : ndarray
-        Bytes of each beat of an input and an output frame.
+    reads : ndarray
+        Bytes of each beat of an input frame.
+    writes : sequence of ndarray
+        The same of each output.
     frames : int
     one_by_one : bool
         Ask for a frame's beats only when the frame before is written.
     """
 
-    def __init__(self, memory: Memory, reads: np.ndarray, writes: np.ndarray, frames: int, *, one_by_one: bool = False):
-        self._memory, self._sizes = memory, (reads.tolist(), writes.tolist())
+    def __init__(
+        self,
+        memory: Memory,
+        reads: np.ndarray,
+        writes: Sequence[np.ndarray],
+        frames: int,
+        *,
+        one_by_one: bool = False,
+    ):
+        self._memory, self._reads, self._writes = memory, reads.tolist(), [sizes.tolist() for sizes in writes]
+        #: Of the beats that wait to be written, the output that gave each; and of each output, beats written.
+        self._waiting: deque[int] = deque()
+        self._written = [0] * len(writes)
         self._beats = frames * len(reads)
         self._one_by_one = one_by_one
         #: Beats asked for by the end of each of the last cycles.
@@ -130,15 +146,16 @@ class Traffic:
         latency = self._memory.latency
         asked = min(sent + latency + self._memory.queue, self._beats)
         if self._one_by_one:
-            asked = min(asked, (len(self.written_ends) + 1) * len(self._sizes[0]))
+            asked = min(asked, (len(self.written_ends) + 1) * len(self._reads))
         self._asked[cycle % (latency + 1)] = asked
         self._there[0] = self._asked[(cycle + 1) % (latency + 1)]
         self._budget = self._memory.rate
         self._move(cycle)
 
-    def post(self, cycle: int) -> None:
-        """An output beat was taken."""
+    def post(self, cycle: int, output: int = 0) -> None:
+        """A beat of an output was taken."""
         self._there[1] += 1
+        self._waiting.append(output)
         self._move(cycle)
 
     def _move(self, cycle: int) -> None:
@@ -149,8 +166,7 @@ class Traffic:
                 if not any(waits):
                     return
                 self._side = 1 - self._side if waits[1 - self._side] else self._side
-                sizes = self._sizes[self._side]
-                self._left = sizes[self._moved[self._side] % len(sizes)] * UNIT
+                self._left = self._size * UNIT
             if rate and self._left > self._budget:
                 self._left -= self._budget
                 self._budget = 0
@@ -158,12 +174,22 @@ class Traffic:
             self._budget -= self._left
             self._end(cycle)
 
+    @property
+    def _size(self) -> int:
+        """Bytes of the beat that moves."""
+        if self._side == 0:
+            return self._reads[self._moved[0] % len(self._reads)]
+        sizes = self._writes[self._waiting[0]]
+        return sizes[self._written[self._waiting[0]] % len(sizes)]
+
     def _end(self, cycle: int) -> None:
         """The last byte of a beat has moved."""
         side = self._side
-        sizes = self._sizes[side]
-        self.bytes[side] += sizes[self._moved[side] % len(sizes)]
+        self.bytes[side] += self._size
         self._moved[side] += 1
         self._left = 0
-        if side == 1 and self._moved[1] % len(sizes) == 0:
-            self.written_ends.append(cycle)
+        if side == 1:
+            self._written[self._waiting.popleft()] += 1
+            frame = len(self.written_ends) + 1
+            if all(count >= frame * len(sizes) for count, sizes in zip(self._written, self._writes, strict=True)):
+                self.written_ends.append(cycle)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hwgen.emit import stimuli
-from hwgen.errors import CheckError
+from hwgen.errors import CheckError, InputError
+from hwgen.gateware.stream import Port
 from hwgen.simulate.job import Job
 
 
@@ -18,16 +19,16 @@ class Raw:
 
     Parameters
     ----------
-    payloads : ndarray
-        Output beats, ``(n, payload_words)`` uint32.
+    payloads : list of ndarray
+        Beats of each output, ``(n, payload_words)`` uint32.
     sent, taken, extra : int
-        Transfers: of the source, of the sink, and of the sink past the last expected.
+        Transfers: of the source, of all sinks, and of the sinks past the last expected.
     simulated : int
         Cycles simulated.
     first_input, last_output : int
         Cycles of the first input and the last expected output transfer.
     frame_ends : list of int
-        Cycles of the last output transfer of each frame.
+        Cycles of the last output transfer of each frame, over all outputs.
     written_ends : list of int
         Cycles in which the last byte of each frame was written.
     read_bytes, written_bytes : int
@@ -42,9 +43,11 @@ class Raw:
         Time that simulating took, without building.
     error : str or None
         ``stuck``; ``valid`` or ``payload`` when an output beat was not held until it was taken.
+    place : int
+        Of which output, then.
     """
 
-    payloads: np.ndarray
+    payloads: list[np.ndarray]
     sent: int
     taken: int
     extra: int
@@ -60,6 +63,7 @@ class Raw:
     taps: list[np.ndarray] = field(default_factory=list)
     wall_s: float
     error: str | None = None
+    place: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +72,11 @@ class Run:
 
     Parameters
     ----------
-    outputs : ndarray
-        ``(n, C, H, W)`` in the output's type.
+    maps : tuple of ndarray
+        For each output ``(n, C, H, W)`` in its type.
     frame_ends : tuple of int
-        Cycle of the last output transfer of each frame (of the first share of them, if several ran side by side).
+        Cycle of the last output transfer of each frame, over all outputs (of the first share of them, if several ran
+        side by side).
         Cycles count from the release of reset.
     first_input : int
         Cycle of the first input transfer.
@@ -96,7 +101,7 @@ class Run:
         Of groups that ran one after the other.
     """
 
-    outputs: np.ndarray
+    maps: tuple[np.ndarray, ...]
     frame_ends: tuple[int, ...]
     first_input: int
     written_ends: tuple[int, ...]
@@ -109,6 +114,19 @@ class Run:
     busy: np.ndarray
     steps: tuple[int, ...]
     parts: tuple[Run, ...] = ()
+
+    @property
+    def outputs(self) -> np.ndarray:
+        """That of the only output, of which there must be no more.
+
+        Raises
+        ------
+        InputError
+            If there are.
+        """
+        if len(self.maps) != 1:
+            raise InputError(f"a run with {len(self.maps)} outputs has maps, one for each")
+        return self.maps[0]
 
     @property
     def latency(self) -> int:
@@ -140,7 +158,7 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
         If the design got stuck, gave too many beats, did not hold a beat until it was taken, or marked a wrong beat
         as the last of a frame.
     """
-    name, beat = job.config.name, job.config.output
+    name = job.config.name
     state = (
         f"after {raw.sent:,} of {len(job.payloads):,} input beats and {raw.taken:,} of {job.beats_out:,} output beats, "
         f"in cycle {raw.simulated:,}"
@@ -148,23 +166,14 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
     if raw.error == "stuck":
         raise CheckError(f"{name}: stuck: no transfer for {job.idle:,} cycles {state} ({simulator})")
     if raw.error is not None:
-        raise CheckError(f"{name}: o.{raw.error} changed before the beat was taken, {state} ({simulator})")
+        port = job.outputs[raw.place].name
+        raise CheckError(f"{name}: {port}.{raw.error} changed before the beat was taken, {state} ({simulator})")
     if raw.extra:
         raise CheckError(f"{name}: {raw.extra:,} output beats more than the {job.beats_out:,} expected ({simulator})")
-    order, beats = job.config.output_order, len(job.writes)
-    pixels, last = stimuli.unpack(raw.payloads, beat, order)
-    expected = np.zeros(len(last), bool)
-    expected[beats - 1 :: beats] = True
-    wrong = np.flatnonzero(last != expected)
-    if len(wrong):
-        frame, position = divmod(int(wrong[0]), beats)
-        raise CheckError(
-            f"{name}: o.last must be {int(expected[wrong[0]])} in beat {position} of frame {frame}, not "
-            f"{int(last[wrong[0]])} ({simulator})"
-        )
+    maps = [_maps(name, port, payloads, simulator) for port, payloads in zip(job.outputs, raw.payloads, strict=True)]
     by_frame = np.array(raw.busy, np.int64).reshape(job.frames, len(job.taps))
     return Run(
-        outputs=stimuli.to_maps(pixels, beat, order),
+        maps=tuple(maps),
         frame_ends=tuple(raw.frame_ends),
         first_input=raw.first_input,
         written_ends=tuple(raw.written_ends),
@@ -180,6 +189,27 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
         busy=np.diff(by_frame, axis=0, prepend=0).T,
         steps=tuple(raw.steps),
     )
+
+
+def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
+    """The frames of an output.
+
+    Raises
+    ------
+    CheckError
+        If a wrong beat is marked as the last of a frame.
+    """
+    pixels, last = stimuli.unpack(payloads, port.beat, port.order)
+    expected = np.zeros(len(last), bool)
+    expected[port.beats - 1 :: port.beats] = True
+    wrong = np.flatnonzero(last != expected)
+    if len(wrong):
+        frame, position = divmod(int(wrong[0]), port.beats)
+        raise CheckError(
+            f"{name}: {port.name}.last must be {int(expected[wrong[0]])} in beat {position} of frame {frame}, not "
+            f"{int(last[wrong[0]])} ({simulator})"
+        )
+    return stimuli.to_maps(pixels, port.beat, port.order)
 
 
 def join(runs: Sequence[Run]) -> Run:
@@ -201,7 +231,7 @@ def join(runs: Sequence[Run]) -> Run:
         return first
     return replace(
         first,
-        outputs=np.concatenate([run.outputs for run in runs]),
+        maps=tuple(map(np.concatenate, zip(*(run.maps for run in runs), strict=True))),
         cycles=sum(run.cycles for run in runs),
         read_bytes=sum(run.read_bytes for run in runs),
         written_bytes=sum(run.written_bytes for run in runs),

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from hwgen import processes
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
-from hwgen.emit.verilog import Config, accelerator, files, identifier
+from hwgen.emit.verilog import Config, accelerator, files, identifier, input_port, output_ports
 from hwgen.progress import Lines, on_terminal
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
@@ -40,8 +40,11 @@ def run(config: Config, frames: np.ndarray, options: Options = _DEFAULTS) -> Run
     CheckError
         If the design got stuck or broke the rules of a stream.
     """
-    stimuli.dtype(config.output)
-    bar = _Bar(len(frames) * config.output_order.beats(config.output), config.name) if options.progress else None
+    ports = output_ports(config)
+    for port in ports:
+        stimuli.dtype(port.beat)
+    options.draws(len(ports))  # probabilities for other outputs are refused at once
+    bar = _Bar(len(frames) * sum(port.beats for port in ports), config.name) if options.progress else None
     try:
         jobs = [
             _job(config, share, options, number, bar)
@@ -71,8 +74,8 @@ def _idle(config: Config, options: Options) -> int:
     """Cycles without a transfer that no working design needs, nor a memory that reads a beat and empties its queue."""
     memory, waits = options.memory, 0
     if memory.limits:
-        ends = ((config.input, config.input_order), (config.output, config.output_order))
-        largest = max(int(stimuli.beat_bytes(*end).max()) for end in ends)
+        ends = (input_port(config), *output_ports(config))
+        largest = max(int(stimuli.beat_bytes(port.beat, port.order).max()) for port in ends)
         waits = memory.latency + (memory.queue + 1) * memory.beat_cycles(largest)
     return patience(config, options.stalls, waits)
 

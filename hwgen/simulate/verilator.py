@@ -70,15 +70,17 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
         np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
         job.reads.astype("<u4").tofile(place / "reads.bin")
-        job.writes.astype("<u4").tofile(place / "writes.bin")
-        arguments: list[object] = ["input.bin", "output.bin", "reads.bin", "writes.bin", job.frames]
-        arguments += [*job.options.draws.source, *job.options.draws.sink, job.idle, job.options.reset_at or 0]
+        for number, sizes in enumerate(job.writes):
+            sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
+        arguments: list[object] = ["input.bin", "output", "reads.bin", "writes", job.frames]
+        arguments += [*job.stalls.source, job.idle, job.options.reset_at or 0]
         arguments += [
             job.options.memory.latency,
             job.options.memory.rate,
             job.options.memory.queue,
             int(job.options.one_by_one),
             job.options.wave_file or "",
+            *(number for pair in job.stalls.sinks for number in pair),
         ]
         answers = _drive([str(program), *map(str, arguments)], place, job)
 
@@ -86,7 +88,9 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
 
         return Raw(
-            payloads=payloads("output.bin", stimuli.payload_words(job.config.output)),
+            payloads=[
+                payloads(f"output_{n}.bin", stimuli.payload_words(port.beat)) for n, port in enumerate(job.outputs)
+            ],
             sent=int(answers["sent"][0]),
             taken=int(answers["taken"][0]),
             extra=int(answers["extra"][0]),
@@ -99,9 +103,10 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             written_bytes=int(answers["written_bytes"][0]),
             busy=[int(count) for count in answers.get("busy", [])],
             steps=[int(count) for count in answers.get("steps", [])],
-            taps=[payloads(f"output.bin.tap_{n}", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)],
+            taps=[payloads(f"output_tap_{n}.bin", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)],
             wall_s=float(answers["wall"][0]),
             error=answers.get("error", [None])[0],
+            place=int(answers["place"][0]),
         )
 
 
@@ -154,6 +159,8 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
             f"#define HWGEN_DRAIN {DRAIN}",
             f"#define HWGEN_PAYLOAD_BITS {job.config.input.data_bits + 1}",
             f"#define HWGEN_LAYERS {len(job.taps)}",
+            f"#define HWGEN_OUTPUTS {len(job.outputs)}",
+            "#define HWGEN_SINKS(SINK) " + " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
             "#define HWGEN_TAPS(TAP) " + " ".join(f"TAP({number})" for number in range(len(job.taps))),
             "",
         ]

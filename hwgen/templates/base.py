@@ -134,9 +134,9 @@ class Group:
     @cached_property
     def map_bytes(self) -> int:
         """Feature maps over the boundary in a frame: input read, halos as often as they are, and output written."""
-        source, result = self.network.input, self.network.output
+        source = self.network.input
         read = source.channels * self.template.input_pixels(self.network) * source.type.dtype.itemsize
-        return read + result.values * result.type.dtype.itemsize
+        return read + sum(each.values * each.type.dtype.itemsize for each in self.network.output_maps)
 
     @cached_property
     def resources(self) -> Resources:

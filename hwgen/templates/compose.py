@@ -48,14 +48,21 @@ def compose(
     for formats, edges in zip(inputs, network.edges, strict=True):
         for edge, beat in zip(edges, formats, strict=True):
             outputs[edge].append(beat)
-    outputs[names[-1]].append(None)
+    for name in network.output_layers:
+        outputs[name].append(None)
     configs = [
         layer_config(stage(layer), plan, sources, outputs[layer.name])
         for layer, plan, sources in zip(network.layers, layers, inputs, strict=True)
     ]
     numbers = {name: number for number, name in enumerate(names, SOURCE)}
     sources = tuple(tuple(numbers[edge] for edge in edges) for edges in network.edges)
-    return AcceleratorConfig(name=network.name, layers=tuple(configs), sources=sources)
+    return AcceleratorConfig(
+        name=network.name,
+        layers=tuple(configs),
+        sources=sources,
+        outputs=tuple(numbers[name] for name in network.output_layers),
+        output_names=network.output_names,
+    )
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
@@ -93,7 +100,7 @@ def layer_config(
 ) -> LayerConfig:
     """One layer's hardware between the streams that come in and those that leave to each reader.
 
-    A sink is ``None`` at the group's output.
+    A sink is ``None`` at an output of the group.
 
     Raises
     ------

@@ -18,7 +18,7 @@ _PIPELINE = 16
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
-    """Cycles from the first input to the last output of one frame, about."""
+    """Cycles from the first input to the last output of one frame, about: of what no layer reads, the last."""
     first = unrolls[0]
     row = works[0].beats(first) * -(-works[0].input_width // first.tp)
     ends = np.arange(1, works[0].input_height + 1) * float(row)
@@ -28,7 +28,8 @@ def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unro
         for other in others:  # of one that is spread the last row
             starts, ends = (np.maximum(*both) for both in zip((starts, ends), _rows(other, len(ends)), strict=True))
         rows.append(_through(work, window, unroll, starts, ends))
-    return float(rows[-1][1][-1])
+    read = {number - back for number, work in enumerate(works) for back in work.back}
+    return float(max(ends[-1] for number, (_, ends) in enumerate(rows[1:]) if number not in read))
 
 
 def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:

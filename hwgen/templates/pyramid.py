@@ -94,6 +94,7 @@ class Pyramid(Template):
                 f"plan group: tile must be two integers from 1 to {MOST_SIDE:,}, rows and columns, not "
                 f"{json.dumps(tile)[:40]}"
             )
+        check_chain(network, network.name)
         pixels = read_input_pixels(document, network, layers)
         overlap = field(document, "overlap", str, "plan group")
         if several := next((layer for layer in layers if layer.tp != 1), None):
@@ -116,9 +117,7 @@ class Pyramid(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
         """See `Template.search`: with reuse, if that fits."""
-        network = task.part(begin, end)
-        if (join := next((layer for layer in network.layers if len(layer.inputs) > 1), None)) is not None:
-            raise PlanError(_branching(network, join))
+        check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # that of some kinds doesn't come tile by tile
         overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
@@ -131,14 +130,24 @@ class Pyramid(Template):
         raise AssertionError("the last overlap returns or raises")
 
 
-def _branching(network: Network, join: Op) -> str:
-    """Why a group with branches is not computed in pyramids, and what would work."""
-    edges = network.edges[network.layers.index(join)]
-    sources = " and ".join(edge or "the input" for edge in edges)
-    return (
-        f"{join.name} joins {sources}: pyramids are built of chains of layers only; leave out the template, tile and "
-        "overlap, and groups are computed row by row"
-    )
+def check_chain(network: Network, name: str) -> None:
+    """Refuse layers that branch, or have several outputs; ``name`` is that of all the network.
+
+    Raises
+    ------
+    PlanError
+        Naming the outputs, or the first layer that joins maps.
+    """
+    if (count := len(network.output_layers)) > 1:
+        names = ", ".join(network.output_names)
+        raise PlanError(f"{name} has {count} outputs ({names}); a group of pyramids gives one only")
+    if (join := next((layer for layer in network.layers if len(layer.inputs) > 1), None)) is not None:
+        edges = network.edges[network.layers.index(join)]
+        sources = " and ".join(edge or "the input" for edge in edges)
+        raise PlanError(
+            f"{join.name} joins {sources}: pyramids are built of chains of layers only; leave out the template, tile "
+            "and overlap, and groups are computed row by row"
+        )
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:

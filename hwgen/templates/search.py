@@ -258,7 +258,7 @@ class GroupSearch:
         macs = [self.task.packs[layer.name] for layer in network.layers]
         pixels = {INPUT: way.unrolls[0].tp}
         pixels |= {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
-        readers = [max(len(network.readers[layer.name]), 1) for layer in network.layers]
+        readers = [len(network.readers[layer.name]) + len(network.places(layer.name)) for layer in network.layers]
         stages = [self.template.stage(layer) for layer in network.layers]
         sources = [pixels[edges[0]] for edges in network.edges]
         plans = map(layer_plan, stages, way.unrolls, sources, macs, readers)

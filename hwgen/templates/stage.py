@@ -137,7 +137,7 @@ class Stage(ABC, Generic[Kind]):
         Parameters
         ----------
         sinks : sequence of BeatFormat or None
-            ``None`` at the group's output: it has the beats of the FIFO.
+            ``None`` at an output of the group: it has the beats of the FIFO.
 
         Raises
         ------

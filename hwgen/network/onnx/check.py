@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -172,13 +173,22 @@ def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[on
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes that an output depends on, in the graph's order; ONNX Runtime drops the others."""
-    wanted = {value.name for value in graph.output}
+    return _before(graph.node, {value.name for value in graph.output})[::-1]
+
+
+def depends(nodes: Sequence[onnx.NodeProto], tensor: str) -> set[int]:
+    """The nodes, in topological order, that a tensor depends on, by their identity."""
+    return {id(node) for node in _before(nodes, {tensor})}
+
+
+def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that give some tensors, and what these need; the last first."""
     kept = []
-    for node in reversed(graph.node):
+    for node in reversed(nodes):
         if wanted & set(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
-    return kept[::-1]
+    return kept
 
 
 def _named(node: onnx.NodeProto) -> str:

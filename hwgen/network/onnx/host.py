@@ -50,19 +50,20 @@ class Tail:
 
 
 class Ends:
-    """Looks for the tensor of ``model`` behind which all is the host's."""
+    """Looks for the tensor of ``model`` behind which all up to an output is the host's."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
+    def __init__(self, model: onnx.ModelProto, output: onnx.ValueInfoProto) -> None:
+        self._model, self._info = model, output
         graph = model.graph
-        self._output = graph.output[0].name if graph.output else ""
+        self._output = output.name
         self._given = {tensor.name for tensor in graph.initializer}
         self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
     def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
         """What stands between ``tensor`` and the output; ``None`` if the host can't or mustn't run all of it.
 
-        What gives ``constants``, which the output may not need, is taken along.
+        It is ``None``, too, if the output does not depend on ``tensor``. What gives ``constants``, which the output may
+        not need, is taken along.
         """
         nodes = self._model.graph.node
         found: set[int] = set()
@@ -77,7 +78,8 @@ class Ends:
             if index not in found:
                 found.add(index)
                 waiting += filter(None, nodes[index].input)
-        return self._checked(tensor, [nodes[index] for index in sorted(found)])
+        tail = self._checked(tensor, [nodes[index] for index in sorted(found)])
+        return tail if tensor == self._output or (tail and tail.nodes) else None
 
     def _checked(self, tensor: str, nodes: list[onnx.NodeProto]) -> Tail | None:
         """``None`` if there is something that the file means for integers: an activation, or a QuantizeLinear other
@@ -140,7 +142,7 @@ class Ends:
             nodes,
             "tail",
             [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)],
-            graph.output[:1],
+            [self._info],
             [tensor for tensor in graph.initializer if tensor.name in used],
         )
         # From version 4 on initialisers need not be inputs.

@@ -6,14 +6,15 @@ The graph is walked node by node, from its input on; `hwgen.network.onnx.values`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.ends import Host
+from hwgen.network.ends import Host, OutputEnd
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import joins as onnx_joins
@@ -21,12 +22,12 @@ from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.check import check, needed
+from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import attribute, data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
 from hwgen.network.onnx.joins import refuse_floats
-from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Sums, Value
+from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step, Sums, Value
 from hwgen.network.ops import Op
 
 _BEHIND_JOINS = {"Clip", "Flatten", "Identity", "QuantizeLinear", "Relu", "Reshape"}
@@ -57,45 +58,62 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     for node in nodes:
         for tensor in node.input:
             consumers.setdefault(tensor, []).append(node)
-    outputs = [value.name for value in graph.output]
-    if len(outputs) != 1:
-        raise ModelError(f"{where}: a model must have one output, not {len(outputs)} ({', '.join(outputs)})")
+    # Two outputs of one name are one: a name says which is meant.
+    waiting = {value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output}
+    outputs = list(waiting)
     tensor = data_inputs(model)[0].name
-    ends = Ends(model)
     before: list[str] = []  # operators on the float input
-    values = {tensor: _shared(build, consumers.get(tensor, []))}
-    host = _host(build, model, ends, tensor, before)
+    values: dict[str, Value] = {}
+    found: dict[str, tuple[OutputEnd, Step]] = {}
+
+    def reached(tensor: str) -> None:
+        """Note the value of a tensor, and the outputs for which the hardware ends with it."""
+        for name in list(waiting):
+            if (end := _end(build, model, waiting[name].ends, name, tensor)) is not None:
+                found[name] = end
+                del waiting[name]
+        readers = consumers.get(tensor, [])
+        values[tensor] = _shared(build, readers, len(readers) + (tensor in outputs))
+
+    reached(tensor)
     for node in nodes:
         operands = [values[name] for name in node.input if name in values]
-        if host is not None or not operands:
+        if not operands or not any(id(node) in output.nodes for output in waiting.values()):
             continue
         build.operands = operands
         build.enter(operands[0])
         if isinstance(build.state, Floats):
             before.append(node.op_type)
         _step(build, node)
-        tensor = node.output[0]
-        if (host := _host(build, model, ends, tensor, before)) is None:
-            values[tensor] = _shared(build, consumers.get(tensor, []))
-    if host is None:
-        if outputs[0] not in values:
-            raise ModelError(f"{where}: output {outputs[0]!r} does not depend on the input")
-        build.enter(values[outputs[0]])
-        raise _unfinished(build, where)
-    return _network(build, name, host)
+        reached(node.output[0])
+    for output in waiting:
+        if output not in values:
+            raise ModelError(f"{where}: output {output!r} does not depend on the input")
+        build.enter(values[output])
+        raise _unfinished(build, where, output if len(outputs) > 1 else None)
+    return _network(build, name, _host(model, before, [found[output][0] for output in outputs]), found)
 
 
-def _shared(build: Builder, readers: Sequence[onnx.NodeProto]) -> Value:
-    """The current value, and whether several nodes take it."""
+@dataclass(frozen=True)
+class _Waiting:
+    """An output for which the hardware has to go on, and the nodes (by identity) that it depends on."""
+
+    ends: Ends
+    nodes: set[int]
+
+
+def _shared(build: Builder, readers: Sequence[onnx.NodeProto], count: int) -> Value:
+    """The current value, and whether several take it: nodes, and the model's output."""
     refuse_floats(build, readers)
-    build.shared |= len(readers) > 1
+    build.shared |= count > 1
     return build.value
 
 
-def _network(build: Builder, name: str, host: Host) -> Network:
-    """The layers that the current value depends on."""
+def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
+    """The layers that the outputs depend on."""
     used: set[int] = set()
-    waiting = [build.source]
+    ends = [found[end.name][1] for end in host.outputs]
+    waiting: list[Step | None] = [*ends]
     while waiting:
         step = waiting.pop()
         if step is not None and id(step) not in used:
@@ -112,7 +130,12 @@ def _network(build: Builder, name: str, host: Host) -> Network:
         layers[id(step)] = step.frozen(*maps)
         edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
     network = Network(
-        name=name, layers=tuple(layers.values()), edges=tuple(edges), warnings=tuple(build.warnings), host=host
+        name=name,
+        layers=tuple(layers.values()),
+        edges=tuple(edges),
+        outputs=tuple(layers[id(step)].name for step in ends),
+        warnings=tuple(build.warnings),
+        host=host,
     )
     return network.with_input_read_once()
 
@@ -162,8 +185,24 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
     operator(build, node)
 
 
-def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, before: list[str]) -> Host | None:
-    """The host's part of a model whose hardware ends at ``tensor``; ``None`` if the hardware has to go on."""
+def _host(model: onnx.ModelProto, before: Sequence[str], outputs: Sequence[OutputEnd]) -> Host:
+    """The host's part of a model, whose ``outputs`` are known."""
+    (source,) = data_inputs(model)
+    dims = source.type.tensor_type.shape.dim
+    return Host(
+        input=source.name,
+        input_shape=tuple(dim.dim_value for dim in dims[1:]),
+        outputs=tuple(outputs),
+        before=tuple(operator for operator in before if operator != "Identity"),
+        batch=max(dims[0].dim_value, 0) or None,
+    )
+
+
+def _end(build: Builder, model: onnx.ModelProto, ends: Ends, output: str, tensor: str) -> tuple[OutputEnd, Step] | None:
+    """What stands behind ``tensor`` up to an output, and the layer whose map it is.
+
+    ``None`` if the hardware has to go on.
+    """
     state = build.state
     floats = isinstance(state, Floats | Joined | Pending | Sums) or (isinstance(state, Reals) and state.steps)
     if build.source is None or floats:
@@ -181,20 +220,17 @@ def _host(build: Builder, model: onnx.ModelProto, ends: Ends, tensor: str, befor
     if behind:
         _label(build, behind[0])
     (source,) = data_inputs(model)
-    dims = source.type.tensor_type.shape.dim
-    batch = max(dims[0].dim_value, 0)  # 0 where it is symbolic
+    batch = max(source.type.tensor_type.shape.dim[0].dim_value, 0)  # 0 where it is symbolic
     here = build.map
     shape = (here.channels * here.height * here.width,) if build.flat else (here.channels, here.height, here.width)
-    return Host(
-        input=source.name,
-        output=name,
-        input_shape=tuple(dim.dim_value for dim in dims[1:]),
-        output_shape=shape,
-        before=tuple(operator for operator in before if operator != "Identity"),
+    end = OutputEnd(
+        name=output,
+        tensor=name,
+        shape=shape,
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        batch=batch or None,
         tail=ends.cut(tail, name, here.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
     )
+    return end, build.source
 
 
 def _label(build: Builder, node: onnx.NodeProto) -> None:
@@ -205,14 +241,15 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
             build.label(node, np.float32(scale.item()), int(zero.item()))
 
 
-def _unfinished(build: Builder, where: str) -> ModelError:
-    """The error of a model that ends where the hardware can't."""
+def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
+    """The error of a model that ends where the hardware can't; ``output``: of several the one."""
     state = build.state
     if isinstance(state, Joined | Pending | Sums):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
-    return ModelError(f"{where}: holds no layer to build: no convolution, matrix product or pool")
+    before = "" if output is None else f" before output {output!r}"
+    return ModelError(f"{where}: holds no layer to build{before}: no convolution, matrix product or pool")
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:

@@ -57,8 +57,9 @@ def load(name: str) -> Network:
     """
     network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
     left_out = onnx_shapes.light(name).left_out if tables.base(name) in onnx_shapes.light_names() else ()
-    host = network.host and replace(network.host, behind=(), tail=None)
-    return replace(network, left_out=left_out, host=host)
+    assert network.host is not None
+    ends = tuple(replace(end, behind=(), tail=None) for end in network.host.outputs)
+    return replace(network, left_out=left_out, host=replace(network.host, outputs=ends))
 
 
 def weight_bits(name: str) -> list[tuple[str, int]]:

@@ -102,25 +102,30 @@ class Drawing:
         place = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self._add("Resize", name, [source, "", scales], (channels, rows * factor, columns * factor), **place)
 
-    def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int = 0) -> str:
+    def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
+        """A max pool; ``padding`` as of a convolution."""
         channels, *size = self._shapes[source]
-        rows, columns = ((length + 2 * padding - kernel) // stride + 1 for length in size)
-        place = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [padding] * 4}
+        pads = _same(size, (kernel, kernel), stride) if padding is None else [padding] * 4
+        rows, columns = (
+            (length + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, length in enumerate(size)
+        )
+        place = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
         return self._add("MaxPool", name, [source], (channels, rows, columns), **place)
 
     def average(self, name: str, source: str) -> str:
         """The average over the whole map."""
         return self._add("GlobalAveragePool", name, [source], (self._shapes[source][0], 1, 1))
 
-    def model(self, output: str) -> onnx.ModelProto:
-        """The model that gives ``output``."""
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        """The model that gives ``outputs``."""
 
         def tensor(name: str) -> onnx.ValueInfoProto:
             channels, *size = self._shapes[name]
             dims: list[str | int] = ["batch", channels, *([] if name in self._flat else size)]
             return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 
-        graph = helper.make_graph(self._nodes, self._name, [tensor("image")], [tensor(output)], self._parameters)
+        ends = [tensor(output) for output in outputs]
+        graph = helper.make_graph(self._nodes, self._name, [tensor("image")], ends, self._parameters)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], producer_name="hwgen")
         model.ir_version = 10
         return model

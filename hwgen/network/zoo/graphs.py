@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # names are listed without them
 
 @dataclass(frozen=True)
 class Graph:
-    """A network; ``input`` is channels, rows, columns. ``draw`` gives the name of the output."""
+    """A network; ``input`` is channels, rows, columns. ``draw`` gives the name of the output, or of each of them."""
 
     description: str
     input: Shape
-    draw: Callable[[Drawing], str]
+    draw: Callable[[Drawing], str | tuple[str, ...]]
 
 
 def _resnet8(net: Drawing) -> str:
@@ -147,6 +147,27 @@ def _unet(net: Drawing) -> str:
     return net.conv("classes", here, 2, 1, relu=None)
 
 
+def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
+    """Redmon and Farhadi, *YOLOv3*, 2018, the tiny variant of Darknet, with Relu in place of its leaky one.
+
+    The outputs are what its two detection layers take: 3 boxes of 85 values each, for a 32nd and a 16th of the input.
+    """
+    _, *size = net.shape("image")
+    if any(length % 32 for length in size):
+        raise ModelError(f"yolov3-tiny: rows and columns of its input must be multiples of 32, not {size[0]}x{size[1]}")
+    here = earlier = "image"
+    for number, outputs in enumerate((16, 32, 64, 128, 256), start=1):
+        earlier = net.conv(f"conv{number}", here, outputs, 3)
+        here = net.max_pool(f"pool{number}", earlier, 2, 2)
+    here = net.max_pool("pool6", net.conv("conv6", here, 512, 3), 2, 1, padding=None)
+    here = net.conv("conv7", here, 1024, 3)
+    here = net.conv("conv8", here, 256, 1)
+    coarse = net.conv("conv10", net.conv("conv9", here, 512, 3), 255, 1, relu=None)
+    here = net.upsample("upsample", net.conv("conv11", here, 128, 1), 2)
+    here = net.conv("conv12", net.concat("concat", here, earlier), 256, 3)
+    return coarse, net.conv("conv13", here, 255, 1, relu=None)
+
+
 def _autoencoder(net: Drawing) -> str:
     """Koizumi et al., *ToyADMOS*, 2019: dense layers only."""
     here = "image"
@@ -185,6 +206,11 @@ GRAPHS = {
         "MobileNetV2: 52 convolutions, 10 sums, 1 dense layer; 224x224x3 input", (3, 224, 224), _mobilenet_v2
     ),
     "unet": Graph("U-Net of three levels: 18 convolutions, 3 concatenations; 128x128x3 input", (3, 128, 128), _unet),
+    "yolov3-tiny": Graph(
+        "YOLOv3-tiny with Relu in place of its leaky one: 13 convolutions, 2 outputs; 416x416x3 input",
+        (3, 416, 416),
+        _yolov3_tiny,
+    ),
     "squeezenet": Graph(
         "SqueezeNet 1.1: 26 convolutions, 8 concatenations; 224x224x3 input", (3, 224, 224), _squeezenet
     ),
@@ -206,4 +232,5 @@ def model(name: str) -> tuple[onnx.ModelProto, Shape]:
     from hwgen.network.zoo.drawing import Drawing
 
     drawing = Drawing(tables.base(name), shape, flat=graph.input[1:] == (1, 1))
-    return drawing.model(graph.draw(drawing)), shape
+    outputs = graph.draw(drawing)
+    return drawing.model(*((outputs,) if isinstance(outputs, str) else outputs)), shape
