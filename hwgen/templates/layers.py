@@ -30,6 +30,10 @@ class LayerPlan:
         Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
     requantise_in : str
         What multiplies in the layer's requantiser, if it has one: ``dsp`` slices or ``lut``.
+    line_in : str, optional
+        Where the rows of the line buffer lie, ``lut`` or ``block`` RAM; by the depth of its banks if not given.
+    fifos_in : tuple of (str or None)
+        The same of each FIFO; empty if all lie where their depths say.
     fifo_lanes : int, optional
         Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
     """
@@ -47,6 +51,8 @@ class LayerPlan:
     weights_in: str | None = None
     tables_in: str | None = None
     requantise_in: str = "dsp"
+    line_in: str | None = None
+    fifos_in: tuple[str | None, ...] = ()
     fifo_lanes: int | None = None
 
 

@@ -279,6 +279,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
             finish=replace(finish, tables_in=plan.tables_in, products_in=plan.requantise_in),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
+            fifos_in=plan.fifos_in,
             outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
         )
 
