@@ -132,6 +132,20 @@ def test_buffers_in_lut_ram(some):
         assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
 
 
+@pytest.mark.parametrize("name", ["depthwise3x3", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
+def test_joined_weights(name):
+    """One memory for the weights of all positions, and the registers in which they wait."""
+    shape = next(shape for shape in SHAPES if shape.name == name)
+    (layer,) = config_of(shape).layers
+    assert isinstance(layer.compute, MultiplyConfig)
+    joined = replace(layer.compute, weights_in="block", weights_joined=True)
+    assert joined.positions > 1
+    (measured,), expected = synthesis.measure([joined]), joined.resources
+    assert (measured.dsp, measured.bram36) == (expected.dsp, expected.bram36)
+    assert abs(expected.lut / measured.lut - 1) <= 0.15
+    assert abs(expected.ff / measured.ff - 1) <= 0.1
+
+
 def test_count():
     cells = {
         "LUT1": 1, "LUT6": 20, "INV": 3, "SRL16E": 4, "SRLC32E": 5, "RAM32M": 2, "RAM64M": 1, "RAM32X1D": 3,

@@ -14,6 +14,8 @@ from hwgen.errors import ConfigError
 LUT_DEPTH = 64
 #: Deepest memory that may be put into LUT RAM: of eight rows of 64 words, whose choice is short enough for one cycle.
 DEEPEST_LUT_RAM = 512
+#: Deepest table or weight memory that the planner puts into LUTs: 16 LUTs a bit, and their choice.
+DEEPEST_LUT_ROM = 1024
 
 
 def place(depth: int) -> str:

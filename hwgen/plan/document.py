@@ -61,6 +61,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "tables": plan.tables_in,
                 "requantise": plan.requantise_in,
                 "line_rows": plan.line_rows,
+                **_given("weights_joined", plan.weights_joined or None),
                 **_given("line_memory", plan.line_in),
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
@@ -87,7 +88,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
     }
 
 
-def _given(key: str, value: str | None) -> dict[str, str]:
+def _given(key: str, value: str | bool | None) -> dict[str, str | bool]:
     """What is said only where it isn't as it would be anyhow."""
     return {} if value is None else {key: value}
 
@@ -245,6 +246,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
         tables_in=_memory(entry, "tables", where),
         requantise_in=_requantise(entry, where),
+        weights_joined=_joined(entry, where),
         line_in=_memory(entry, "line_memory", where),
         fifos_in=tuple(_memory(fifo, "memory", place) for fifo in fifos),
     )
@@ -269,6 +271,14 @@ def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
     if place not in (None, "lut", "block"):
         raise PlanError(f"{where}: {key} must be 'lut', 'block' or null, not {shown(place)}")
     return place
+
+
+def _joined(entry: dict[str, Any], where: str) -> bool:
+    """Whether the weights of all positions lie in one memory."""
+    joined = entry.get("weights_joined", False)
+    if not isinstance(joined, bool):
+        raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
+    return joined
 
 
 def _requantise(entry: dict[str, Any], where: str) -> str:

@@ -26,6 +26,8 @@ class LayerPlan:
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    weights_joined : bool
+        The weights of all positions of a chain lie side by side in one memory.
     tables_in : str, optional
         Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
     requantise_in : str
@@ -49,6 +51,7 @@ class LayerPlan:
     tp: int = 1
     macs_per_dsp: int = 1
     weights_in: str | None = None
+    weights_joined: bool = False
     tables_in: str | None = None
     requantise_in: str = "dsp"
     line_in: str | None = None

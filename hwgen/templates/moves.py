@@ -1,8 +1,8 @@
-"""Memories that go into LUTs where block RAM runs out: line buffers, FIFOs, weights, and tables of requantisers.
+"""Memories that are moved where block RAM runs out: line buffers, FIFOs, weights, and tables of requantisers.
 
-Each memory of a group may stay in block RAM or lie in LUTs. Which of them go is a knapsack problem: those that take
-the fewest LUTs together of all choices that free the block RAM that is lacking. It is solved exactly, by dynamic
-programming over halves of block RAMs.
+Each memory of a group may stay in block RAM or lie in LUTs; the weights of a layer may be joined in one memory, too.
+What is moved is a knapsack problem: that which takes the fewest LUTs of all choices that free the block RAM that is
+lacking. It is solved exactly, by dynamic programming over halves of block RAMs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hwgen.boards import Board
 from hwgen.gateware.block_ram import lut_rom_luts
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.lookup import DEEPEST_LUT_RAM
+from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import ChannelsConfig
 from hwgen.templates.base import Group
@@ -27,14 +27,14 @@ RAM_SHARE = 1 / 4
 
 @dataclass(frozen=True)
 class Move:
-    """A memory that may lie in LUTs instead.
+    """A memory that may lie elsewhere.
 
     Parameters
     ----------
     layer : int
         Number of its layer in the group.
     field : str
-        Of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in``.
+        Of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in`` for LUTs, ``weights_joined``.
     number : int
         Of the FIFO among the layer's.
     halves : int
@@ -52,8 +52,15 @@ class Move:
     luts: int
     is_ram: bool
 
+    @property
+    def memory(self) -> tuple[int, str, int]:
+        """Which memory it moves; of several moves of one, one can be made."""
+        return self.layer, self.field.partition("_")[0], self.number
+
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """The layer's plan with this memory in LUTs."""
+        """The layer's plan with this memory moved."""
+        if self.field == "weights_joined":
+            return replace(plan, weights_joined=True)
         if self.field != "fifos_in":
             return replace(plan, **{self.field: "lut"})
         places = list(plan.fifos_in or (None,) * len(plan.fifo_depths))
@@ -62,7 +69,8 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """What may be moved in a group: all memories in block RAM that are shallow enough for LUTs."""
+    """What may be moved in a group: all memories in block RAM that are shallow enough for LUTs, and weights that take
+    less side by side."""
     return [move for number, layer in enumerate(group.config.layers) for move in _of_layer(number, layer)]
 
 
@@ -74,15 +82,14 @@ def _of_layer(number: int, layer: LayerConfig) -> Iterator[Move]:
         if fifo.in_block_ram and fifo.depth <= DEEPEST_LUT_RAM:
             moved = replace(fifo, memory_in="lut").resources
             yield _move(number, "fifos_in", reader, fifo.resources, moved, is_ram=True)
-    if (
-        isinstance(compute, MultiplyConfig)
-        and compute.weight_memory == "block"
-        and compute.rom_depth <= DEEPEST_LUT_RAM
-    ):
-        luts = lut_rom_luts(sum(compute.rom_widths), compute.rom_depth)
-        freed = round(2 * compute.resources.bram36)
-        yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=False)
-    if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= DEEPEST_LUT_RAM:
+    if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
+        joined = replace(compute, weights_joined=True).resources
+        yield _move(number, "weights_joined", 0, compute.resources, joined, is_ram=False)
+        if compute.rom_depth <= DEEPEST_LUT_ROM:
+            luts = lut_rom_luts(sum(compute.rom_widths), compute.rom_depth)
+            freed = round(2 * compute.resources.bram36)
+            yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=False)
+    if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= DEEPEST_LUT_ROM:
         moved = replace(finish, tables_in="lut").resources
         yield _move(number, "tables_in", 0, finish.resources, moved, is_ram=False)
 
@@ -93,23 +100,27 @@ def _move(layer: int, field: str, number: int, now: Resources, moved: Resources,
 
 def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
     """Of all choices that free so many halves of block RAMs, the one that takes the fewest LUTs, then the fewest moves;
-    ``None`` if all together don't free as many."""
-    found: list[tuple[int, int, tuple[Move, ...]] | None] = [(0, 0, ()), *[None] * halves]
+    ``None`` if all together don't free as many. Of the moves of one memory one is made at most."""
+    memories: dict[tuple[int, str, int], list[Move]] = {}
     for move in moves:
+        if move.halves > 0:
+            memories.setdefault(move.memory, []).append(move)
+    found: list[tuple[int, int, tuple[Move, ...]] | None] = [(0, 0, ()), *[None] * halves]
+    for options in memories.values():
         for freed in range(halves, -1, -1):
-            before = found[freed]
-            if before is None or not move.halves:
+            if (before := found[freed]) is None:
                 continue
-            after = (before[0] + move.luts, before[1] + 1, (*before[2], move))
-            there = found[total := min(freed + move.halves, halves)]
-            if there is None or after[:2] < there[:2]:
-                found[total] = after
+            for move in options:
+                after = (before[0] + move.luts, before[1] + 1, (*before[2], move))
+                there = found[total := min(freed + move.halves, halves)]
+                if there is None or after[:2] < there[:2]:
+                    found[total] = after
     best = found[halves]
     return None if best is None else best[2]
 
 
 def moved(group: Group, board: Board) -> Group:
-    """The group with memories in LUTs where it has more block RAM than the board; as it is, if that can't be mended.
+    """The group with memories moved where it has more block RAM than the board; as it is, if that can't be mended.
 
     FIFOs and line buffers keep their sizes.
     """

@@ -102,6 +102,7 @@ class ConvStage(WindowStage[Conv]):
             chain=plan.chain,
             macs_per_dsp=plan.macs_per_dsp,
             weights_in=plan.weights_in,
+            weights_joined=plan.weights_joined,
         )
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), compute.offsets, strict=True)]
         if op.requantisation is None and compute.whole:
