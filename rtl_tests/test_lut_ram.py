@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import hwgen
 from hwgen.errors import PlanError
+from hwgen.plan import document
 from hwgen.templates.moves import Move, cheapest
 
 #: With few slices its line buffers and weights are deeper than 64 words.
@@ -35,14 +36,14 @@ def written(model) -> dict:
 
 def changed(written: dict, folder, *, rows: dict, fifos: dict):
     """A file with that plan, its line buffers and FIFOs (by layer) changed: where they lie, and other entries."""
-    document = json.loads(json.dumps(written))
-    (group,) = document["groups"]
+    text = json.loads(json.dumps(written))
+    (group,) = text["groups"]
     for layer in group["layers"]:
         layer |= rows.get(layer["name"], {})
     for fifo in group["fifos"]:
         fifo |= fifos.get(fifo["from"], {})
     path = folder / "changed.json"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(text))
     return path
 
 
@@ -81,6 +82,8 @@ def test_deep_fifo_in_lut_ram(model, written, tmp_path):
             {},
             "plan layer conv1: line_memory must be 'lut', 'block' or null, not \"bram\"",
         ),
+        ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
+        ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
         ({}, {"conv1": {"memory": 1}}, "plan FIFO from conv1: memory must be 'lut', 'block' or null, not 1"),
         (
             {},
@@ -152,6 +155,7 @@ def test_only_what_lacks_is_moved(model, objective):
 def test_moved_memories_in_hardware(model):
     """All that may be moved, moved by the planner, is simulated: values of the golden model, cycles of the plan."""
     design = model.plan(BOARD, dsp=SLICES, bram=1)
+    assert document.read(design.to_json(), model.network, design.board).layers == design.plan.layers
     assert {plan.line_in for plan in design.plan.layers} == {None, "lut"}
     assert {plan.weights_in for plan in design.plan.layers} == {None, "lut"}
     result = design.simulate(model.random_frames(3, seed=4), simulator="verilator")

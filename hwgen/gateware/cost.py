@@ -100,11 +100,11 @@ class Cost:
 
         ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
         """
-        if (where or place(depth)) == "block":
-            self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
-        elif depth == 1:
+        block = (where or place(depth)) == "block"
+        self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1)) if block else 0.0  # as for deep ones
+        if depth == 1:
             self.ff += 2 * width
-        else:
+        elif not block:
             self.ff += width
             self.lut += memory_luts(width, depth) if depth <= LUT_DEPTH else deep_memory_luts(width, depth)
 

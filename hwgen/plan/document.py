@@ -230,7 +230,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     lanes = field(fifos[0], "lanes", int, place) if "lanes" in fifos[0] else None
     if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
         raise PlanError(f"{place}: lanes must be the same to all readers")
-    most = _most_beats(layer)
+    most, places = _most_beats(layer), tuple(_memory(fifo, "memory", place) for fifo in fifos)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -248,7 +248,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         requantise_in=_requantise(entry, where),
         weights_joined=_joined(entry, where),
         line_in=_memory(entry, "line_memory", where),
-        fifos_in=tuple(_memory(fifo, "memory", place) for fifo in fifos),
+        fifos_in=places if any(places) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:

@@ -125,6 +125,8 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be 1, not {plan.macs_per_dsp!r}")
+        if plan.weights_joined and not self.op.weight_count:
+            raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
         if not self.has_rows and plan.line_in is not None:
             raise PlanError(f"{self.op.name}: line_memory must be null without a line buffer, not {plan.line_in!r}")
         if not self.has_rows and plan.tk != 1:
