@@ -109,7 +109,7 @@ def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
             input=BeatFormat(channels=channels, height=side, width=side, lanes=lanes, bits=8, signed=False),
             kernel=(kernel, kernel),
             stride=stride,
-            padding=(kernel // 2,) * 4,
+            padding=(kernel // 2, kernel // 2, kernel // 2, kernel // 2),
             pad_value=0,
             taps=taps,
             output_folds=channels // lanes,
