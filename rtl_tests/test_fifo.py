@@ -44,12 +44,14 @@ class Credited(wiring.Component):
 
 @st.composite
 def fifos(draw) -> FifoConfig:
+    depth = draw(st.integers(1, 9) | st.integers(LUT_DEPTH + 1, LUT_DEPTH + 9))
     return FifoConfig(
         lanes=draw(st.integers(1, 3)),
         bits=draw(st.integers(1, 9)),
         signed=draw(st.booleans()),
         beats=draw(st.integers(1, 9)),
-        depth=draw(st.integers(1, 9) | st.integers(LUT_DEPTH + 1, LUT_DEPTH + 9)),
+        depth=depth,
+        memory_in=draw(st.sampled_from([None, "lut", "block"] if depth > 1 else [None, "lut"])),
     )
 
 
@@ -81,6 +83,32 @@ def test_order_and_cycles_where_it_is_deep(depth, seed, offer, accept):
     config = FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth)
     assert config.in_block_ram == (depth > LUT_DEPTH)
     check_order_and_cycles(config, beats_for(config, 12, seed), offer, accept)
+
+
+@settings(max_examples=20)
+@given(
+    depth=st.integers(2, 140), where=st.sampled_from(["lut", "block"]), seed=st.integers(0, 2**32), accept=patterns()
+)
+@example(129, "lut", 0, Pattern((False,) * 200 + (True,) * 400))
+@example(2, "block", 0, Pattern((False,) * 40 + (True,) * 200))
+def test_order_and_cycles_wherever_it_lies(depth, where, seed, accept):
+    """LUT RAM beyond the depth at which beats would lie in block RAM, and block RAM below it: beats move alike."""
+    config = FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth, memory_in=where)
+    assert config.in_block_ram == (where == "block")
+    check_order_and_cycles(config, beats_for(config, 10, seed), Pattern(), accept)
+
+
+@pytest.mark.parametrize(
+    ("depth", "where", "message"),
+    [
+        (513, "lut", "memory_in must be 'block' for 513 words, not 'lut': LUT RAM has 512 at most"),
+        (1, "block", "memory_in must be 'lut' for one word, not 'block'"),
+        (9, "bram", "memory_in must be 'lut', 'block' or None, not 'bram'"),
+    ],
+)
+def test_memories_that_cannot_be(depth, where, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth, memory_in=where)
 
 
 def test_order_and_cycles_where_it_is_in_pieces():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -109,7 +110,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
 
 
 @settings(max_examples=60)
-@given(config=line_buffers(inside=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
+@given(config=line_buffers(inside=True, memories=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)
     trace = simulate(config, frames, offer, room)
@@ -275,6 +276,11 @@ def test_cost(config):
         ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
         ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),
         ({"signed": False, "pad_value": 256}, "pad_value must be a value of the input's type, not 256"),
+        ({"memory_in": "bram"}, "memory_in must be 'lut', 'block' or None, not 'bram'"),
+        (
+            {"memory_in": "lut", "width": 300, "rows": 6},
+            "memory_in must be 'block' for 1,200 words, not 'lut': LUT RAM has 512 at most",
+        ),
     ],
 )
 def test_errors(changes, message):
@@ -362,6 +368,26 @@ def test_words_in_output_registers(changes, pieces):
     config = make(output_folds=1, **changes)
     assert config.registers_words
     assert config.pieces == pieces
+    frames = frames_for(config, 2, 5)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    check_times(config, trace, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "depth"),
+    [
+        # A bank for each row and column, one for each column, and one for all.
+        ({"channels": 12, "lanes": 1, "width": 17, "taps": 9}, 72),
+        ({"channels": 6, "lanes": 2, "width": 40, "taps": 3}, 126),
+        ({"channels": 8, "lanes": 8, "height": 3, "width": 69, "kernel": (1, 1), "padding": (0,) * 4, "taps": 1}, 207),
+    ],
+)
+def test_deep_banks_in_lut_ram(changes, depth):
+    """Words come as if banks were shallow, whatever their depth."""
+    config = make(output_folds=1, memory_in="lut", **changes)
+    assert (config.bank_depth, config.in_block_ram, config.registers_words) == (depth, False, False)
+    assert config.resources.bram36 == 0 < replace(config, memory_in=None).resources.bram36
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)

@@ -136,6 +136,17 @@ def test_packed_sums(drawn, seed, gaps):
     check_random(config, weights, seed, gaps)
 
 
+@settings(max_examples=40)
+@given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_joined_sums(drawn, seed, gaps):
+    """The weights of all positions in one block RAM: the same sums in the same cycles."""
+    config, weights = drawn
+    joined = replace(config, weights_in="block", weights_joined=True)
+    assert joined.latency == replace(config, weights_in="block").latency
+    assert joined.memory_widths == (sum(config.rom_widths),)
+    check_random(joined, weights, seed, gaps)
+
+
 @settings(max_examples=50)
 @given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_whole(drawn, wrap, seed, gaps):
@@ -501,6 +512,10 @@ ONES = Weights([1] * 90)
         ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
         ({"lanes": 4}, "window.output_folds must be 2, not 3"),
         ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
+        (
+            {"weights_in": "lut", "weights_joined": True},
+            "weights_joined must be False where weights lie in LUTs",
+        ),
         ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
         ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),

@@ -18,7 +18,7 @@ from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.lookup import rom_attributes
+from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
@@ -151,6 +151,13 @@ def layers() -> dict[str, object]:
         lanes=1, accumulator_bits=24, bias=biases, beats=tuple((channel,) for channel in range(len(biases)))
     )
     parts["fifo"] = FifoConfig(lanes=4, bits=8, signed=False, beats=4000, depth=700)
+    # The deepest that LUT RAM may hold.
+    parts["fifo in LUT RAM"] = FifoConfig(
+        lanes=8, bits=8, signed=False, beats=4000, depth=DEEPEST_LUT_RAM, memory_in="lut"
+    )
+    (layer,) = config_of(shapes["conv3x3-deep"]).layers
+    assert DEEPEST_LUT_RAM - 64 < layer.window.bank_depth <= DEEPEST_LUT_RAM
+    parts["window in LUT RAM"] = replace(layer.window, memory_in="lut")
     return parts
 
 

@@ -19,7 +19,9 @@ from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.templates.budget import check_budget
 
@@ -89,6 +91,59 @@ def test_memories_in_pieces():
     config = FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)
     assert config.resources.bram36 == 2
     assert synthesis.measure([config])[0].bram36 == 2
+
+
+def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
+    """FIFOs and line buffers deeper than 64 words: of two to eight rows of LUT RAM, of 32 words and of 64."""
+    shapes = ((8, 65), (16, 130), (24, 256), (33, 300), (6, 352), (64, 460), (8, 512))
+    fifos = [
+        FifoConfig(lanes=1, bits=width, signed=False, beats=100, depth=depth, memory_in="lut")
+        for width, depth in shapes
+    ]
+    walks = (
+        (128, 6, 1, 3, 2, (1, 1)), (64, 12, 2, 3, 2, (1, 1)), (32, 24, 4, 3, 3, (1, 1)), (128, 12, 8, 1, 1, (1, 1)),
+        (4, 30, 1, 3, 1, (2, 2)),
+    )  # fmt: skip
+    lines = [
+        LineBufferConfig(
+            input=BeatFormat(channels=channels, height=side, width=side, lanes=lanes, bits=8, signed=False),
+            kernel=(kernel, kernel),
+            stride=stride,
+            padding=(kernel // 2, kernel // 2, kernel // 2, kernel // 2),
+            pad_value=0,
+            taps=taps,
+            output_folds=channels // lanes,
+            channelwise=True,
+            rows=kernel,
+            memory_in="lut",
+        )
+        for channels, side, lanes, kernel, taps, stride in walks
+    ]
+    return [*fifos, *lines]
+
+
+@pytest.mark.parametrize("some", [slice(0, None, 4), pytest.param(slice(None), marks=pytest.mark.long)])
+def test_buffers_in_lut_ram(some):
+    """What Yosys makes of buffers that are put into LUT RAM: no block RAM, and the LUTs that are estimated."""
+    parts = buffers_in_lut_ram()[some]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert measured.bram36 == part.resources.bram36 == 0
+        assert abs(part.resources.lut / measured.lut - 1) <= 0.15, part
+        assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
+
+
+@pytest.mark.parametrize("name", ["depthwise3x3", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
+def test_joined_weights(name):
+    """One memory for the weights of all positions, and the registers in which they wait."""
+    shape = next(shape for shape in SHAPES if shape.name == name)
+    (layer,) = config_of(shape).layers
+    assert isinstance(layer.compute, MultiplyConfig)
+    joined = replace(layer.compute, weights_in="block", weights_joined=True)
+    assert joined.positions > 1
+    (measured,), expected = synthesis.measure([joined]), joined.resources
+    assert (measured.dsp, measured.bram36) == (expected.dsp, expected.bram36)
+    assert abs(expected.lut / measured.lut - 1) <= 0.15
+    assert abs(expected.ff / measured.ff - 1) <= 0.1
 
 
 def test_count():

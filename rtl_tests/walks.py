@@ -24,8 +24,10 @@ def line_buffers(
     channelwise: bool | None = None,
     least: bool | None = None,
     inside: bool = False,
+    memories: bool = False,
 ) -> LineBufferConfig:
-    """Any geometry; ``least``: as few rows as hold a window; ``inside``: steps may say which taps lie in the map."""
+    """Any geometry; ``least``: as few rows as hold a window; ``inside``: steps may say which taps lie in the map;
+    ``memories``: rows may lie elsewhere than their number says."""
     bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
     walk = draw(st.booleans()) if channelwise is None else channelwise
     groups = draw(st.sampled_from([1, 1, 2, 3]))
@@ -69,7 +71,10 @@ def line_buffers(
     most = min(config.output_width, 4)
     if inside and any(config.padding) and draw(st.booleans()):
         config = replace(config, taps=kernel[0] * kernel[1], inside=True)
-    return replace(config, pixels=draw(st.sampled_from([1, min(2, most), draw(st.integers(1, most))])))
+    config = replace(config, pixels=draw(st.sampled_from([1, min(2, most), draw(st.integers(1, most))])))
+    if not memories or config.bank_depth < 2:
+        return config
+    return replace(config, memory_in=draw(st.sampled_from([None, "lut", "block"])))
 
 
 def whole_windows(config: LineBufferConfig, frames: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ def _least(width: int, depth: int) -> tuple[float, int, int]:
 
 
 def memory_luts(width: int, depth: int, *, rom: bool = False) -> int:
-    """LUTs that hold a memory of at most `LUT_DEPTH` words; 0 if it is held in block RAM.
+    """LUTs that hold a memory of at most `LUT_DEPTH` words; 0 if it is held in block RAM if nobody says otherwise.
 
     A RAM with a read and a write port has 6 bits of 32 words, or 3 bits of 64, in four LUTs (RAM32M, RAM64M:
     UG474, table 2-3). A ROM has one bit in one LUT, at most: equal and simple columns take less.
@@ -67,6 +67,27 @@ def memory_luts(width: int, depth: int, *, rom: bool = False) -> int:
     if rom:
         return width if depth > 1 else 0
     return 4 * -(-width // (6 if depth <= 32 else 3))
+
+
+#: LUTs a bit that choose among so many rows of LUT RAM, as measured.
+_ROW_CHOICE = {1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 2, 7: 3, 8: 3}
+
+
+def deep_memory_luts(width: int, depth: int) -> int:
+    """LUTs of a RAM of more than `LUT_DEPTH` words that is put into LUT RAM: rows of 32 or 64 words, whichever take
+    less, what chooses the row that is read, and a write enable for each."""
+    takes = []
+    for words, bits in ((32, 6), (64, 3)):
+        rows = -(-depth // words)
+        choice = _ROW_CHOICE[rows] if rows in _ROW_CHOICE else -(-rows // 4) + 1
+        takes.append(rows * 4 * -(-width // bits) + choice * width + rows)
+    return min(takes)
+
+
+def lut_rom_luts(width: int, depth: int) -> int:
+    """LUTs of a ROM of any contents that is put into LUTs: one for a bit of 64 words, twice as many for each address
+    bit more."""
+    return width << max((depth - 1).bit_length() - 6, 0)
 
 
 def _check(width: int, depth: int) -> None:

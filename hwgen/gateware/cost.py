@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from hwgen.gateware.block_ram import block_rams, memory_luts
-from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.block_ram import block_rams, deep_memory_luts, memory_luts
+from hwgen.gateware.lookup import LUT_DEPTH, place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +95,18 @@ class Cost:
         each = 0.57 if depth <= 4 else 1
         self.lut += each * sum(column not in plain for column in distinct)
 
-    def ram(self, width: int, depth: int) -> None:
-        """A memory with a write port and a read port, and the latter's register."""
-        self.bram36 += block_rams(width, depth)
+    def ram(self, width: int, depth: int, where: str | None = None) -> None:
+        """A memory with a write port and a read port, and the latter's register.
+
+        ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
+        """
+        block = (where or place(depth)) == "block"
+        self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1)) if block else 0.0  # as for deep ones
         if depth == 1:
             self.ff += 2 * width
-        elif depth <= LUT_DEPTH:
+        elif not block:
             self.ff += width
-            self.lut += memory_luts(width, depth)
+            self.lut += memory_luts(width, depth) if depth <= LUT_DEPTH else deep_memory_luts(width, depth)
 
     @property
     def resources(self) -> Resources:

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.lookup import check_place, delayed, place, ram_attributes
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
@@ -33,11 +33,13 @@ class FifoConfig:
         Beats a frame; the last of them leaves with ``last`` set.
     depth : int
         Beats it can hold; the credits its writer starts with.
+    memory_in : str, optional
+        Where beats lie, in ``lut`` or ``block`` RAM; by the depth if not given. Beats move alike either way.
 
     Raises
     ------
     ConfigError
-        If a number is not positive.
+        If a number is not positive, or that RAM can't hold so many beats.
     """
 
     lanes: int
@@ -46,6 +48,7 @@ class FifoConfig:
     beats: int
     depth: int
     pixels: int = 1
+    memory_in: str | None = None
 
     #: Cycles from a write to the beat being offered by an otherwise empty FIFO.
     latency = 2
@@ -54,6 +57,7 @@ class FifoConfig:
         for name in ("lanes", "bits", "beats", "depth", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        check_place("memory_in", self.memory_in, self.depth)
 
     @property
     def width(self) -> int:
@@ -67,7 +71,7 @@ class FifoConfig:
     @property
     def in_block_ram(self) -> bool:
         """Whether beats are in block RAM, but for the oldest, which are in LUTs in front of it."""
-        return place(self.depth) == "block"
+        return (self.memory_in or place(self.depth)) == "block"
 
     @property
     def beat(self) -> BeatFormat:
@@ -86,11 +90,11 @@ class FifoConfig:
     def resources(self) -> Resources:
         cost = Cost()
         address, level, beat = counter_bits(self.depth), counter_bits(self.depth + 1), counter_bits(self.beats)
-        count_pieces(cost, self.width, self.depth)
+        count_pieces(cost, self.width, self.depth, self.memory_in)
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
         if self.in_block_ram:
-            place, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth))
+            place, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
             # Between them: a register for each piece's word, where it goes and when; and the choice of the two.
@@ -178,7 +182,7 @@ class Fifo(wiring.Component):
         # A place says whether its beat went straight there; the others arrive in a memory of their own.
         near, place_given = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
         write, address, behind = memory_in_pieces(
-            m, "storage", width=self.config.width, depth=self.config.depth, registered=True
+            m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where="block"
         )
         m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
         _step(m, write.addr, self.config.depth, write.en)
@@ -203,11 +207,13 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 def _ring(
     m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, place: Value | None = None
 ) -> tuple[Value, Value]:
-    """A memory that is written and read in turn: the word read by the last ``pop``, and the next place to be written.
+    """A LUT RAM that is written and read in turn: the word read by the last ``pop``, and the next place to be written.
 
     Written at ``place`` instead, if that is given.
     """
-    m.submodules[name] = storage = memory.Memory(shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth))
+    m.submodules[name] = storage = memory.Memory(
+        shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth, "lut")
+    )
     write, read = storage.write_port(), storage.read_port()
     m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
     _step(m, read.addr, depth, pop)

@@ -282,6 +282,7 @@ class JoinLayerConfig(LayerConfig):
     """
 
     rows_alike = False
+    has_line_buffer = False
 
     @property
     def join(self) -> Any:

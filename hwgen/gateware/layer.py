@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any, ClassVar, Protocol
 
 from amaranth import Cat, Module, Shape, Value
@@ -15,6 +16,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
+from hwgen.gateware.lookup import check_place
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Order, join, numbered
 from hwgen.gateware.unload import Unload, UnloadConfig
@@ -134,6 +136,8 @@ class LayerConfig:
         output fold.
     outputs : tuple of BeatFormat
         The stream that leaves to each reader: all carry the same map, with lanes of their own.
+    fifos_in : tuple of (str or None)
+        Where the beats of each FIFO lie, ``lut`` or ``block`` RAM; empty if all lie where their depths say.
 
     Raises
     ------
@@ -147,9 +151,12 @@ class LayerConfig:
     fifo_lanes: int
     fifo_depths: tuple[int, ...]
     outputs: tuple[BeatFormat, ...]
+    fifos_in: tuple[str | None, ...] = ()
 
     #: Cycles from a beat leaving the FIFO to the start of the output fold that waits for its credit.
     credit_delay = 1
+    #: Whether the input goes into a line buffer.
+    has_line_buffer = True
     #: Whether rows inside a map wait for each other in the same way, whichever they are.
     rows_alike = True
     #: Cycles that the largest pyramid takes; ``None`` where there are no pyramids.
@@ -158,6 +165,10 @@ class LayerConfig:
     def __post_init__(self) -> None:
         if not self.outputs or len(self.outputs) != len(self.fifo_depths):
             raise ConfigError(f"{self.name}: outputs must be one or more, with a FIFO each, not {self.outputs!r}")
+        if len(self.fifos_in) not in (0, len(self.fifo_depths)):
+            raise ConfigError(f"{self.name}: fifos_in must be empty or one for each FIFO, not {self.fifos_in!r}")
+        for depth, where in zip(self.fifo_depths, self.fifos_in, strict=False):
+            check_place(f"{self.name}: fifos_in", where, depth)
         for output in self.outputs:
             if output.pixels != self.pixels:
                 raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {output.pixels!r}")
@@ -271,8 +282,9 @@ class LayerConfig:
                 beats=self.beats,
                 depth=depth,
                 pixels=self.pixels,
+                memory_in=where,
             )
-            for depth in self.fifo_depths
+            for depth, where in zip(self.fifo_depths, self.fifos_in or repeat(None), strict=False)
         )
 
     @cached_property

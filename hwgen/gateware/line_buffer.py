@@ -40,6 +40,7 @@ from hwgen.gateware.cost import (
 )
 from hwgen.gateware.lookup import (
     bits_for_range,
+    check_place,
     delayed,
     delayed_fast,
     dense_table,
@@ -106,12 +107,15 @@ class LineBufferConfig:
         Rows and columns from one tap of a window to the next.
     inside : bool
         A step says of each tap whether it lies in the map, not in the padding.
+    memory_in : str, optional
+        Where the banks lie, in ``lut`` or ``block`` RAM; by their depth if not given. Words come a cycle sooner from
+        LUT RAM where those of block RAM go into its output registers.
 
     Raises
     ------
     ConfigError
-        If no window fits, there are more taps than the kernel has, the rows don't hold a window, or ``inside`` is asked
-        for without padding or for parts of windows.
+        If no window fits, there are more taps than the kernel has, the rows don't hold a window, ``inside`` is asked
+        for without padding or for parts of windows, or the RAM that is asked for can't hold a bank.
     """
 
     input: BeatFormat
@@ -126,6 +130,7 @@ class LineBufferConfig:
     pixels: int = 1
     dilation: tuple[int, int] = (1, 1)
     inside: bool = False
+    memory_in: str | None = None
 
     #: Cycles from a pixel's last beat being taken to the start of the window that waits for it.
     write_delay = 1
@@ -161,6 +166,7 @@ class LineBufferConfig:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
         if self.inside and (self.taps != kernel_taps or not any(self.padding)):
             raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
+        check_place("memory_in", self.memory_in, self.bank_depth)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -301,12 +307,12 @@ class LineBufferConfig:
     @property
     def in_block_ram(self) -> bool:
         """Whether the banks lie in block RAM."""
-        return place(self.bank_depth) == "block"
+        return (self.memory_in or place(self.bank_depth)) == "block"
 
     @property
     def pieces(self) -> int:
         """Memories that a bank is made of."""
-        return len(piece_words(self.word_bits, self.bank_depth))
+        return len(piece_words(self.word_bits, self.bank_depth, self.memory_in))
 
     @cached_property
     def registers_words(self) -> bool:
@@ -415,7 +421,7 @@ class LineBufferConfig:
         row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
         patch_rows, reads = self.patch[0], len(self.read_columns)
         for _ in range(row_banks * column_banks):
-            count_pieces(cost, word, self.bank_depth)
+            count_pieces(cost, word, self.bank_depth, self.memory_in)
 
         # Data path behind the memories.
         if self.registers_words:
@@ -847,6 +853,7 @@ class LineBuffer(wiring.Component):
             width=config.word_bits,
             depth=config.bank_depth,
             registered=config.registers_words,
+            where=config.memory_in,
         )
         return _Bank(row, column, write, address, word)
 

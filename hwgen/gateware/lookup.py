@@ -8,13 +8,36 @@ from collections.abc import Mapping, Sequence
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory
 
-#: Deepest memory that is held in LUTs; deeper ones go to block RAM.
+from hwgen.errors import ConfigError
+
+#: Deepest memory that is held in LUTs if nobody says otherwise; deeper ones go to block RAM.
 LUT_DEPTH = 64
+#: Deepest memory that may be put into LUT RAM: of eight rows of 64 words, whose choice is short enough for one cycle.
+DEEPEST_LUT_RAM = 512
+#: Deepest table or weight memory that the planner puts into LUTs: 16 LUTs a bit, and their choice.
+DEEPEST_LUT_ROM = 1024
 
 
 def place(depth: int) -> str:
     """Where a memory of that depth goes if nobody says otherwise: ``lut`` or ``block``."""
     return "lut" if depth <= LUT_DEPTH else "block"
+
+
+def check_place(name: str, where: str | None, depth: int) -> None:
+    """Refuse where a memory that is written and read can't lie.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if where not in (None, "lut", "block"):
+        raise ConfigError(f"{name} must be 'lut', 'block' or None, not {where!r}")
+    if where == "lut" and depth > DEEPEST_LUT_RAM:
+        raise ConfigError(
+            f"{name} must be 'block' for {depth:,} words, not 'lut': LUT RAM has {DEEPEST_LUT_RAM} at most"
+        )
+    if where == "block" and depth < 2:
+        raise ConfigError(f"{name} must be 'lut' for one word, not 'block'")
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
@@ -27,9 +50,9 @@ def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
     return {"rom_style": "block", "ram_style": "block"}
 
 
-def ram_attributes(depth: int) -> dict[str, str]:
-    """Where synthesis shall put a memory that is written and read."""
-    return {"ram_style": "distributed" if depth <= LUT_DEPTH else "block"}
+def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
+    """Where synthesis shall put a memory that is written and read: ``lut``, ``block``, or by its depth."""
+    return {"ram_style": "distributed" if (where or place(depth)) == "lut" else "block"}
 
 
 def bits_for_range(low: int, high: int) -> Shape:

@@ -10,7 +10,7 @@ adders of the tree and the accumulator, which take a carry for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,6 +70,9 @@ class MultiplyConfig:
         of the latter have at most 4 slices.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    weights_joined : bool
+        One memory holds the weights of all positions of the chains, side by side; they wait for their position in
+        registers. Only in block RAM, where several narrow memories take more than one wide one.
     bias : tuple of int
         Added to each output channel's sums, which wrap at ``sum_bits``; only if ``whole``, and zero if not given.
 
@@ -89,6 +92,7 @@ class MultiplyConfig:
     chain: int = CHAIN
     macs_per_dsp: int = 1
     weights_in: str | None = None
+    weights_joined: bool = False
     bias: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -119,6 +123,8 @@ class MultiplyConfig:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.weights_in not in (None, "lut", "block"):
             raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
+        if self.weights_joined and self.weight_memory != "block":
+            raise ConfigError("weights_joined must be False where weights lie in LUTs")
         if self.macs_per_dsp not in (1, 2):
             raise ConfigError(f"macs_per_dsp must be 1 or 2, not {self.macs_per_dsp!r}")
         if self.macs_per_dsp == 2:
@@ -289,6 +295,11 @@ class MultiplyConfig:
         )
 
     @property
+    def memory_widths(self) -> tuple[int, ...]:
+        """Width of each memory: of one for each position, or of one for all."""
+        return (sum(self.rom_widths),) if self.weights_joined else self.rom_widths
+
+    @property
     def memory_bits(self) -> int:
         return self.rom_depth * self.products * sum(self.unit_bits)
 
@@ -359,6 +370,16 @@ class MultiplyConfig:
                             shift += bits
                     words[position].append(word)
         return tuple(tuple(column) for column in words)
+
+    @property
+    def joined_contents(self) -> tuple[int, ...]:
+        """The words of all positions side by side, the first one's lowest."""
+        joined = [0] * self.rom_depth
+        first = 0
+        for words, width in zip(self.contents, self.rom_widths, strict=True):
+            joined = [word | (more << first) for word, more in zip(joined, words, strict=True)]
+            first += width
+        return tuple(joined)
 
     def _unit_weight(self, outputs: list[int | None], offset: int) -> int:
         """What a slice's weight memory holds: of these output channels, the weight at that place among its own."""
@@ -446,13 +467,23 @@ class MultiplyConfig:
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             operands = self.operand_lanes * chains * self.window.pixels
             cost.delay(operands * self.operand.width, max(position - 1 - self.whole, 0))
-            width, block = self.rom_widths[position], self.weight_memory == "block"
-            columns = () if block else varying_columns(self.contents[position], width)
-            cost.rom(columns, self.rom_depth, width, block=block)
-        address = counter_bits(self.rom_depth)
+            width = self.rom_widths[position]
+            if self.weights_joined:
+                self._count_wait(cost, width, position)
+            elif self.weight_memory == "lut":
+                cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
         enabled = self.weight_memory == "block"
-        cost.ff += (address + enabled) * self.positions
+        for width in self.memory_widths if enabled else ():
+            cost.rom((), self.rom_depth, width, block=True)
+        address = counter_bits(self.rom_depth)
+        cost.ff += (address + enabled) * len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
+
+    def _count_wait(self, cost: Cost, width: int, position: int) -> None:
+        """Weights of a joined memory that wait for their position: the last register is the slice's own, and the one
+        before it where no other slice has these weights."""
+        alone = self.macs_per_dsp == self.window.pixels == 1
+        cost.delay(width, max(position - alone, 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
         """So many equal adder trees and their accumulators, if there are any; with ``carries`` of each to be taken."""
@@ -656,21 +687,32 @@ class Multiply(wiring.Component):
             m.d.comb += enable.eq(self.i.valid | ~begun)
         with m.If(step):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        for position in range(config.positions):
-            rom = memory.Memory(
-                shape=config.rom_widths[position],
-                depth=config.rom_depth,
-                init=config.contents[position],
-                attrs=rom_attributes(config.rom_depth, config.weight_memory),
-            )
-            m.submodules[f"weights_{position}"] = rom
-            read = rom.read_port()
-            m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
+        if config.weights_joined:
+            joined = self._elaborate_rom(m, "weights", config.joined_contents, config.memory_widths[0], address, enable)
+            first = 0
+            for position, width in enumerate(config.rom_widths):
+                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
+                first += width
+            return
+        for position, (words, width) in enumerate(zip(config.contents, config.rom_widths, strict=True)):
+            stored = self._elaborate_rom(m, f"weights_{position}", words, width, address, enable)
             if position < config.positions - 1:
                 address = delayed(m, f"address_{position}", address, 1, reset_less=False)
                 if ahead:
                     enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
-            yield read.data
+            yield stored
+
+    def _elaborate_rom(
+        self, m: Module, name: str, words: Sequence[int], width: int, address: Value, enable: Value
+    ) -> Value:
+        """One weight memory, and the word that was read last."""
+        depth = self.config.rom_depth
+        m.submodules[name] = rom = memory.Memory(
+            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, self.config.weight_memory)
+        )
+        read = rom.read_port()
+        m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
+        return read.data
 
     def _word_layout(self, chains: int) -> data.Layout:
         """A word of a weight memory: of every unit and chain what the slice has."""

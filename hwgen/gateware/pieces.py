@@ -15,24 +15,27 @@ from hwgen.gateware.lookup import LUT_DEPTH, delayed, delayed_fast, place, ram_a
 LUT_WAYS = 4
 
 
-def piece_depth(width: int, depth: int) -> int:
-    """Words of each of the memories that one is made of: of so many that one LUT chooses among its block RAMs."""
+def piece_depth(width: int, depth: int, where: str | None = None) -> int:
+    """Words of each of the memories that one is made of: of so many that one LUT chooses among its block RAMs.
+
+    ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
+    """
     number, words = stacked(width, depth)
-    return depth if place(depth) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
+    return depth if (where or place(depth)) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
 
 
-def piece_words(width: int, depth: int) -> tuple[int, ...]:
+def piece_words(width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
     """Words of each of these memories; the last one may have fewer."""
-    size = piece_depth(width, depth)
+    size = piece_depth(width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
 
-def count_pieces(cost: Cost, width: int, depth: int) -> None:
+def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -> None:
     """Add what the memories take, without the registers behind them. The last one lies in block RAM as the others do,
     however few words it has."""
-    words = piece_words(width, depth)
+    words = piece_words(width, depth, where)
     if len(words) == 1:
-        cost.ram(width, depth)
+        cost.ram(width, depth, where)
     else:
         cost.bram36 += sum(block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
 
@@ -47,7 +50,7 @@ class WritePort:
 
 
 def memory_in_pieces(
-    m: Module, name: str, *, width: int, depth: int, registered: bool
+    m: Module, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
     """A memory in pieces of `piece_depth`: where it is written, the address that is read, and the word there.
 
@@ -62,8 +65,10 @@ def memory_in_pieces(
     registered : bool
         Whether the word comes two cycles after its address, from a register, instead of one. With several pieces it
         has to.
+    where : str, optional
+        ``lut`` or ``block`` RAM; by its depth if not given.
     """
-    sizes = piece_words(width, depth)
+    sizes = piece_words(width, depth, where)
     size, pieces = sizes[0], len(sizes)
     write = WritePort(
         Signal(range(depth), name=f"{name}_write_address"),
@@ -76,7 +81,7 @@ def memory_in_pieces(
     for number, words_here in enumerate(sizes):
         piece = name if pieces == 1 else f"{name}_{number}"
         m.submodules[piece] = storage = memory.Memory(
-            shape=width, depth=words_here, init=[], attrs=ram_attributes(size)
+            shape=width, depth=words_here, init=[], attrs=ram_attributes(size, where)
         )
         into, out = storage.write_port(), storage.read_port()
         m.d.comb += [

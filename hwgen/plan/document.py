@@ -61,6 +61,8 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "tables": plan.tables_in,
                 "requantise": plan.requantise_in,
                 "line_rows": plan.line_rows,
+                **_given("weights_joined", plan.weights_joined or None),
+                **_given("line_memory", plan.line_in),
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
             }
@@ -74,6 +76,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
             "depth": depth,
             "lanes": layer.fifo_lanes,
             "width": layer.fifos[link.output].width,
+            **_given("memory", layer.fifos[link.output].memory_in),
         }
         for link, depth in zip(group.config.links, group.config.fifo_depths, strict=True)
         for layer in [group.config.layers[link.source]]
@@ -89,6 +92,11 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
 def _output(network: Network, place: int) -> str:
     """Where the FIFO of an output leads to."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[place]}"
+
+
+def _given(key: str, value: str | bool | None) -> dict[str, str | bool]:
+    """What is said only where it isn't as it would be anyhow."""
+    return {} if value is None else {key: value}
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
@@ -249,7 +257,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     lanes = field(fifos[0], "lanes", int, place) if "lanes" in fifos[0] else None
     if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
         raise PlanError(f"{place}: lanes must be the same to all readers")
-    most = _most_beats(layer)
+    most, places = _most_beats(layer), tuple(_memory(fifo, "memory", place) for fifo in fifos)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -263,8 +271,11 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
             bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
         ),
         macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
-        tables_in=_tables(entry, where),
+        tables_in=_memory(entry, "tables", where),
         requantise_in=_requantise(entry, where),
+        weights_joined=_joined(entry, where),
+        line_in=_memory(entry, "line_memory", where),
+        fifos_in=places if any(places) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     if read.macs_per_dsp == 2 and tm == 1:
@@ -281,12 +292,20 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
 
 
-def _tables(entry: dict[str, Any], where: str) -> str | None:
-    """Where parameters of channels lie; ``None``: by their number."""
-    place = entry.get("tables")
+def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
+    """Where a memory lies; ``None``: by its depth."""
+    place = entry.get(key)
     if place not in (None, "lut", "block"):
-        raise PlanError(f"{where}: tables must be 'lut', 'block' or null, not {shown(place)}")
+        raise PlanError(f"{where}: {key} must be 'lut', 'block' or null, not {shown(place)}")
     return place
+
+
+def _joined(entry: dict[str, Any], where: str) -> bool:
+    """Whether the weights of all positions lie in one memory."""
+    joined = entry.get("weights_joined", False)
+    if not isinstance(joined, bool):
+        raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
+    return joined
 
 
 def _requantise(entry: dict[str, Any], where: str) -> str:

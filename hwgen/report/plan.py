@@ -92,6 +92,20 @@ def _seconds(plan: Plan) -> str:
     return f"{text}, {rate:,.0f} frames a second" if rate >= 100 else f"{text}, {rate:.3g} frames a second"
 
 
+def _spared(plan: Plan) -> list[str]:
+    """Which memories the plan puts into LUTs that would lie in block RAM by their depth, and which it joins."""
+    kinds = {
+        "line buffers": [layer.name for layer in plan.layers if layer.line_in == "lut"],
+        "FIFOs behind": [layer.name for layer in plan.layers if "lut" in layer.fifos_in],
+        "weights": [layer.name for layer in plan.layers if layer.weights_in == "lut"],
+    }
+    said = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
+    found = [f"in LUTs in place of block RAM: {'; '.join(said)}"] if said else []
+    if joined := [layer.name for layer in plan.layers if layer.weights_joined]:
+        found.append(f"weights side by side in one memory: {', '.join(joined)}")
+    return found
+
+
 def _summary(plan: Plan) -> list[str]:
     lines = []
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
@@ -107,6 +121,7 @@ def _summary(plan: Plan) -> list[str]:
         f"BRAM36 {used.bram36:g} of {board.bram36}, "
         f"LUT {used.lut:,} of {board.lut:,}, FF {used.ff:,} of {board.ff:,} (LUT and FF estimated)"
     )
+    lines += _spared(plan)
     moved = plan.traffic_bytes
     text = f"off chip: {moved['feature_maps']:,} bytes of feature maps a frame"
     if moved["weights"]:

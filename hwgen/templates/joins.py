@@ -137,6 +137,7 @@ class StepStage(Stage[Kind]):
             finish=self.finish(compute, lanes),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
+            fifos_in=plan.fifos_in,
             outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
         )
 

@@ -26,10 +26,16 @@ class LayerPlan:
         Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+    weights_joined : bool
+        The weights of all positions of a chain lie side by side in one memory.
     tables_in : str, optional
         Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
     requantise_in : str
         What multiplies in the layer's requantiser, if it has one: ``dsp`` slices or ``lut``.
+    line_in : str, optional
+        Where the rows of the line buffer lie, ``lut`` or ``block`` RAM; by the depth of its banks if not given.
+    fifos_in : tuple of (str or None)
+        The same of each FIFO; empty if all lie where their depths say.
     fifo_lanes : int, optional
         Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
     """
@@ -45,8 +51,11 @@ class LayerPlan:
     tp: int = 1
     macs_per_dsp: int = 1
     weights_in: str | None = None
+    weights_joined: bool = False
     tables_in: str | None = None
     requantise_in: str = "dsp"
+    line_in: str | None = None
+    fifos_in: tuple[str | None, ...] = ()
     fifo_lanes: int | None = None
 
 

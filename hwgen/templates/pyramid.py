@@ -99,6 +99,8 @@ class Pyramid(Template):
         overlap = field(document, "overlap", str, "plan group")
         if several := next((layer for layer in layers if layer.tp != 1), None):
             raise PlanError(f"plan layer {several.name}: unroll pixels must be 1 in a pyramid, not {several.tp}")
+        if lies := next((layer for layer in layers if layer.line_in is not None), None):
+            raise PlanError(f"plan layer {lies.name}: line_memory must be null in a pyramid, not {lies.line_in!r}")
         return cls(tile=(tile[0], tile[1]), overlap=overlap, pixels=pixels)
 
     def summary(self, group: Group) -> list[str]:

@@ -10,11 +10,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
+from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
 from hwgen.templates.latency import estimate_latency
@@ -28,6 +30,9 @@ MOST_SIZED = 3
 
 #: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
 LATENCY_WAYS, EXACT_WAYS = 8, 3
+
+#: Bits of a memory that a LUT holds at most.
+LUT_BITS = 64
 
 #: Share of the latency that a faster layer must gain, for the whole budget of slices.
 LEAST_GAIN = 0.05
@@ -47,6 +52,10 @@ class GroupSearch:
     template: Template
     tables_in: str | None = None
     """Where parameters of channels lie: in LUTs where block RAM is short."""
+    moves: bool = False
+    """Whether memories go into LUTs where block RAM runs out."""
+    most: int | None = None
+    """Longer intervals are not looked at."""
 
     @property
     def network(self) -> Network:
@@ -82,9 +91,50 @@ class GroupSearch:
         if group is not None:
             return group
         assert refusal is not None
-        if refusal.resource == "BRAM36" and self.tables_in is None:
+        if self.in_turn:
+            return self._slower(refusal)
+        if refusal.resource != "BRAM36":
+            return replace(self, moves=True)._slower(refusal)
+        return self._with_moves(refusal)
+
+    def _with_moves(self, refusal: OverBudgetError) -> Group:
+        """The best group with memories in LUTs, or without, if that is as good; ``refusal``: why the first doesn't fit.
+
+        Nothing of what fits without is moved, and of what doesn't as little as will do.
+        """
+        try:
+            moved = replace(self, moves=True)._first_or_slower(refusal)
+        except OverBudgetError:
+            return self._slower(refusal)
+        most = moved.slowest if self.goal.objective in ("interval", "traffic") else None
+        try:
+            plain = replace(self, most=most)._slower(refusal)
+        except OverBudgetError:
+            return moved
+        return moved if self._worth(moved) < self._worth(plain) else plain
+
+    def _worth(self, group: Group) -> int:
+        """How good a group is by the objective: less is better."""
+        if self.goal.objective == "latency":
+            return group.steady.latency
+        return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
+
+    def _first_or_slower(self, refusal: OverBudgetError) -> Group:
+        """The best group by DSP slices alone, or else the best that fits; ``refusal``: why no better one is known."""
+        group, _ = self.first()
+        return self._slower(refusal) if group is None else group
+
+    def _slower(self, refusal: OverBudgetError) -> Group:
+        """The best group where the best one by slices does not fit; ``refusal``: why.
+
+        Raises
+        ------
+        OverBudgetError
+            If none fits.
+        """
+        if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
             try:
-                return replace(self, tables_in="lut").best()
+                return replace(self, tables_in="lut")._first_or_slower(refusal)
             except OverBudgetError:
                 pass  # or logic runs out
         # The price of block RAM changes nothing where it is logic that runs out.
@@ -143,6 +193,8 @@ class GroupSearch:
         if found is None:
             return []
         last = goal.interval if fewest and goal.interval is not None and not self.in_turn else search.intervals[-1]
+        if self.most is not None:
+            last = min(last, self.most)
         steps, cycles = [], found[0]
         while cycles < last:
             steps.append(cycles)
@@ -236,6 +288,7 @@ class GroupSearch:
         rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
         try:
+            group = memory_moves.moved(group, self.task.board) if self.moves else group
             check_budget(group.resources, self.task.board, self.goal.dsp)
         except OverBudgetError as error:
             return error
@@ -244,7 +297,9 @@ class GroupSearch:
     def _fits(self, way: Way) -> bool:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
         weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, way.unrolls, strict=True))
-        if self._slices(way) > self.goal.dsp or weights > self.task.board.bram36:
+        board = self.task.board
+        room = board.bram36 + (board.lut * LUT_BITS / BRAM36_BITS if self.moves else 0)
+        if self._slices(way) > self.goal.dsp or weights > room:
             return False
         return self._lack(way) is None
 
@@ -270,6 +325,16 @@ class GroupSearch:
     def _sized(self, way: Way) -> Group:
         """With the buffers that the exact schedule asks for."""
         layers = self._layers(way)
+        group = self._buffered(layers)
+        while self.moves:
+            moved = memory_moves.moved(group, self.task.board)
+            if memory_moves.latencies(moved) == memory_moves.latencies(group):
+                return moved
+            # With other latencies other FIFOs will do; where those lie is found anew.
+            group = self._buffered(tuple(replace(layer, fifos_in=()) for layer in moved.layers))
+        return group
+
+    def _buffered(self, layers: tuple[LayerPlan, ...]) -> Group:
         rows, depths = size_buffers(self.make(layers).config, 1 if self.in_turn else None)
         return self.make(with_buffers(layers, rows, depths))
 

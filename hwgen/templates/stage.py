@@ -125,6 +125,10 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         if self.channelwise and plan.macs_per_dsp != 1:
             raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be 1, not {plan.macs_per_dsp!r}")
+        if plan.weights_joined and not self.op.weight_count:
+            raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
+        if not self.has_rows and plan.line_in is not None:
+            raise PlanError(f"{self.op.name}: line_memory must be null without a line buffer, not {plan.line_in!r}")
         if not self.has_rows and plan.tk != 1:
             raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
         if self.whole_windows and plan.tk != self.op.taps:
@@ -184,6 +188,7 @@ class WindowStage(Stage[Kind]):
             rows=plan.line_rows,
             pixels=plan.tp,
             dilation=op.window.dilation,
+            memory_in=plan.line_in,
         )
         fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
         beats = UnloadConfig(
@@ -204,5 +209,6 @@ class WindowStage(Stage[Kind]):
             finish=finish,
             fifo_lanes=fifo_lanes,
             fifo_depths=plan.fifo_depths,
+            fifos_in=plan.fifos_in,
             outputs=tuple(sink or beat_format(op.output, fifo_lanes, plan.tp) for sink in sinks),
         )

@@ -102,6 +102,7 @@ class ConvStage(WindowStage[Conv]):
             chain=plan.chain,
             macs_per_dsp=plan.macs_per_dsp,
             weights_in=plan.weights_in,
+            weights_joined=plan.weights_joined,
         )
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), compute.offsets, strict=True)]
         if op.requantisation is None and compute.whole:
@@ -279,6 +280,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
             finish=replace(finish, tables_in=plan.tables_in, products_in=plan.requantise_in),
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
+            fifos_in=plan.fifos_in,
             outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
         )
 

@@ -36,6 +36,7 @@ class PyramidLayerConfig(LayerConfig):
     tiles: PyramidBufferConfig
 
     rows_alike = False
+    has_line_buffer = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
