@@ -380,6 +380,16 @@ def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None, **op
     return trace
 
 
+def with_less(sized: Schedule, number: int, *, depth: int = 0, rows: int = 0) -> Schedule:
+    """The same run with a FIFO so much shallower than it is, or with so many rows less in a layer."""
+    depths, lines = list(sized.depths), list(sized.rows)
+    depths[number] = (depths[number] or 0) - depth
+    lines[number] -= rows
+    less = Schedule(sized.config, sized.frames, depths=depths, rows=lines)
+    less.solve()
+    return less
+
+
 def frames_that_show(less: Schedule, sized: Schedule) -> int | None:
     """Frames, three or more, of the shortest run in which ``less`` has the greater latency or interval; if any."""
     for schedule in (less, sized):

@@ -20,6 +20,7 @@ from accelerators import (
     networks,
     simulate,
     watched_fifos,
+    with_less,
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -69,9 +70,7 @@ def frames_needed(config: AcceleratorConfig) -> dict[int, int]:
     needed = {}
     for number, layer in enumerate(config.layers):
         if layer.fifo_depths[0] > max(2, *layer.fold_beats):
-            less = sized.copy()
-            less.shrink(number, depth=layer.fifo_depths[0] - 1)
-            frames = frames_that_show(less, sized)
+            frames = frames_that_show(with_less(sized, number, depth=1), sized)
             assert frames, f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
             needed[number] = frames
     return needed

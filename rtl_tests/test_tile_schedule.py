@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import check_cycles, frames_for, frames_that_show
+from accelerators import check_cycles, frames_for, frames_that_show, with_less
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tile_layer import SEEDS, Case, cases, simulate
@@ -16,7 +16,6 @@ from hwgen.gateware.pyramid.timing import HALVES, Tile, walk_tiles
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.schedule import solve as module
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 from hwgen.templates.compose import compose
@@ -152,40 +151,34 @@ def test_nothing_lost_and_nothing_could_be_less(case):
     np.testing.assert_array_equal(np.diff(schedule.frame_ends)[1:], np.diff(unbounded.frame_ends)[1:])
     for number, layer in enumerate(config.layers):
         if layer.fifo_depths[0] > max(layer.fold_beats):
-            less = schedule.copy()
-            less.shrink(number, depth=layer.fifo_depths[0] - 1)
-            assert frames_that_show(less, schedule), f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
+            assert frames_that_show(with_less(schedule, number, depth=1), schedule), (
+                f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
+            )
 
 
 def times(schedule: Schedule) -> list[np.ndarray]:
     schedule.solve()
-    return [*schedule.taken, *schedule.complete, *schedule.left, *schedule.starts]
+    return [*schedule.taken, *schedule.left, *schedule.starts]
 
 
 @settings(max_examples=60)
 @given(case=cases(most_layers=4), frames=st.integers(1, 4), data=st.data())
-def test_in_parts(case, frames, data):
-    """However a run is cut into parts, it is the same; so is one with a shallower FIFO, solved anew or not."""
+def test_shallower(case, frames, data):
+    """Nothing is earlier with a shallower FIFO; it is the same solved anew or not, and can be taken back."""
     config = case.config
     number = data.draw(st.integers(0, len(config.layers) - 1))
     depths = [layer.fifo_depths[0] for layer in config.layers]
-    whole = Schedule(config, frames)
-    before = times(whole)
+    schedule = Schedule(config, frames)
+    before = [kept.copy() for kept in times(schedule)]
     depths[number] = data.draw(st.integers(max(config.layers[number].fold_beats), min(depths[number], 20)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "RUN_EVENTS", data.draw(st.sampled_from([1, 100, 10_000])))
-        patch.setattr(module, "PART_EVENTS", data.draw(st.sampled_from([1, 5, 50, 300])))
-        patch.setattr(module, "SWEEPS", data.draw(st.integers(1, 3)))
-        cut = Schedule(config, frames)
-        for one, other in zip(before, times(cut), strict=True):
-            np.testing.assert_array_equal(one, other)
-        less = cut.copy()
-        less.shrink(number, depth=depths[number])
-        shrunk = times(less)
+    schedule.mark()
+    schedule.shrink(number, depth=depths[number])
+    shrunk = times(schedule)
     for old, new, anew in zip(before, shrunk, times(Schedule(config, frames, depths=depths)), strict=True):
         assert (new >= old).all()
         np.testing.assert_array_equal(new, anew)
-    for one, other in zip(before, times(cut), strict=True):
+    schedule.revert()
+    for one, other in zip(before, times(schedule), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -11,7 +11,6 @@ would hold the most bits. The test is the exact schedule, not a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -57,16 +56,16 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         check_events(config, LEAST_FRAMES)  # at once: the schedule of the first three may take long already
         frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
     schedule = Schedule(config, frames, depths=depths)
-    schedule.solve()
+    schedule.mark()
     target = schedule.frame_ends
     latest = schedule.latest(target)
     for number, layer in enumerate(config.layers):
         for rows in range(layer.least_rows, layer.window.rows):
-            trial = schedule.copy()
-            trial.shrink(number, rows=rows)
-            if trial.solve(target, latest):
-                schedule = trial
+            schedule.shrink(number, rows=rows)
+            if schedule.solve(latest):
+                schedule.mark()
                 break
+            schedule.revert()
     shrunk = _with_rows(config, schedule.rows)
     if [layer.pipeline_latency for layer in shrunk.layers] != [layer.pipeline_latency for layer in config.layers]:
         # A ring of one row is read a cycle faster: fewer credits are in flight.
@@ -78,11 +77,10 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     latest = schedule.latest(deadline)
     undecided, before = _order(schedule), None
     while undecided and before != schedule.depths:
-        before = schedule.depths
+        before = list(schedule.depths)
         for number in list(undecided):
             least = max(config.layers[config.links[number].source].fold_beats)
-            schedule, final = _least_depth(schedule, number, least, target, (deadline, latest))
-            if final:
+            if _least_depth(schedule, number, least, target, latest):
                 undecided.remove(number)
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
 
@@ -105,29 +103,28 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
     return replace(config, layers=tuple(layers))
 
 
-def _least_depth(
-    schedule: Schedule, number: int, low: int, target: Times, due: tuple[Times, Sequence[Times | None]]
-) -> tuple[Schedule, bool]:
-    """``schedule`` with the shallowest FIFO ``number``, by bisection between a fold and what is used.
+def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times) -> bool:
+    """Make FIFO ``number`` as shallow as may be, between what is needed for sure and what is used.
 
-    What the present times use is mostly the least already, so the first trial is one less. Also returned: whether that
-    depth stays the least when other FIFOs become shallower, because a frame would be later than any slip allows.
+    What is needed for all to be in time, if nothing else comes later, is mostly enough; it is tried first, then what
+    lies between by bisection. Returns whether the depth stays the least when other FIFOs become shallower, because
+    with less a frame would be later than any slip allows.
 
-    ``due``: the last frame ends that a slip allows, and what they ask of all layers.
+    ``latest``: by when events must happen for frames to slip no more than is allowed.
     """
-    high = max(schedule.credits_used(number), low)
-    best = schedule.copy()
-    best.shrink(number, depth=high)
-    best.solve()
-    middle, final = high - 1, True
+    low, high = (max(schedule.credits_used(number, times), least) for times in (latest, None))
+    schedule.shrink(number, depth=high)
+    middle, final = low, True
     while low < high:
-        trial = best.copy()
-        trial.shrink(number, depth=middle)
-        on_time = trial.solve(*due)
-        late = trial.frame_ends[1:] - target[1:]
+        schedule.mark()
+        schedule.shrink(number, depth=middle)
+        on_time = schedule.solve(latest)
+        late = schedule.frame_ends[1:] - target[1:]
         if on_time and (np.diff(late) <= 0).all():
-            best, high = trial, middle
+            high = middle
         else:
+            schedule.revert()
             low, final = middle + 1, not on_time
         middle = (low + high) // 2
-    return best, final
+    schedule.solve()
+    return final

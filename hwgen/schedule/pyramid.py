@@ -1,147 +1,139 @@
-"""The events of a layer that works tile by tile: reuse buffer, two tiles, the walk over their windows.
+"""What the events of a layer wait for that works tile by tile: reuse buffer, two tiles, the walk over their windows.
 
-Every beat of a tile, kept or new, is a step of the reuse buffer; `hwgen.gateware.pyramid.timing` says what holds steps
-up, and what the lag of a step is: its cycle less its number. A step that brings a new beat also waits for that. Tiles
-that follow each other are gone through one by one, with a few numbers each; their beats in whole-array passes, in which
-lags are running maxima.
+Every beat of a tile, kept or new, is a step of the reuse buffer, and steps follow each other at least a cycle apart;
+`hwgen.gateware.pyramid.timing` says what holds them up. Only some of them are events here: those that bring a beat, as
+early as it is offered and those before it allow (``offered``); and of each tile the first that its windows need
+(``first``) and the last (``complete``). A beat is taken as its step passes, or a cycle earlier where a register stands
+in front of the tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
-from hwgen.gateware.pyramid.timing import HALVES, tiles_of, walk_tiles
-from hwgen.schedule.events import NEVER, LayerEvents, LayerTimes, Part, Take, Times, before
+from hwgen.gateware.pyramid.timing import HALVES, tiles_of
+from hwgen.schedule.events import LayerEvents, Origin, Ports
+from hwgen.schedule.settle import NO_WAIT, Times, Wait
 
 
 class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     """Of a layer behind a reuse buffer and two tiles; its windows wait for their tile to be complete."""
 
-    def __init__(self, config: PyramidLayerConfig, frames: int):
-        super().__init__(config, frames, tiles=len(config.tiles.tiles))
-        self._latency = config.reuse.latency if config.reuse.needed else 0
-        new = _new_steps(config)
-        frame = np.arange(frames, dtype=np.int64)[:, None] * config.reuse.cycles
+    def __init__(self, config: PyramidLayerConfig):
+        super().__init__(config)
+        self._register = config.reuse.latency if config.reuse.needed else 0
         #: For each beat that comes in, its step.
-        self._new = (frame + np.concatenate(new)).ravel()
+        self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
         #: For each tile what `Tile` says of it.
-        self._first, self._last = ((frame + np.array(of_tile)).ravel() for of_tile in (first, last))
-        self._filled, self._waits, self._walks = (np.array(of_tile * frames) for of_tile in (filled, waits, walks))
-        #: For each tile, one less than the number of beats that come in up to its first and its last step.
-        self._first_new, self._last_new = (
-            np.searchsorted(self._new, of_tile, side="right") - 1 for of_tile in (self._first, self._last)
-        )
-        #: For each beat that comes in, the tile that was begun last when it enters the tile, or the register before it.
+        self._first, self._last = np.array(first), np.array(last)
+        self._filled, self._waits = np.array(filled), np.array(waits)
+        #: Output folds up to each tile's last one.
+        self._folds = np.cumsum(np.array(walks) // config.window.steps)
+
+    def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
+        tiles = len(self._first)
+        return {
+            self._key(ports, "offered"): (len(self._new), 1),
+            self._key(ports, "first"): (tiles, 0),
+            self._key(ports, "complete"): (tiles, 0),
+        }
+
+    def waits(self, ports: Ports) -> list[Wait]:
+        offered, first, complete = (self._key(ports, name) for name in ("offered", "first", "complete"))
+        beats, tiles = len(self._new), len(self._first)
+        numbers, window = np.arange(beats), self.config.window
+        by_step = Origin(offered, numbers - 1, beats, self._since(self._new, numbers - 1, self._new))
+        found = [
+            by_step.waited_for(offered),
+            *self._tile_waits(ports, offered, first, complete),
+            *self._taking_waits(ports.taken[0], offered, first, by_step),
+            # Output folds wait for their tile.
+            Wait(
+                ports.starts,
+                complete,
+                np.repeat(np.arange(tiles), np.diff(self._folds, prepend=0)),
+                tiles,
+                self.config.tiles.write_delay,
+            ),
+        ]
+        room = window.steps - 1 + self.config.tiles.release_delay
+        found.append(Wait(first, ports.starts, self._folds - 1, self.folds, room, lead=HALVES, data=False))
+        if (origin := ports.offered[0]) is not None:
+            found.append(origin.waited_for(offered))
+            if self._register:
+                found.append(origin.waited_for(ports.taken[0], after=self._register - 1))
+        return found
+
+    def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
+        """When tiles are begun and complete: one after the other, and after the beats up to those steps."""
+        tiles = np.arange(len(self._first))
+        frame_steps, beats = self.config.reuse.cycles, len(self._new)
+        last_filled = self._filled_before(tiles)
+        steps = self._filled | self._waits
+        up_to_first = np.searchsorted(self._new, self._first, side="right") - 1
+        up_to_last = np.searchsorted(self._new, self._last, side="right") - 1
+        since_filled = self._first - self._step(self._last, last_filled, frame_steps)
+        since_first = self._register + self._first - self._step(self._new, up_to_first, frame_steps)
+        since_last = self._register + self._last - self._step(self._new, up_to_last, frame_steps)
+        count = len(tiles)
+        return [
+            Wait(first, complete, tiles - 1, count, 1),
+            Wait(first, complete, last_filled, count, np.where(steps, since_filled, NO_WAIT)),
+            Wait(first, offered, np.maximum.accumulate(up_to_first), beats, np.where(steps, since_first, NO_WAIT)),
+            Wait(complete, first, tiles, count, np.where(self._filled, self._last - self._first, 0)),
+            Wait(
+                complete, offered, np.maximum.accumulate(up_to_last), beats, np.where(self._filled, since_last, NO_WAIT)
+            ),
+        ]
+
+    def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
+        """When beats are taken: with their steps, which their tile may hold up."""
         filled = np.flatnonzero(self._filled)
-        begun = np.searchsorted(self._first[filled], self._new, side="left" if self._latency else "right")
-        self._tile = np.concatenate([[-1], filled])[begun]
-        #: For each tile, the last one before it that has a beat; -1 if there is none.
-        self._filled_before = np.concatenate([[-1], filled])[np.cumsum(self._filled) - self._filled]
-        #: For each tile and one more, the number of output folds before.
-        self._folds = _before(self._walks // config.window.steps)
-        #: For each pyramid and one more, the number of beats that come in and of tiles before it.
-        tiles = [int(bool(pyramid.windows)) for pyramid in config.pyramids]
-        self._taken_before = _before([len(steps) for steps in new] * frames)
-        self._tiles_before = _before(tiles * frames)
-        #: For each pyramid, whether a part may begin there: not while tiles wait for the frame's first beat.
-        waiting = int(self._filled.argmax())
-        opening = int(np.searchsorted(_before(tiles), waiting, side="right")) - 1
-        self.begins = [number == 0 or number > opening or not waiting for number in range(len(new))] * frames
+        begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
+        # Before a frame's first tile that has a beat it is the last one of the frame before.
+        tile = np.concatenate([[filled[-1] - len(self._first)], filled])[begun]
+        held = self._new - self._step(self._first, tile, self.config.reuse.cycles)
+        if self._register:
+            # A beat is taken as the one before leaves the register.
+            return [
+                Wait(taken, first, tile, len(self._first), held - 1, data=False),
+                by_step.waited_for(taken, after=self._register - 1),
+            ]
+        numbers = np.arange(len(self._new))
+        return [
+            Wait(taken, first, tile, len(self._first), held, data=False),
+            Wait(taken, offered, numbers, len(numbers)),
+        ]
 
-    @property
-    def pyramids(self) -> Times:
-        ends = [self._taken_before, self._folds[self._tiles_before] * (self.beats_stored // self.folds)]
-        return np.diff(np.maximum.reduce(ends))
+    def _filled_before(self, tiles: Times) -> Times:
+        """For each tile of a frame the last one before it that has a beat, perhaps in the frame before."""
+        filled = np.flatnonzero(self._filled)
+        before = np.searchsorted(filled, tiles, side="left")
+        return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
 
-    def part(self, begin: int, end: int) -> Part:
-        taken, tiles = self._taken_before[[begin, end]].tolist(), self._tiles_before[[begin, end]].tolist()
-        folds = self._folds[tiles].tolist()
-        per_window = len(self.config.fold_beats)
-        stored = [fold // per_window * sum(self.config.fold_beats) for fold in folds]
-        return Part((slice(*taken),), slice(*tiles), slice(*folds), slice(*stored))
+    def _since(self, steps: Times, earlier: Times, of: Times) -> Times:
+        return of - self._step(steps, earlier, self.config.reuse.cycles)
 
-    def take(self, place: int, part: Part, times: LayerTimes, rows: int) -> Take:
-        first = part.tiles.start
-        reads = times.starts[self._folds[max(first - HALVES, 0) + 1 : part.tiles.stop + 1] - 1]
-        reads += self.config.window.steps - 1
-        ends = [NEVER] * max(HALVES - first, 0) + reads.tolist()
-        complete, lag = before(times.complete, part.tiles), self._lag(part, times)
-        return lambda offered: self._take(part, offered, lag, complete, ends)
+    @staticmethod
+    def _step(steps: Times, number: Times, frame_steps: int) -> Times:
+        """The step of an entry, which may lie in the frame before (a negative number)."""
+        frames, places = np.divmod(number, len(steps))
+        return steps[places] + frames * frame_steps
 
-    def _wait(self, earliest: Times, part: Part, times: LayerTimes) -> None:
-        first_folds = self._folds[part.tiles] - part.starts.start
-        earliest[first_folds] = times.complete[part.tiles] + self.config.tiles.write_delay
-
-    def _lag(self, part: Part, times: LayerTimes) -> int:
-        """The lag before a part: of the last tile that has a beat, or of a later step that brings one."""
-        lag = NEVER
-        if part.taken[0].start:
-            last = part.taken[0].start - 1
-            lag = int(times.taken[0][last] + self._latency - self._new[last])
-        if part.tiles.start < len(self._first) and (tile := int(self._filled_before[part.tiles.start])) >= 0:
-            lag = max(lag, int(times.complete[tile] - self._last[tile]))
-        return lag
-
-    def _take(self, part: Part, offered: Times, lag: int, complete: int, ends: list[int]) -> tuple[Times, Times]:
-        """When beats are taken, and tiles complete.
-
-        ``lag``, ``complete``: of what came before the part. ``ends``: of the walks over the tiles, from `HALVES` tiles
-        before on; lower bounds for those of the part.
-        """
-        new = self._new[part.taken[0]]
-        # Least lags: of the steps that bring a beat, by when it is offered; and by all beats up to it, after ``lag``.
-        enter = offered + (self._latency - new)
-        entered = np.concatenate([[lag], enter])
-        np.maximum.accumulate(entered, out=entered)
-        begun, completed = self._fill(part, entered, lag, complete, ends)
-        # What is held up with its tile's first step, or behind it.
-        held = np.array([lag, *begun])[np.maximum(self._tile[part.taken[0]] - (part.tiles.start - 1), 0)]
-        if self._latency:
-            # A beat is taken as the one before leaves the register, or else a cycle before it is offered itself.
-            np.maximum(held, entered[:-1], out=held)
-            np.maximum(held, enter, out=held)
-            held -= 1
-        else:
-            np.maximum(held, entered[1:], out=held)
-        return held + new, np.array(completed, dtype=np.int64)
-
-    def _fill(
-        self, part: Part, entered: Times, lag: int, complete: int, ends: list[int]
-    ) -> tuple[list[int], list[int]]:
-        """The lag with which each tile of the part is begun, and when it is complete.
-
-        ``entered``: least lags, by the beats that come in, of the last step before the part and of each that brings a
-        beat.
-        """
-        offset = part.taken[0].start - 1
-        of_tiles = (self._first, self._last, self._filled, self._waits, self._walks)
-        by_first, by_last = (entered[new[part.tiles] - offset].tolist() for new in (self._first_new, self._last_new))
-        begun, completed, _ = walk_tiles(
-            zip(*(values[part.tiles].tolist() for values in of_tiles), strict=True),
-            zip(by_first, by_last, ends[HALVES:], strict=True),
-            lag=lag,
-            complete=complete,
-            ends=ends[:HALVES],
-            write_delay=self.config.tiles.write_delay,
-            release_delay=self.config.tiles.release_delay,
-        )
-        return begun, completed
-
-
-def _before(counts: Sequence[int] | Times) -> Times:
-    """For each entry and one more, the sum of those before."""
-    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))])
+    def _key(self, ports: Ports, name: str) -> Any:
+        return (name, ports.starts)
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
     """Of each pyramid of a frame: the steps that bring a beat, which others don't as theirs was kept."""
     source = config.window.input
-    cuts = product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels))
+    cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []
     for (row, column), pyramid in zip(cuts, config.pyramids, strict=True):
         steps = np.arange(pyramid.beats).reshape(row.size, column.size, source.folds) + pyramid.begin
