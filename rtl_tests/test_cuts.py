@@ -218,7 +218,7 @@ def test_a_fault_behind_a_copy_is_located(small):
     other = replace(network, layers=layers)
     frames = frames_for(network, 1, 5)
     outputs, expected = golden.run(network, frames), golden.run(other, frames)
-    found = check.locate(configs, other, frames, outputs, expected, simulator="amaranth")
+    found = check.locate(configs, other, frames, [outputs], [expected], simulator="amaranth")
     assert found is not None
     assert found.layer == "a2"
 

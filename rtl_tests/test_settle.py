@@ -49,8 +49,15 @@ def pairs(sequences, wait):
 
 
 def possible(sequences, waits):
-    """Only waits for events that there are."""
-    return [w for w in waits if all(s < sequences[w.source][0] for _, s, _ in pairs(sequences, w))]
+    """Only waits for events that there are; in the same sequence for earlier ones."""
+    found = []
+    for wait in waits:
+        limits = (
+            (t if wait.target == wait.source else sequences[wait.source][0], s) for t, s, _ in pairs(sequences, wait)
+        )
+        if all(source < limit for limit, source in limits):
+            found.append(wait)
+    return found
 
 
 def least(sequences, waits):

@@ -181,7 +181,7 @@ class Network:
     def _ends(self) -> dict[str, int]:
         """For each edge the last layer that it enters, by its number; what leaves the network is read behind all."""
         ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
-        return ends | {self.layers[-1].name: len(self.layers)}
+        return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
@@ -191,8 +191,10 @@ class Network:
         output map. It is the map of the layer right before the cut, of which all others before are ancestors (what a
         layer gives is read). Hence the cuts don't depend on the order of the layers, but for names: each set of layers
         that holds its ancestors and hands on one map comes first in every topological order. There is no cut behind a
-        copy of the input, which computes nothing.
+        copy of the input, which computes nothing, and none in a network with several outputs.
         """
+        if len(self.output_layers) > 1:
+            return ()
         cuts, last = [], self._ends[INPUT]  # the last reader of all but the latest map
         for place, layer in enumerate(self.layers[:-1], start=1):
             if last < place and (place > 1 or layer.kind != Copy.kind):

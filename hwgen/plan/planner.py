@@ -87,6 +87,11 @@ def _made(network: Network, board: Board, request: Request, in_luts: Sequence[st
     """The plan that is asked for, with requantisers of LUTs in some layers."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=frozenset(in_luts))
+    if (request.groups is not None or request.in_turn) and (count := len(network.output_layers)) > 1:
+        names = ", ".join(network.output_names)
+        raise PlanError(
+            f"{network.name} has {count} outputs ({names}): it is planned as one group, not cut into groups"
+        )
     if request.in_turn and not network.cuts:
         why = "has one layer" if len(network.layers) == 1 else "can't be cut: everywhere more than one map would cross"
         raise PlanError(f"in_turn needs two groups, but {network.name} {why}")
@@ -112,11 +117,6 @@ def _packing_notes(task: Task) -> tuple[str, ...]:
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
-    if (groups is not None or in_turn) and (count := len(task.network.output_layers)) > 1:
-        names = ", ".join(task.network.output_names)
-        raise PlanError(
-            f"{task.network.name} has {count} outputs ({names}): it is planned as one group, not cut into groups"
-        )
     grouping.check_layers(task)
     if groups is not None:
         spans = grouping.parse(groups, task.network)
