@@ -13,7 +13,7 @@ Numba compiles the loops: there are tens of millions of events, and each may dep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,14 @@ _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9
 #: still wait for nothing; the place in the tables; what is added to the index there. And
 #: where `_first_waiting` found its last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled when it is first called; kept for the next process, if there is a folder for that."""
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return njit(function)
 
 
 @dataclass(frozen=True)
@@ -218,13 +226,13 @@ def _widened(latest: Times) -> Times:
     return wide
 
 
-@njit(cache=True)
+@_compiled
 def _take_back(times: Times, places: Times, values: Times, used: int) -> None:
     for entry in range(used - 1, -1, -1):
         times[places[entry]] = values[entry]
 
 
-@njit(cache=True)
+@_compiled
 def _turn_to(sequences, waits, turns, number, event, begin, end):
     """Set what `_compute` counts along a sequence to one of its events."""
     for row in range(begin, end):
@@ -239,7 +247,7 @@ def _turn_to(sequences, waits, turns, number, event, begin, end):
     sequences[number, _AT] = event
 
 
-@njit(cache=True)
+@_compiled
 def _compute(
     times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, limit, ordered
 ):
@@ -310,7 +318,7 @@ def _compute(
     return status, event, moved_from, moved_to
 
 
-@njit(cache=True)
+@_compiled
 def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used):
     """Compute all events that have not been yet, each when those have been that it waits for.
 
@@ -340,7 +348,7 @@ def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places,
     return _DONE
 
 
-@njit(cache=True)
+@_compiled
 def _settle(times, sequences, waits, tables, delays, into, turns, out_of, readers, bounds, places, values, used):
     """Compute again what may have moved, and what waits for what did, roughly in order of time."""
     active = np.empty(len(sequences), np.int64)
@@ -403,7 +411,7 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
     return _DONE
 
 
-@njit(cache=True)
+@_compiled
 def _pass_on(sequences, waits, tables, turns, row, moved_from, moved_to):
     """Those that wait for events that moved are to be computed again; whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
@@ -421,7 +429,7 @@ def _pass_on(sequences, waits, tables, turns, row, moved_from, moved_to):
     return True
 
 
-@njit(cache=True)
+@_compiled
 def _first_waiting(waits, tables, turns, row, source):
     """The least ``n`` that waits for an event or for one behind it; mostly near the one that was found last."""
     period, ahead, first = waits[row, _PERIOD], waits[row, _AHEAD], waits[row, _INDEX]
@@ -452,7 +460,7 @@ def _first_waiting(waits, tables, turns, row, source):
     return periods * period + low
 
 
-@njit(cache=True)
+@_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
     """Latest times: before the next of the sequence, and before all that wait for data."""
     for number in range(len(sequences) - 1, -1, -1):
