@@ -1,11 +1,12 @@
 """The time that loading and planning every built-in network takes, at full size, and what the plan is.
 
-Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large] [NAME ...]
+Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large] [--ample] [NAME ...]
 (default: all of 'hwgen models', for vc709; with --large: deep networks and large maps)
 
 Prints a table in Markdown: seconds of this process's CPU, and the most memory it has held until then (a case alone in
 its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is a chain of N 3x3
 convolutions of 8 channels at 32 x 32, ``map:HxW`` one 3x3 convolution of 3 to 16 channels on a map of that size.
+With ``--ample`` the board has memory and logic for any network, but its own DSP slices.
 """
 
 from __future__ import annotations
@@ -114,9 +115,12 @@ def main() -> None:
     parser.add_argument("--board", default="vc709")
     parser.add_argument("--objective", default="interval", choices=OBJECTIVES)
     parser.add_argument("--large", action="store_true", help="deep networks and large maps")
+    parser.add_argument("--ample", action="store_true", help="memory and logic for any network")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     board = boards.load(arguments.board)
+    if arguments.ample:
+        board = replace(board, bram36=10**6, lut=10**8, ff=10**8)
     network.load("decoilfnet-example")  # imports ONNX Runtime, which is not the first network's fault
     print("| " + " | ".join(name.replace("_s", " (s)") for name in COLUMNS) + " |")
     print("| " + " | ".join(COLUMNS.values()) + " |")

@@ -230,5 +230,5 @@ def test_too_many_events_are_refused_at_once():
     layer = MaxPool(name="pool", input=before, output=before, window=Window(kernel=(1, 1)))
     plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depths=(5,))
     config = compose(Network(name="pool", layers=(layer,)), [plan])
-    with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 268,435,456 are scheduled"):
+    with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 402,653,184 are scheduled"):
         Schedule(config, 10)

@@ -47,8 +47,8 @@ LEAST_FRAMES = 5
 #: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
 LEAST_BEATS = 10_000
 
-#: Events of a run at most, of all layers together: in memory they and what is computed with them take about 3 GB.
-MOST_EVENTS = 1 << 28
+#: Events of a run at most, of all layers together: in memory they and what is computed with them take about 5 GB.
+MOST_EVENTS = 3 << 27
 
 #: Events of a run above which fewer rows are scheduled instead, if they tell as much: about 1 GB.
 MANY_EVENTS = 1 << 27
