@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwgen.schedule.settle import NO_WAIT, StuckError, System, Wait
+from hwgen.schedule.settle import NO_WAIT, VISITS, StuckError, System, Wait
 
 FAR = 10**6
 
@@ -156,3 +156,13 @@ def test_many_changes_can_be_taken_back():
     system.revert()
     assert system.solve()
     assert (system.times("b") == np.arange(count)).all()
+
+
+def test_many_visits():
+    """Two sequences take turns event by event, so often that the loops come back to Python in between."""
+    count = VISITS // 2 + 10
+    waits = [Wait("a", "b", np.zeros(1, int), 1, 1, back=1), Wait("b", "a", np.zeros(1, int), 1, 1)]
+    system = System({"a": (count, 1), "b": (count, 1)}, waits)
+    assert system.solve()
+    assert (system.times("a") == 2 * np.arange(count)).all()
+    assert (system.times("b") == 2 * np.arange(count) + 1).all()

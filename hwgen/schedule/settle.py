@@ -32,16 +32,19 @@ _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 #: Cycles by which an event may be computed before another one that comes earlier.
 SLACK = 100
 
+#: Visits to sequences after which the loops come back to Python, within a second or so: then Ctrl-C is heard.
+VISITS = 1 << 20
+
 #: How a run of the loops ended.
-_DONE, _LATE, _STUCK, _FULL, _WIDEN = range(5)
+_DONE, _LATE, _STUCK, _FULL, _WIDEN, _PAUSED = range(6)
 
 #: Columns of the tables of sequences and of waits.
 _FIRST, _COUNT, _GAP, _LOW, _HIGH, _AT = range(6)
 _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9)
 
 #: And of what is counted along a sequence, for each wait: events until the next one that waits; how many of those
-#: still wait for nothing; the place in the tables; what is added to the index there. And
-#: where `_first_waiting` found its last.
+#: still wait for nothing; the place in the tables; what is added to the index there. And where `_first_waiting` found
+#: its last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 
@@ -200,7 +203,7 @@ class System:
                 self._journal = np.concatenate([places, places]), np.concatenate([values, values]), used
             elif end == _STUCK:
                 raise StuckError
-            else:
+            elif end != _PAUSED:
                 self._solved = self._solved or end == _DONE
                 return end == _DONE
 
@@ -324,8 +327,11 @@ def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places,
 
     What a sequence waits for is mostly the one before it, or in front of which it makes room.
     """
-    number, idle = 0, 0
+    number, idle, visits = 0, 0, 0
     while idle < len(sequences):
+        visits += 1
+        if visits > VISITS:
+            return _PAUSED
         low, high = sequences[number, _LOW], sequences[number, _HIGH]
         progress = False
         if low < high:
@@ -359,7 +365,11 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
             active[count] = number
             listed[number] = True
             count += 1
+    visits = 0
     while count:
+        visits += 1
+        if visits > VISITS:
+            return _PAUSED
         place, earliest, following = 0, 1 << 62, 1 << 62
         for entry in range(count):
             number = active[entry]
