@@ -250,6 +250,14 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
         plan.make(lenet, ZEDBOARD, dsp=2)
     with pytest.raises(PlanError, match=r"fc1 does not fit .*: weights need 11 BRAM36, .* has 2; the first 4 layers"):
         plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=4_500))
+    with pytest.raises(
+        PlanError, match=r"^conv1 does not fit zedboard even alone: plan needs \d+ LUTs, [^;]* has 1: [^;]*$"
+    ):
+        plan.make(lenet.part(0, 2), replace(ZEDBOARD, lut=1))
+
+
+@pytest.mark.long
+def test_refused_with_what_tiles_would_take(lenet):
     # fc1's 48,000 weights of 8 bits, one a cycle: 12 block RAMs of 9 bits x 4,096, and what its input takes. In tiles
     # they come once, with 400 inputs, 120 biases and outputs, at 42.64 bytes a cycle.
     with pytest.raises(
@@ -258,10 +266,6 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
         r"tile by tile .* would move 48,640 bytes and take at least 1,1[4-9]\d cycles a frame$",
     ):
         plan.make(lenet, replace(ZEDBOARD, bram36=10))
-    with pytest.raises(
-        PlanError, match=r"^conv1 does not fit zedboard even alone: plan needs \d+ LUTs, [^;]* has 1: [^;]*$"
-    ):
-        plan.make(lenet.part(0, 2), replace(ZEDBOARD, lut=1))
 
 
 @pytest.mark.long
@@ -278,7 +282,7 @@ def test_refused_with_what_may_fit():
 @pytest.mark.parametrize(
     "limit",
     [
-        {"bram36": 2, "lut": 3_000},
+        pytest.param({"bram36": 2, "lut": 3_000}, marks=pytest.mark.long),
         {"bram36": 2, "lut": 4_500},
         pytest.param({"bram36": 10}, marks=pytest.mark.long),
         {"dsp": 2},
