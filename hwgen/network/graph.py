@@ -197,7 +197,7 @@ class Network:
             return ()
         cuts, last = [], self._ends[INPUT]  # the last reader of all but the latest map
         for place, layer in enumerate(self.layers[:-1], start=1):
-            if last < place and (place > 1 or layer.kind != Copy.kind):
+            if last < place and (place > 1 or not layer.copies):
                 cuts.append(place)
             last = max(last, self._ends[layer.name])
         return tuple(cuts)

@@ -95,7 +95,7 @@ class Copy(Join):
 
     kind = "copy"
     operators = ("Identity",)
-    selects = True
+    selects = copies = True
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:

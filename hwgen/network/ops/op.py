@@ -48,6 +48,8 @@ class Op(ABC):
     """Whether each output channel depends on the input channel of the same number alone."""
     selects: ClassVar[bool] = False
     """Whether each output is one of the inputs: their type, scale, zero point and bounds pass through."""
+    copies: ClassVar[bool] = False
+    """Whether the output is the input, as it is."""
     groups = 1
     """Groups of channels that have nothing in common (ONNX ``group``)."""
 
