@@ -232,3 +232,31 @@ def test_too_many_events_are_refused_at_once():
     config = compose(Network(name="pool", layers=(layer,)), [plan])
     with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 402,653,184 are scheduled"):
         Schedule(config, 10)
+
+
+def test_windows_below_the_map():
+    """Rows of windows that all end with the map's last row: a pixel that comes later moves those of each row.
+
+    A map of 1 x 2 x 4 under a 2 x 2 pool with a row of padding below: the windows wait for beats 5, 6, 7 and again for
+    5, 6, 7. A copy (a 1 x 1 pool) stands before it; with one credit its beats are 7 cycles apart: a step starts a cycle
+    after the beat before was taken, which is 6 after that one's start.
+    """
+    before = FeatureMap(channels=1, height=2, width=4, type=UINT8)
+    after = replace(before, width=3)
+    layers = (
+        MaxPool(name="copy", input=before, output=before, window=Window(kernel=(1, 1))),
+        MaxPool(name="pool", input=before, output=after, window=Window(kernel=(2, 2), padding=(0, 0, 1, 0))),
+    )
+    network = Network(name="below", layers=layers)
+    plans = [
+        LayerPlan(name=layer.name, kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=4, fifo_depths=(9,))
+        for layer in layers
+    ]
+    schedule = Schedule(compose(network, plans), 3)
+    schedule.mark()
+    schedule.shrink(0, depth=1)
+    shallow = Case(network, compose(network, [replace(plans[0], fifo_depths=(1,)), plans[1]]))
+    for moved, same in zip(times(schedule), times(Schedule(shallow.config, 3)), strict=True):
+        np.testing.assert_array_equal(moved, same)
+    assert (np.diff(schedule.taken[1]) >= 7).all()
+    check(shallow, frames_for(network, 3, 1), schedule)

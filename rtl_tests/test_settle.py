@@ -166,3 +166,10 @@ def test_many_visits():
     assert system.solve()
     assert (system.times("a") == 2 * np.arange(count)).all()
     assert (system.times("b") == 2 * np.arange(count) + 1).all()
+
+
+@pytest.mark.parametrize("index", [(0, 0, 1, 0), (0, 3)])
+def test_waits_in_order(index):
+    """An index that falls, or that the next period begins below, is an error of the caller: bisection would miss."""
+    with pytest.raises(AssertionError):
+        Wait("after", "before", np.array(index), 2)

@@ -134,9 +134,10 @@ class LineEvents(LayerEvents[LayerConfig]):
         source = window.input
         bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
         rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width
-        # For each window of a frame, the last input beat it needs.
         steps = bottoms[:, None] * source.row_steps + rights // source.pixels
-        needed = ((steps + 1) * source.folds - 1).ravel()
+        # For each window of a frame the last input beat that it needs, or one before it: several rows of windows may
+        # end with the map's last row.
+        needed = np.maximum.accumulate(((steps + 1) * source.folds - 1).ravel())
         found = [
             Wait(ports.starts, ports.taken[0], needed, source.beats, window.write_delay, every=window.output_folds)
         ]

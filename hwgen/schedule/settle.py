@@ -88,6 +88,11 @@ class Wait:
     back: int = 0
     data: bool = True
 
+    def __post_init__(self) -> None:
+        # Which events wait for one that moves is found by bisection.
+        assert (np.diff(self.index) >= 0).all()
+        assert self.index[-1] <= self.index[0] + self.ahead
+
 
 class StuckError(Exception):
     """Events wait for each other in a circle."""
