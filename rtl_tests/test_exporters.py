@@ -1,0 +1,63 @@
+"""Models in the manner of published ones, quantised by ONNX Runtime in two forms: imported, and equal to it."""
+
+from __future__ import annotations
+
+import shutil
+
+import onnx
+import pytest
+from by_parts import compare
+from exporters import MODELS, quantised
+
+import hwgen
+from hwgen.errors import ModelError
+
+FORMS = ("QDQ", "QOperator")
+
+#: What can't be built yet.
+REFUSED = {
+    *("alexnet", "autoencoder_transposed", "convmixer", "csp_darknet_mish", "densenet", "dncnn", "ecg"),
+    *("efficientnet_block", "espcn", "face_cascade_first", "face_cascade_second", "fully_convolutional", "ghostnet"),
+    *("inception_v1", "keras_dense", "keras_nhwc", "lenet5_classic", "mobilenetv3_block", "pilotnet_elu", "regnet"),
+    *("resnet_preactivated", "selu_network", "shufflenet_v1", "shufflenet_v2", "siamese", "ssd_heads"),
+    *("temporal_network", "text_detection", "text_direction", "unet_transposed", "yolov2_tiny", "yolov3_tiny"),
+    *("yolov5_head", "yolov8_head"),
+}
+BUILT = sorted(set(MODELS) - REFUSED)
+
+#: Looked at by default; the others in the long run.
+FIRST = {"mobilenetv2", "text_recognition"}
+
+
+def some(names):
+    return [pytest.param(name, marks=[] if name in FIRST else pytest.mark.long) for name in names]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", BUILT)
+def test_equal(name, form, tmp_path):
+    """Every value that leaves the golden model."""
+    model, writer = quantised(name, form)
+    compare(model, writer.frames(20), tmp_path).check()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_refused(name, form, tmp_path):
+    """What is refused is still refused: otherwise it belongs among the others."""
+    path = tmp_path / "model.onnx"
+    onnx.save(quantised(name, form)[0], path)
+    with pytest.raises(ModelError):
+        hwgen.load(path)
+
+
+@pytest.mark.parametrize("name", some(BUILT))
+def test_in_hardware(name, tmp_path):
+    """Values of the golden model, in the predicted cycles."""
+    model, writer = quantised(name, "QDQ", signed=len(name) % 2 == 1)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    design = hwgen.load(path).plan("vc709", dsp=80)
+    result = design.simulate(writer.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
+    assert result.mismatches == 0
+    assert result.as_predicted
