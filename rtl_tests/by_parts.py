@@ -106,7 +106,7 @@ def _typed(model: onnx.ModelProto, frames: np.ndarray) -> tuple[onnx.ModelProto,
     known.CopyFrom(model)
     del known.graph.value_info[:]
     for name, array in arrays.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        kind = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
         known.graph.value_info.append(helper.make_tensor_value_info(name, kind, None))
     constants = _constant(model)
     return known, [node.output[0] for node in model.graph.node if _quantises(node) and node.output[0] not in constants]
@@ -155,4 +155,4 @@ def _by_frames(session: onnxruntime.InferenceSession, name: str, values: dict[st
     """An output for each frame by itself: not all models take a batch, nor give it first."""
     count = len(next(iter(values.values())))
     frames = ({source: array[place : place + 1] for source, array in values.items()} for place in range(count))
-    return np.stack([session.run([name], each)[0] for each in frames])
+    return np.stack([np.asarray(session.run([name], each)[0]) for each in frames])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,17 +26,20 @@ class Writer:
     def __init__(self, name: str, shape: Sequence[int], *, opset: int = 17):
         self.name, self.shape, self.opset = name, tuple(shape), opset
         self.random = np.random.default_rng([ord(letter) for letter in name])
-        self.nodes: list[onnx.NodeProto] = []
+        self.nodes_made: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.channels = {"x": shape[1]}
 
-    def node(self, operator: str, *inputs: str, outputs: int = 1, channels: int | None = None, **attributes):
-        names = [f"{operator.lower()}{len(self.nodes)}{f'_{n}' if outputs > 1 else ''}" for n in range(outputs)]
-        label = f"/{self.name}/{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), names, name=label, **attributes))
+    def nodes(self, operator: str, *inputs: str, outputs: int, channels: int | None = None, **attributes) -> list[str]:
+        names = [f"{operator.lower()}{len(self.nodes_made)}_{place}" for place in range(outputs)]
+        label = f"/{self.name}/{operator}_{len(self.nodes_made)}"
+        self.nodes_made.append(helper.make_node(operator, list(inputs), names, name=label, **attributes))
         for each in names:
             self.channels[each] = channels if channels is not None else self.channels.get(inputs[0], 0)
-        return names if outputs > 1 else names[0]
+        return names
+
+    def node(self, operator: str, *inputs: str, channels: int | None = None, **attributes) -> str:
+        return self.nodes(operator, *inputs, outputs=1, channels=channels, **attributes)[0]
 
     def constant(self, values) -> str:
         array = np.asarray(values)
@@ -93,17 +97,22 @@ class Writer:
         return self.node(kind, x, kernel_shape=kernel, strides=stride, pads=[pad] * 2 * len(kernel))
 
     def resize(self, x: str, factor: float = 2.0) -> str:
-        attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        attributes: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
         return self.node("Resize", x, "", self.constant(np.array([1, 1, factor, factor], np.float32)), **attributes)
 
     def concat(self, *parts: str, axis: int = 1) -> str:
-        return self.node("Concat", *parts, channels=sum(self.channels[part] for part in parts), axis=axis)
+        channels = sum(self.channels[part] for part in parts)
+        return self.node("Concat", *parts, channels=channels, axis=axis)
 
     def reshape(self, x: str, *shape: int, channels: int | None = None) -> str:
         return self.node("Reshape", x, self.constant(np.array(shape)), channels=channels)
 
     def split(self, x: str, *sizes: int) -> list[str]:
-        parts = self.node("Split", x, self.constant(np.array(sizes)), outputs=len(sizes), axis=1)
+        parts = self.nodes("Split", x, self.constant(np.array(sizes)), outputs=len(sizes), axis=1)
         self.channels.update(zip(parts, sizes, strict=True))
         return parts
 
@@ -162,7 +171,7 @@ class Writer:
 
     def model(self, *outputs: str) -> onnx.ModelProto:
         graph = helper.make_graph(
-            self.nodes,
+            self.nodes_made,
             self.name,
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", *self.shape[1:]))],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
