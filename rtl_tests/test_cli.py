@@ -782,7 +782,7 @@ def test_help(capfd, arguments):
 
 
 def test_left_out_is_told(here, capfd):
-    assert cli.main(["plan", "light_resnet50", "--board", "vc709"]) == 0
+    assert cli.main(["plan", "light_resnet50:part1", "--board", "vc709"]) == 0
     assert "left out: a fork behind MaxPool n3 into " in capfd.readouterr().out
 
 

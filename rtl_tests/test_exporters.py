@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import onnx
 import pytest
 from by_parts import compare
@@ -11,6 +12,8 @@ from exporters import MODELS, quantised
 
 import hwgen
 from hwgen.errors import ModelError
+from hwgen.network.onnx.shapes import light_names
+from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
@@ -61,3 +64,12 @@ def test_in_hardware(name, tmp_path):
     result = design.simulate(writer.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
     assert result.mismatches == 0
     assert result.as_predicted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(light_names()))
+def test_light_models(name, tmp_path):
+    """The onnx package's models, whole."""
+    compare(
+        builtin.quantised(name), np.random.default_rng(7).normal(size=(1, 3, 224, 224)).astype(np.float32), tmp_path
+    ).check()

@@ -62,7 +62,7 @@ def test_built_in(name, board, simulator):
                 ("decoilfnet-four@16x16", 600),
                 ("flownets:4@32x24", 500),
                 ("speed-sign@48x40", 220),
-                ("light_squeezenet", 200),
+                ("light_squeezenet:part1", 200),
             )
         ),
     ],

@@ -26,7 +26,8 @@ def names() -> list[tuple[str, str]]:
     """Name and description of every built-in network: the tables', those that branch, the onnx package's light ones."""
     named = [(name, each.description) for name, each in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
-        (name, "from the onnx package: its first linear part, or :partN") for name in onnx_shapes.light_names()
+        (name, "from the onnx package: the whole graph, or its linear part :partN")
+        for name in onnx_shapes.light_names()
     ]
 
 

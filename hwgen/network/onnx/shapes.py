@@ -66,11 +66,18 @@ def light(name: str, *, dense: bool = False) -> Network:
     """
     base, _, suffix = tables.precision(name)[0].partition(":")
     match = re.fullmatch(r"part(\d{1,4})", suffix or "part1")
-    folder = _light_folder()
-    if match is None or folder is None or base not in light_names():
+    if match is None or base not in light_names():
         raise ModelError(f"{name}: a light model's name must be NAME or NAME:partN, as in light_resnet50:part2")
-    path = folder / f"{base}.onnx"
-    return _part(_graph(_read(path), str(path), dense), base if not suffix else name, int(match[1]), dense)
+    model = light_model(base)
+    return _part(_graph(model, base, dense), base if not suffix else name, int(match[1]), dense)
+
+
+def light_model(base: str) -> onnx.ModelProto:
+    """The file of a light model, its weights not filled in; raises ModelError."""
+    folder = _light_folder()
+    if folder is None or base not in light_names():
+        raise ModelError(f"{base}: the installed onnx package has no light model of this name")
+    return _read(folder / f"{base}.onnx")
 
 
 def read(path: Path, *, dense: bool = False) -> Network:

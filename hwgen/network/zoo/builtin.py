@@ -3,8 +3,9 @@ seeded weights, quantised and imported like any other model.
 
 A name may carry a prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully
 connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. They are
-quantised to 8 bits, or to 16 with ``,int16`` at the end: ``vgg16:7@64x64,int16``. Of the onnx package's ``light``
-models the linear parts are built, with weights of the same kind instead of the package's constants.
+quantised to 8 bits, or to 16 with ``,int16`` at the end: ``vgg16:7@64x64,int16``. The onnx package's ``light`` models
+are whole graphs (`hwgen.network.zoo.light`), or one of their linear parts: ``light_resnet50:part2``; their weights are
+of the same kind instead of the package's constants.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Op
 from hwgen.network.quantise import quantise
-from hwgen.network.zoo import graphs, tables
+from hwgen.network.zoo import graphs, light, tables
 from hwgen.network.zoo.drawing import SEED
 from hwgen.network.zoo.graphs import GRAPHS
 
@@ -46,7 +47,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model's linear part.
+    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model or its linear part.
 
     No file says what it gives: it ends with its last integer tensor.
 
@@ -56,7 +57,7 @@ def load(name: str) -> Network:
         For a name that makes no sense.
     """
     network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
-    left_out = onnx_shapes.light(name).left_out if tables.base(name) in onnx_shapes.light_names() else ()
+    left_out = onnx_shapes.light(name).left_out if ":part" in name else ()
     assert network.host is not None
     ends = tuple(replace(end, behind=(), tail=None) for end in network.host.outputs)
     return replace(network, left_out=left_out, host=replace(network.host, outputs=ends))
@@ -76,6 +77,8 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
     if tables.base(name) in GRAPHS:
         weights = (tensor for tensor in graphs.model(name)[0].graph.initializer if tensor.name.endswith("_weight"))
         return [(tensor.name.removesuffix("_weight"), bits * int(np.prod(tensor.dims))) for tensor in weights]
+    if _is_light_whole(name):
+        return [(layer, bits * count) for layer, count in light.weight_counts(tables.base(name))]
     layers, _ = _layers(name)
     return [(layer.shape.name, bits * layer.shape.weight_count) for layer in layers if layer.shape.weight_count]
 
@@ -93,6 +96,10 @@ def quantised(name: str) -> onnx.ModelProto:
         model, shape = graphs.model(name)
         rank = len(model.graph.input[0].type.tensor_type.shape.dim) - 1
         return quantise(model, _images(shape[:rank]), name, bits)
+    if _is_light_whole(name):
+        model = light.model(tables.base(name))
+        (source,) = model.graph.input
+        return quantise(model, _images([dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]]), name, bits)
     layers, least = _layers(name)
     first = layers[0].shape
     size = calibrated = first.height, first.width
@@ -109,7 +116,11 @@ def quantised(name: str) -> onnx.ModelProto:
     return model
 
 
-def _images(shape: tuple[int, ...]) -> np.ndarray:
+def _is_light_whole(name: str) -> bool:
+    return tables.precision(name)[0] in onnx_shapes.light_names()
+
+
+def _images(shape: Sequence[int]) -> np.ndarray:
     """Random frames to calibrate with."""
     return np.random.default_rng(SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, *shape)).astype(np.float32)
 
