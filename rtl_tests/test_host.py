@@ -484,7 +484,7 @@ def _around(net: Net) -> None:
         (_quantised_sigmoid, r"Sigmoid node '\w+': operator Sigmoid is not supported; .* no QuantizeLinear follows"),
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
-        (_turned_sigmoid, r"Transpose node '\w+': operator Transpose is not supported"),
+        (_turned_sigmoid, r"Sigmoid node '\w+': operator Sigmoid is not supported"),
         (_around, r"takes floats that go to '\w+' and '\w+'; only integers may: quantise them first"),
     ],
 )

@@ -890,7 +890,11 @@ def test_multiplier(bits: int) -> None:
         ),
         ([("Conv", {})], (2, 8, None), r"input 'x' has a dynamic shape \(\?, 2, 8, \?\): only the batch may be symb"),
         ([("Conv", {})], (2, 8, "width"), r"input 'x' has a dynamic shape \(\?, 2, 8, width\)"),
-        ([("MaxPool", {"kernel_shape": [2]})], (2, 8), r"input 'x' must be \(batch, channels, height, width\) or"),
+        (
+            [("MaxPool", {"kernel_shape": [2] * 3})],
+            (2, 8, 8, 8),
+            r"input 'x' must be \(batch, channels, height, width\) or",
+        ),
         ([("MaxPool", {"kernel_shape": [9, 2]})], (2, 8, 8), r"(?i)node0|negative|kernel"),
         ([("MaxPool", {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})], (2, 8, 8), r"'node0': padding must be smaller"),
         (

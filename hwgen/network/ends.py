@@ -4,6 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a tensor of the model lies on a feature map that holds the same values in another order.
+
+    Parameters
+    ----------
+    map : tuple of int
+        ``(C, H, W)``.
+    parts : tuple of int
+        Factors of these, in their order, into which a frame is split.
+    order : tuple of int
+        For each factor, as the tensor has them, which of ``parts`` it is.
+    shape : tuple of int
+        Of a frame of the tensor, without the batch.
+    """
+
+    map: tuple[int, int, int]
+    parts: tuple[int, ...]
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def to_frames(self, maps: np.ndarray) -> np.ndarray:
+        """The tensor ``(n, *shape)`` of maps ``(n, C, H, W)``."""
+        parted = maps.reshape(len(maps), *self.parts)
+        return parted.transpose(0, *(1 + place for place in self.order)).reshape(len(maps), *self.shape)
+
+    def to_maps(self, frames: np.ndarray) -> np.ndarray:
+        """Maps ``(n, C, H, W)`` of the tensor ``(n, *shape)``."""
+        parted = frames.reshape(len(frames), *(self.parts[place] for place in self.order))
+        places = [1 + self.order.index(place) for place in range(len(self.order))]
+        return parted.transpose(0, *places).reshape(len(frames), *self.map)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputEnd:
@@ -16,7 +51,9 @@ class OutputEnd:
     tensor : str
         And of the last integer tensor before it, at which the hardware ends.
     shape : tuple of int
-        A frame of that tensor as the model has it, without the batch: ``(C, H, W)`` or ``(features,)``.
+        A frame of that tensor as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
+    layout : Layout, optional
+        How it lies on the map; ``None`` if in the map's order.
     behind : tuple of str
         Operators on the host between the two, in order.
     tail : bytes, optional
@@ -26,6 +63,7 @@ class OutputEnd:
     name: str
     tensor: str
     shape: tuple[int, ...]
+    layout: Layout | None = None
     behind: tuple[str, ...] = ()
     tail: bytes | None = None
 
@@ -39,7 +77,9 @@ class Host:
     input : str
         The model's name of its input.
     input_shape : tuple of int
-        A frame of it as the model has it, without the batch: ``(C, H, W)`` or ``(features,)``.
+        A frame of it as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
+    input_layout : Layout, optional
+        How it lies on the map that the hardware takes; ``None`` if in the map's order.
     outputs : tuple of OutputEnd
         One for each output of the model.
     before : tuple of str
@@ -51,5 +91,6 @@ class Host:
     input: str
     input_shape: tuple[int, ...]
     outputs: tuple[OutputEnd, ...]
+    input_layout: Layout | None = None
     before: tuple[str, ...] = ()
     batch: int | None = None

@@ -26,13 +26,22 @@ _MOST_VALUES = 1 << 28
 
 
 def input_shape(network: Network) -> tuple[int, ...]:
-    """A frame of the input as the model has it: ``(C, H, W)``, or ``(features,)``."""
+    """A frame of the input as the model has it: ``(C, H, W)``, ``(features,)``, or what else the model takes."""
     return network.input.shape if network.host is None else network.host.input_shape
+
+
+def input_maps(network: Network, frames: np.ndarray) -> np.ndarray:
+    """Frames of the input in the model's shape as the maps ``(n, C, H, W)`` that the hardware takes."""
+    layout = None if network.host is None else network.host.input_layout
+    return frames.reshape(len(frames), *network.input.shape) if layout is None else layout.to_maps(frames)
 
 
 def integers(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
     """The last integer tensor before output ``place``, ``(n, C, H, W)``, in the shape that the model gives it."""
-    return maps if network.host is None else maps.reshape(len(maps), *network.host.outputs[place].shape)
+    if network.host is None:
+        return maps
+    end = network.host.outputs[place]
+    return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
 def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:

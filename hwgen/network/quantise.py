@@ -22,10 +22,11 @@ from hwgen.network.onnx.file import data_inputs, input_shape
 def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     """``x`` as the network's input integers, ``(frames, C, H, W)``.
 
-    Frames have the shape that the model gives them, ``(C, H, W)`` or ``(features,)``; in place of the latter
-    ``(features, 1, 1)`` does as well. Floats are quantised by the input's scale and zero point as ONNX QuantizeLinear
-    does: divided in float32, rounded half to even, saturated. The input's own integer type passes. InputError for
-    anything else: another shape or type, NaN or infinity, floats where the model gives no scale.
+    Frames have the shape that the model gives them: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. Where the
+    map holds the values in the same order, the map's own shape does as well, as ``(features, 1, 1)``. Floats are
+    quantised by the input's scale and zero point as ONNX QuantizeLinear does: divided in float32, rounded half to even,
+    saturated. The input's own integer type passes. InputError for anything else: another shape or type, NaN or
+    infinity, floats where the model gives no scale.
     """
     expected = network.input
     what = f"{network.name}: input"
@@ -35,10 +36,11 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     shape = host.input_shape(network)
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
-    if x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
+    in_order = network.host is None or network.host.input_layout is None
+    if not in_order or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
         _check_shape(x, shape, what)
     if x.dtype == expected.type.dtype:
-        maps = x.reshape(len(x), *expected.shape)
+        maps = host.input_maps(network, x)
         golden.check_frames(network, maps)
         return maps
     if expected.scale is None:
@@ -47,16 +49,16 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
     limited = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
-    return limited.astype(expected.type.dtype).reshape(len(x), *expected.shape)
+    return host.input_maps(network, limited.astype(expected.type.dtype))
 
 
 def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: int = 8) -> onnx.ModelProto:
     """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
 
-    uint8 activations (their ranges are the extremes over ``calibration``, float (frames, C, H, W)), int8 weights,
-    one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph optimisations
-    fold batch normalisation and the like into the convolutions. ``where`` starts error messages. Raises InputError,
-    ModelError.
+    uint8 activations (their ranges are the extremes over ``calibration``, float frames in the model's shape), int8
+    weights, one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph
+    optimisations fold batch normalisation and the like into the convolutions. ``where`` starts error messages. Raises
+    InputError, ModelError.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 

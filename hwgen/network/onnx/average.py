@@ -12,6 +12,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, by
 from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.values import Map, Pending
+from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import AveragePool, GlobalAveragePool
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import multiplier
@@ -23,13 +24,13 @@ _FACTORS = (2.0**-32, 256.0)
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Between DequantizeLinear and QuantizeLinear: ONNX Runtime makes one operator of the three."""
     state = plain_operand(build, node)
-    if node.input[0] != state.node.output[0]:
+    if node.input[0] != state.tensor:
         raise build.refusal(
             node,
             "must stand right behind a DequantizeLinear, with nothing in between: "
             "ONNX Runtime may average floats otherwise",
         )
-    build.state = Pending(node, partial(_emit, build, node, state.scale))
+    build.state = Pending(node, partial(_emit, build, node, state.scale, _geometry(build, node)))
 
 
 def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -38,15 +39,44 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "channels_last 1 is not supported, 0 is")
     x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.integer_input(node, x_scale, x_zero, x_kind)
-    _emit(build, node, x_scale, *build.constants.per_tensor(node, 3, build.map.type.dtype))
+    geometry = _geometry(build, node)
+    _emit(build, node, x_scale, geometry, *build.constants.per_tensor(node, 3, build.map.type.dtype))
+
+
+def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
+    """The pool's window over the current map, and its output's rows and columns; the value lies as its output then."""
+    here = build.map
+    if "Global" in node.op_type:
+        averaged = build.view.averaged()
+        if averaged is None or len(build.view.dims) == 1:
+            flat = "must come before Flatten; " if len(build.view.dims) == 1 else ""
+            raise build.refusal(node, f"{flat}needs channels first, but its input is laid out as {build.view}")
+        build.view = averaged
+        return Window(kernel=(here.height, here.width)), (1, 1)
+    axes = build.spatial_axes(node)
+    window, size = build.pool_window(node, (here.height, here.width), axes)
+    if window.dilation != (1, 1):
+        raise build.refusal(node, f"dilation {by(window.dilation)} is not supported, 1x1 is")
+    if axes == (COLUMNS, ROWS) and min(window.kernel) > 1:
+        raise build.refusal(
+            node,
+            f"its input is laid out as {build.view}: ONNX Runtime adds in another order than the hardware; "
+            "only windows of one row or column may be so",
+        )
+    build.view = View.channels_first((here.channels, *size), axes)
+    return window, size
 
 
 def _emit(
-    build: Builder, node: onnx.NodeProto, x_scale: np.float32, scale: np.float32, zero: int, kind: IntegerType
+    build: Builder,
+    node: onnx.NodeProto,
+    x_scale: np.float32,
+    geometry: tuple[Window, tuple[int, int]],
+    scale: np.float32,
+    zero: int,
+    kind: IntegerType,
 ) -> None:
-    here = build.map
-    if build.flat:
-        raise build.refusal(node, "must come before Flatten")
+    here, (window, size) = build.map, geometry
     if kind != here.type or kind.bits != 8:
         raise build.refusal(
             node,
@@ -55,13 +85,9 @@ def _emit(
         )
     if "Global" in node.op_type:
         output = Map(here.channels, 1, 1, kind, zero, scale)
-        window = Window(kernel=(here.height, here.width))
         rule = _whole_map(build, node, x_scale, output)
         build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
         return
-    window, size = build.pool_window(node, here.height, here.width)
-    if window.dilation != (1, 1):
-        raise build.refusal(node, f"dilation {by(window.dilation)} is not supported, 1x1 is")
     build.emit(
         node,
         AveragePool,

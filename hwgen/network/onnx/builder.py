@@ -7,7 +7,6 @@ output was compared with the table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,8 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
-from hwgen.network.onnx.values import Addend, Floats, Integers, Joined, Map, Reals, State, Step, Sums, Value
+from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
+from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import padding_mode, window_of
 from hwgen.network.ops import Join, MaxPool, Op
 from hwgen.network.requantise import Requantisation
@@ -40,10 +40,10 @@ class Builder:
         self.steps: list[Step] = []
         self.batch: int | None = None
         """Frames of a batch, if the model fixes them."""
-        self.flat = False
-        """Whether the value has two dimensions, behind Flatten."""
-        self.map = Map(0, 0, 0, UINT8)
+        self.map = Map(1, 1, 1, UINT8)
         """The last feature map."""
+        self.view = View.channels_first((1, 1, 1))
+        """How the value lies on that map, or on the one that it will become when it is quantised."""
         self.state: State = Integers()
         self.source: Step | None = None
         """The layer that made the last feature map; ``None``: it is the input."""
@@ -59,11 +59,11 @@ class Builder:
     @property
     def value(self) -> Value:
         """All that is known of the current value."""
-        return Value(self.state, self.map, self.flat, self.source, self.shared)
+        return Value(self.state, self.map, self.view, self.source, self.shared)
 
     def enter(self, value: Value) -> None:
         """Go on with a value. What several nodes take, none of them may change."""
-        self.map, self.flat, self.source, self.shared = value.map, value.flat, value.source, value.shared
+        self.map, self.view, self.source, self.shared = value.map, value.view, value.source, value.shared
         self.state = value.state
         if isinstance(value.state, Reals):
             self.state = replace(value.state, steps=[*value.state.steps], bounds=[*value.state.bounds])
@@ -71,19 +71,6 @@ class Builder:
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         """The error that names ``node`` and says why it can't be built."""
         return self.constants.refusal(node, why)
-
-    def current_size(self) -> int:
-        """Values of the current map, pools included that wait for their convolution."""
-        if isinstance(self.state, Sums):
-            channels, (height, width) = len(self.state.weights), self.state.size
-            for pool in self.state.pools:
-                _, (height, width) = self.pool_window(pool, height, width)
-            return channels * height * width
-        if isinstance(self.state, Floats):
-            return math.prod(self.state.shape)
-        if isinstance(self.state, Joined):
-            return self.state.size
-        return self.map.channels * self.map.height * self.map.width
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
         """Note, or compare, the current map's scale and zero point."""
@@ -116,8 +103,8 @@ class Builder:
         """Accumulators become integers: emit their convolution, and the pools behind it."""
         low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, kind).tolist()
         self.emit_conv(state, scale, zero, kind, low, high)
-        for pool in state.pools:
-            self.emit_pool(pool)
+        for pool, axes in state.pools:
+            self.emit_pool(pool, axes)
 
     def requantise_reals(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
@@ -173,7 +160,7 @@ class Builder:
             return None
         here = self.map
         spread = values.size < here.channels * here.height * here.width
-        by_channel = self.constants.by_channel(node, values, here.channels, flat=self.flat)
+        by_channel = self.constants.by_channel(node, values, self.view)
         kind = TYPES[values.dtype]
         return Addend(by_channel, np.float32(scale.item()), int(zero.item()), kind, first and not spread)
 
@@ -267,10 +254,10 @@ class Builder:
         """The largest magnitude of the accumulators of ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
-    def emit_pool(self, node: onnx.NodeProto) -> None:
-        """A max pool of the current map."""
-        window, size = self.pool_window(node, self.map.height, self.map.width)
+    def emit_pool(self, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
+        """A max pool of the current map along some of its ``axes``."""
         here = self.map
+        window, size = self.pool_window(node, (here.height, here.width), axes)
         self.emit(node, MaxPool, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
@@ -360,23 +347,57 @@ class Builder:
         if isinstance(self.state, Reals | Joined):
             self.state.in_floats = True
 
-    def pool_window(self, node: onnx.NodeProto, height: int, width: int) -> tuple[Window, tuple[int, int]]:
-        """A pool's window, and its output's rows and columns."""
+    def follow(self, node: onnx.NodeProto) -> None:
+        """Note that ONNX Runtime moves DequantizeLinear past the present node, which leaves values as they are."""
+        if isinstance(self.state, Reals) and self.state.tensor == node.input[0]:
+            self.state.tensor = node.output[0]
+
+    def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """The axis of the map (1: rows, 2: columns) for each dimension of the value behind its channels.
+
+        Raises ModelError unless channels are the first dimension behind the batch, in the map's order, and each of the
+        others is a whole axis.
+        """
+        axes, order = self.view.spatial_axes(), self.view.channel_order()
+        if axes is None or order is None or not axes:
+            flat = "must come before Flatten; " if len(self.view.dims) == 1 else ""
+            raise self.refusal(
+                node, f"{flat}needs channels, rows and columns in this order, but its input is laid out as {self.view}"
+            )
+        if (order != np.arange(len(order))).any():
+            self.reorder_channels(node, order)
+        return axes
+
+    def reorder_channels(self, node: onnx.NodeProto, order: np.ndarray) -> None:
+        """Make the current value plain, whose channel ``i`` is the channel ``order[i]`` of its map."""
+        raise self.refusal(
+            node,
+            f"its input's channels are in another order than its map's, as behind a channel shuffle ({self.view}), "
+            "which is not supported",
+        )
+
+    def pool_window(
+        self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
+    ) -> tuple[Window, tuple[int, int]]:
+        """A pool's window over a map of ``sizes`` along some of its ``axes``, and its output's rows and columns."""
         kernel = tuple(attribute(node, "kernel_shape", ()))
         if int(attribute(node, "storage_order", 0)):
             raise self.refusal(node, "storage_order 1 is not supported, 0 is")
-        window, size = self._window(node, kernel, height, width)
-        pads = window.padding if padding_mode(node) != "NOTSET" else tuple(attribute(node, "pads", (0, 0, 0, 0)))
-        if any(p >= k for p, k in zip(pads, (*kernel, *kernel), strict=True)):
+        window, size = self._window(node, kernel, sizes, axes)
+        pads, covers = tuple(attribute(node, "pads", [0] * 2 * len(kernel))), kernel
+        if padding_mode(node) != "NOTSET":
+            pads, covers = window.padding, window.kernel
+        if any(p >= k for p, k in zip(pads, (*covers, *covers), strict=True)):
             raise self.refusal(node, f"padding must be smaller than the kernel {by(kernel)}, not {pads}")
         return window, size
 
     def _window(
-        self, node: onnx.NodeProto, kernel: tuple[int, ...], height: int, width: int
+        self, node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
         """The node's window, and its output's rows and columns."""
+        height, width = sizes
         try:
-            window = window_of(node, kernel, height, width)
+            window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))
         except ConfigError as error:
             raise self.refusal(node, str(error)) from None
         check_window(f"{node.op_type} node {title(node)!r}", window, 1, height, width)
@@ -389,13 +410,16 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """The sums of a Conv-like node over the current map, weights as (M, C // groups, Kh, Kw)."""
+        """The sums of a Conv-like node over the current map, weights as (M, C // groups, Kh, Kw) or (.., K)."""
         weights = of.values
-        if self.flat:
-            raise self.refusal(node, "must come before Flatten")
+        if not 3 <= weights.ndim <= 4:
+            raise self.refusal(node, f"must be one- or two-dimensional, not {weights.ndim - 2}-dimensional")
+        axes = self.spatial_axes(node)
         groups = int(attribute(node, "group", 1))
-        if weights.ndim != 4:
-            raise self.refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")
+        if weights.ndim != 2 + len(axes):
+            raise self.refusal(
+                node, f"must be {len(axes)}-dimensional as its input, not {weights.ndim - 2}-dimensional"
+            )
         channels = self.map.channels
         if groups < 1 or channels % groups or len(weights) % groups:
             raise self.refusal(
@@ -413,7 +437,11 @@ class Builder:
             )
         if len(weights) > MOST_SIDE:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
-        window, size = self._window(node, kernel, self.map.height, self.map.width)
+        window, size = self._window(node, kernel, (self.map.height, self.map.width), axes)
+        self.view = View.channels_first((len(weights), *size), axes)
+        if axes[0] == COLUMNS:
+            weights = weights.swapaxes(2, 3) if len(axes) == 2 else weights
+        weights = weights.reshape(*weights.shape[:2], *window.kernel)
         return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
 
     def multiply(
@@ -423,19 +451,26 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """The sums of a matrix product: a convolution whose kernel is the whole map, weights as (M, C*H*W)."""
-        matrix = of.values
-        here = self.map
-        if not self.flat:
-            raise self.refusal(node, "must follow Flatten (or a Reshape to two dimensions)")
-        inputs = here.channels * here.height * here.width
-        if matrix.ndim != 2 or matrix.shape[1] != inputs:
-            raise self.refusal(node, f"matrix must have {inputs} rows, one an input value, not {matrix.shape[-1]}")
+        """The sums of a product along the last dimension, weights as (M, values of it).
+
+        It is a convolution whose kernel is the whole map if the value has two dimensions, otherwise that part of it
+        which lies in the last one.
+        """
+        matrix, part = of.values, self.view.product()
+        if part is None or ("Gemm" in node.op_type and len(self.view.dims) > 1):
+            raise self.refusal(
+                node,
+                "must follow Flatten (or a Reshape to two dimensions), or multiply along a last dimension that holds "
+                f"all channels; its input is laid out as {self.view}",
+            )
+        if matrix.ndim != 2 or matrix.shape[1] != part.size:
+            raise self.refusal(node, f"matrix must have {part.size} rows, one an input value, not {matrix.shape[-1]}")
         if len(matrix) > MOST_SIDE:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(matrix):,}")
-        weights = matrix.reshape(len(matrix), here.channels, here.height, here.width)
-        window = Window(kernel=(here.height, here.width), stride=(here.height, here.width))
-        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, (1, 1))
+        self.view = self.view.multiplied(len(matrix))
+        kernel = part.sizes[1:]
+        weights, window = part.layout.to_maps(matrix), Window(kernel=kernel, stride=kernel)
+        return Sums(node, window, weights, bias, x_scale, of.scale, of.type, self.view.sizes[1:])
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, kind: IntegerType) -> bool:

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
 from hwgen.network.onnx.file import attribute, line, title
+from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
 
 TYPES = {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
@@ -248,7 +249,7 @@ class Constants:
             values = self.arrays[name].astype(np.float64)
         else:
             raise self.refusal(node, f"bias must be a constant of the model, not computed ({name!r})")
-        values = self.by_channel(node, values, outputs, flat=True)
+        values = np.broadcast_to(values.reshape(-1), outputs)
         return self.in_steps(node, values, unit)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
@@ -274,14 +275,19 @@ class Constants:
             )
         return steps.astype(np.int64)
 
-    def by_channel(self, node: onnx.NodeProto, values: np.ndarray, channels: int, *, flat: bool) -> np.ndarray:
-        """A constant that is added to a map, as one number a channel: ``(M,)``."""
-        shape = values.shape
-        while len(shape) > 1 and shape[0] == 1:
-            shape = shape[1:]
-        expected = (channels,) if flat else (channels, 1, 1)
-        if values.size != 1 and shape != expected and not (flat and values.shape == (channels,)):
+    def by_channel(self, node: onnx.NodeProto, values: np.ndarray, view: View) -> np.ndarray:
+        """A constant that is added to a map, which lies as ``view`` says, as one number a channel: ``(M,)``."""
+        channels = view.sizes[0]
+        if values.size == 1:
+            return np.broadcast_to(values.reshape(-1), channels).astype(np.float64)
+        try:
+            maps = view.layout.to_maps(np.broadcast_to(values, (1, *view.shape)))[0]
+        except ValueError:
+            maps = None
+        if maps is None or (maps != maps[:, :1, :1]).any():
             raise self.refusal(
-                node, f"a constant must have one value for each of {channels} channels, not shape {shape}"
+                node,
+                f"a constant must have one value for each of {channels} channels, not shape {values.shape}"
+                + ("" if view.plain else f"; its input is laid out as {view}"),
             )
-        return np.broadcast_to(values.reshape(-1), channels).astype(np.float64)
+        return maps[:, 0, 0].astype(np.float64)

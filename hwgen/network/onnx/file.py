@@ -78,7 +78,7 @@ def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
-    """The fixed sizes of the only input, without the batch: ``(C, H, W)`` or ``(C,)``."""
+    """The fixed sizes of the only input, without the batch: ``(C, H, W)``, ``(C, L)``, ``(C,)``, in any order."""
     inputs = data_inputs(model)
     if len(inputs) != 1:
         names = ", ".join(value.name for value in inputs) or "none"
@@ -88,10 +88,10 @@ def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
         raise ModelError(f"{where}: input {inputs[0].name!r} has no shape; give it (batch, channels, height, width)")
     dims = tensor.shape.dim
     shown = shape_text(dims)
-    if len(dims) not in (2, 4):
+    if len(dims) not in (2, 3, 4):
         raise ModelError(
-            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width) or (batch, channels), "
-            f"not ({shown})"
+            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width), (batch, channels, length) or "
+            f"(batch, channels), not ({shown})"
         )
     if any(d.dim_value < 1 for d in dims[1:]):
         raise ModelError(

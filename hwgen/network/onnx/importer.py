@@ -14,23 +14,26 @@ import onnx
 from onnx import TensorProto
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.ends import Host, OutputEnd
+from hwgen.network.ends import Host, Layout, OutputEnd
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import joins as onnx_joins
+from hwgen.network.onnx import moves as onnx_moves
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
-from hwgen.network.onnx.file import attribute, data_inputs, input_shape, title
+from hwgen.network.onnx.file import data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
+from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step, Sums, Value
+from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
-_BEHIND_JOINS = {"Clip", "Flatten", "Identity", "QuantizeLinear", "Relu", "Reshape"}
+_BEHIND_JOINS = {"Clip", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
 """What may follow a sum, a product or a concatenation of dequantised maps."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
@@ -52,8 +55,9 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     if graph.sparse_initializer:
         initialiser = graph.sparse_initializer[0].values.name
         raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
-    build = _begin(model, where)
+    build = Builder(Constants(model, where))
     nodes = build.constants.fold(needed(graph))
+    _begin(build, model, where, nodes)
     consumers: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
         for tensor in node.input:
@@ -61,7 +65,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     # Two outputs of one name are one: a name says which is meant.
     waiting = {value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output}
     outputs = list(waiting)
-    tensor = data_inputs(model)[0].name
+    source = data_inputs(model)[0].name
     before: list[str] = []  # operators on the float input
     values: dict[str, Value] = {}
     found: dict[str, tuple[OutputEnd, Step]] = {}
@@ -75,7 +79,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
         readers = consumers.get(tensor, [])
         values[tensor] = _shared(build, readers, len(readers) + (tensor in outputs))
 
-    reached(tensor)
+    reached(source)
     for node in nodes:
         operands = [values[name] for name in node.input if name in values]
         if not operands or not any(id(node) in output.nodes for output in waiting.values()):
@@ -91,7 +95,8 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
             raise ModelError(f"{where}: output {output!r} does not depend on the input")
         build.enter(values[output])
         raise _unfinished(build, where, output if len(outputs) > 1 else None)
-    return _network(build, name, _host(model, before, [found[output][0] for output in outputs]), found)
+    ends = [found[output][0] for output in outputs]
+    return _network(build, name, _host(model, before, values[source].view, ends), found)
 
 
 @dataclass(frozen=True)
@@ -140,25 +145,22 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
     return network.with_input_read_once()
 
 
-def _begin(model: onnx.ModelProto, where: str) -> Builder:
-    """A builder whose value is the model's input."""
-    build = Builder(Constants(model, where))
+def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Make the model's input the builder's value; ``nodes`` say which map it becomes."""
     shape = input_shape(model, where)
     (source,) = data_inputs(model)
-    channels, height, width = shape if len(shape) == 3 else (*shape, 1, 1)
-    build.flat = len(shape) == 1
     batch = source.type.tensor_type.shape.dim[0].dim_value
     build.batch = batch if batch > 0 else None
+    build.view = input_view(build.constants, nodes, source.name, shape, build.batch)
     kind = source.type.tensor_type.elem_type
     if kind == TensorProto.FLOAT:
-        build.state = Floats((channels, height, width))
+        build.state = Floats(build.view.sizes)
     elif kind in ELEMENTS:
-        build.map = Map(channels, height, width, ELEMENTS[kind])
+        build.map = Map(*build.view.sizes, ELEMENTS[kind])
     else:
         raise ModelError(
             f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
         )
-    return build
 
 
 def _step(build: Builder, node: onnx.NodeProto) -> None:
@@ -173,9 +175,9 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         )
     if any(node.output[1:]):
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
-    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", "Identity", "Flatten", "Reshape"):
+    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_moves.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
-    if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", "Identity"):
+    if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", *onnx_moves.INTEGER_MOVES):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
     if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
         raise build.refusal(
@@ -185,13 +187,14 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
     operator(build, node)
 
 
-def _host(model: onnx.ModelProto, before: Sequence[str], outputs: Sequence[OutputEnd]) -> Host:
-    """The host's part of a model, whose ``outputs`` are known."""
+def _host(model: onnx.ModelProto, before: Sequence[str], view: View, outputs: Sequence[OutputEnd]) -> Host:
+    """The host's part of a model, whose input lies as ``view`` says, and whose ``outputs`` are known."""
     (source,) = data_inputs(model)
     dims = source.type.tensor_type.shape.dim
     return Host(
         input=source.name,
         input_shape=tuple(dim.dim_value for dim in dims[1:]),
+        input_layout=_layout(view),
         outputs=tuple(outputs),
         before=tuple(operator for operator in before if operator != "Identity"),
         batch=max(dims[0].dim_value, 0) or None,
@@ -221,16 +224,21 @@ def _end(build: Builder, model: onnx.ModelProto, ends: Ends, output: str, tensor
         _label(build, behind[0])
     (source,) = data_inputs(model)
     batch = max(source.type.tensor_type.shape.dim[0].dim_value, 0)  # 0 where it is symbolic
-    here = build.map
-    shape = (here.channels * here.height * here.width,) if build.flat else (here.channels, here.height, here.width)
+    shape = build.view.shape
     end = OutputEnd(
         name=output,
         tensor=name,
         shape=shape,
+        layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, here.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
+        tail=ends.cut(tail, name, build.map.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
     )
     return end, build.source
+
+
+def _layout(view: View) -> Layout | None:
+    """How a tensor lies on its map; ``None`` if in the map's order."""
+    return None if view.in_order else view.layout
 
 
 def _label(build: Builder, node: onnx.NodeProto) -> None:
@@ -253,33 +261,15 @@ def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
-    if build.flat:
-        raise build.refusal(node, "must come before Flatten")
+    axes = build.spatial_axes(node)
+    channels, height, width = build.view.sizes
+    _, size = build.pool_window(node, (height, width), axes)
+    build.view = View.channels_first((channels, *size), axes)
     if isinstance(build.state, Sums):
         # Quantising keeps the order, so the pool may as well come after it.
-        build.state.pools.append(node)
+        build.state.pools.append((node, axes))
     else:
-        build.emit_pool(node)
-
-
-def _flatten(build: Builder, node: onnx.NodeProto) -> None:
-    rank = 2 if build.flat else 4
-    axis = int(attribute(node, "axis", 1))
-    if axis % rank != 1:
-        raise build.refusal(node, f"axis must be 1, not {axis}")
-    build.flat = True
-    build.leave_in_floats()
-
-
-def _reshape(build: Builder, node: onnx.NodeProto) -> None:
-    shape = build.constants.read(node, 1, "shape").tolist()
-    size, batch = build.current_size(), build.batch or 1
-    kept = attribute(node, "allowzero", 0) and shape[:1] == [0]
-    if shape not in ([0, -1], [0, size], [-1, size], [batch, -1], [batch, size]) or kept:
-        raise build.refusal(
-            node, f"must flatten to ({build.batch or 'batch'}, {size}) by shape [0, -1] or [-1, {size}], not {shape}"
-        )
-    build.flat = True
+        build.emit_pool(node, axes)
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
@@ -295,13 +285,11 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
     **onnx_joins.OPERATORS,
+    **onnx_moves.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     **onnx_resize.OPERATORS,
-    "Flatten": _flatten,
-    "Identity": lambda build, node: None,
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
-    "Reshape": _reshape,
     "Softmax": _softmax,
 }

@@ -12,6 +12,7 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
+from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Mul
 from hwgen.network.ops.join import MOST_BITS
 
@@ -28,7 +29,8 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
         output = _output(operands[0], scale, zero, kind)
         _emit(build, node, Add, operands, output, _bounds(state, scale, zero, kind), fused=fused)
 
-    build.state = Joined(node, _size(operands[:1]), make, in_floats=_in_floats(operands))
+    build.view = operands[0].view
+    build.state = Joined(node, make, in_floats=_in_floats(operands))
 
 
 def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
@@ -46,7 +48,8 @@ def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
             )
         _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
 
-    build.state = Joined(node, _size(operands[:1]), make, in_floats=_in_floats(operands))
+    build.view = operands[0].view
+    build.state = Joined(node, make, in_floats=_in_floats(operands))
 
 
 def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
@@ -55,6 +58,7 @@ def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
     _check_sizes(build, node, operands, channels=True, spread=True)
     scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
     _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
+    build.view = operands[0].view
     build.state = Integers()
 
 
@@ -65,15 +69,14 @@ def _spread_last(operands: list[Value]) -> list[Value]:
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
     operands = _dequantised(build, node)
-    _check_axis(build, node)
-    _check_sizes(build, node, operands)
+    view = _concatenated(build, node, operands)
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
-        channels = sum(value.map.channels for value in operands)
-        output = _output(operands[0], scale, zero, kind, channels)
+        output = _output(operands[0], scale, zero, kind, view.sizes[CHANNELS])
         _emit(build, node, Concat, operands, output, _bounds(state, scale, zero, kind))
 
-    build.state = Joined(node, _size(operands), make, in_floats=_in_floats(operands))
+    build.view = view
+    build.state = Joined(node, make, in_floats=_in_floats(operands))
 
 
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
@@ -83,17 +86,18 @@ def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
     output = _output(operands[0], scale, zero, kind)
     _emit(build, node, Add, operands, output, (kind.minimum, kind.maximum), fused=True)
+    build.view = operands[0].view
     build.state = Integers()
 
 
 def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearConcat: the output's scale and zero point, then a map with its own, and so on."""
     operands = _integers(build, node, range(2, len(node.input), 3))
-    _check_axis(build, node)
-    _check_sizes(build, node, operands)
+    view = _concatenated(build, node, operands)
     scale, zero, kind = build.constants.per_tensor(node, 0, operands[0].map.type.dtype)
-    output = _output(operands[0], scale, zero, kind, sum(value.map.channels for value in operands))
+    output = _output(operands[0], scale, zero, kind, view.sizes[CHANNELS])
     _emit(build, node, Concat, operands, output, (kind.minimum, kind.maximum))
+    build.view = view
     build.state = Integers()
 
 
@@ -122,25 +126,45 @@ def _integers(build: Builder, node: onnx.NodeProto, places: Sequence[int]) -> li
 def _check_sizes(
     build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False, spread: bool = False
 ) -> None:
-    """Maps must be of the same rows and columns, for a sum also of the same ``channels``.
+    """Maps must be of the same rows and columns, for a sum also of the same ``channels``, and lie alike.
 
     ``spread``: the last one may be a pixel for all pixels of the others.
     """
+    views = [value.view for value in operands]
     sizes = [(value.map.channels if channels else 0, value.map.height, value.map.width) for value in operands]
     if spread and sizes[-1][1:] == (1, 1):
         sizes[-1] = (sizes[-1][0], *sizes[0][1:])
-    if len(set(sizes)) > 1 or len({value.flat for value in operands}) > 1:
-        shapes = " and ".join(f"{value.map.channels}x{value.map.height}x{value.map.width}" for value in operands)
+        if views[-1] == views[0].pixel():
+            views[-1] = views[0]
+    shapes = " and ".join(f"{value.map.channels}x{value.map.height}x{value.map.width}" for value in operands)
+    if len(set(sizes)) > 1:
         raise build.refusal(node, f"must take maps of one size, not {shapes}")
+    if channels and len(set(views)) > 1:
+        laid = " and ".join(f"as {value.view}" for value in operands)
+        raise build.refusal(node, f"must take maps that are laid out alike, not {laid}")
     if max(value.map.type.bits for value in operands) > MOST_BITS:
         kinds = " and ".join(str(value.map.type) for value in operands)
         raise build.refusal(node, f"joins maps of at most {MOST_BITS} bits, not {kinds}")
 
 
-def _check_axis(build: Builder, node: onnx.NodeProto) -> None:
-    rank, axis = 2 if build.flat else 4, int(attribute(node, "axis", 1))
-    if axis not in (1, 1 - rank):
-        raise build.refusal(node, f"axis must be 1, that of the channels, not {axis}")
+def _concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]) -> View:
+    """How a concatenation lies, whose axis must be that of the channels in all operands."""
+    _check_sizes(build, node, operands)
+    rank, axis = 1 + len(operands[0].view.dims), int(attribute(node, "axis", 1))
+    place = axis % rank - 1 if -rank <= axis < rank else -1
+    channels = sum(value.map.channels for value in operands)
+    fit = place >= 0 and all(len(value.view.dims) == rank - 1 for value in operands)
+    found = {value.view.with_channels(channels, place) if fit else None for value in operands}
+    if len(found) > 1 or None in found:
+        views = list(dict.fromkeys(str(value.view) for value in operands if not value.view.plain))
+        laid = f"; its inputs are laid out as {' and '.join(views)}" if views else ""
+        usual = 1 + max(
+            0, next((p for p, dim in enumerate(operands[0].view.dims) if dim and dim[0].axis == CHANNELS), 0)
+        )
+        raise build.refusal(node, f"axis must be {usual}, that of the channels, not {axis}{laid}")
+    (view,) = found
+    assert view is not None
+    return view
 
 
 def _bounds(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> tuple[int, int]:
@@ -155,11 +179,6 @@ def _bounds(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> t
 def _output(source: Value, scale: np.float32, zero: int, kind: IntegerType, channels: int | None = None) -> Map:
     here = source.map
     return Map(channels or here.channels, here.height, here.width, kind, zero, scale)
-
-
-def _size(operands: Sequence[Value]) -> int:
-    """Values of some maps together."""
-    return sum(value.map.channels * value.map.height * value.map.width for value in operands)
 
 
 def _in_floats(operands: Sequence[Value]) -> bool:

@@ -23,7 +23,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.label(node, scale, zero)
-    build.state = Reals(node, scale, zero)
+    build.state = Reals(node, scale, zero, node.output[0])
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
@@ -136,7 +136,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Sums):
         if (state.low, state.high) != (-math.inf, math.inf):
             raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
-        values = build.constants.by_channel(node, values, len(state.weights), flat=build.flat)
+        values = build.constants.by_channel(node, values, build.view)
         state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
@@ -145,9 +145,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         if constant:
             first = node.input[0] == names[0]
             addend = build.addend(node, constant.values, constant.scale, constant.zero, first=first)
-        build.add_reals(
-            node, state, build.constants.by_channel(node, values, build.map.channels, flat=build.flat), addend
-        )
+        build.add_reals(node, state, build.constants.by_channel(node, values, build.view), addend)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 

@@ -82,9 +82,9 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     integers = build.constants.read(node, other, "constant")
     c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)
     values = (integers.astype(np.int64) - c_zero).astype(np.float32) * c_scale
-    state = Reals(node, scale, zero)
+    state = Reals(node, scale, zero, node.output[0])
     addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
-    by_channel = build.constants.by_channel(node, values, build.map.channels, flat=build.flat)
+    by_channel = build.constants.by_channel(node, values, build.view)
     build.add_reals(node, state, by_channel, addend)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     build.requantise_reals(node, state, scale, zero, kind)

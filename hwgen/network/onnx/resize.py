@@ -10,6 +10,7 @@ from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.values import Map, Sums
+from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Upsample
 
 _ROUNDINGS = {
@@ -21,16 +22,15 @@ _ROUNDINGS = {
 
 
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
-    if build.flat:
-        raise build.refusal(node, "must come before Flatten")
+    axes = build.spatial_axes(node)
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     mode = _text(node, "mode", "nearest")
     if mode != "nearest":
         raise build.refusal(node, f"mode must be nearest, not {mode}")
     if attribute(node, "axes", None) is not None:
-        raise build.refusal(node, "axes must not be given: scales or sizes must be those of all four")
-    factors = _factors(build, node)
+        raise build.refusal(node, "axes must not be given: scales or sizes must be those of all dimensions")
+    factors = _factors(build, node, axes)
     build.leave_in_floats()
     here = build.map
     sizes = here.height * factors[0], here.width * factors[1]
@@ -45,13 +45,14 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
                 f"{_text(node, 'nearest_mode', 'round_prefer_floor')} does not",
             )
     if factors != (1, 1):
+        build.view = View.channels_first((here.channels, *sizes), axes)
         output = Map(here.channels, *sizes, here.type, here.zero_point, here.scale)
         build.emit(node, Upsample, Window(kernel=(1, 1)), output, factors=factors)
 
 
-def _factors(build: Builder, node: onnx.NodeProto) -> tuple[int, int]:
-    """By how much rows and columns grow."""
-    here = build.map
+def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tuple[int, int]:
+    """By how much rows and columns grow; ``axes`` are those of the map behind the channels."""
+    rank = 2 + len(axes)
     given = [place for place in range(1, len(node.input)) if node.input[place]]
     place = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
     if node.op_type == "Resize" and 3 in given:
@@ -59,17 +60,18 @@ def _factors(build: Builder, node: onnx.NodeProto) -> tuple[int, int]:
         policy = _text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
-        before = (build.batch or 1, here.channels, here.height, here.width)
-        scales = sizes / before if sizes.shape == (4,) else sizes
+        scales = sizes / (build.batch or 1, *build.view.shape) if sizes.shape == (rank,) else sizes
     elif place in given:
         scales = np.asarray(build.constants.read(node, place, "scales"), np.float64)
     else:
         scales = np.array(attribute(node, "scales", ()), np.float64)
-    fit = scales.shape == (4,) and np.isfinite(scales).all() and (scales == np.rint(scales)).all()
+    fit = scales.shape == (rank,) and np.isfinite(scales).all() and (scales == np.rint(scales)).all()
     if not fit or scales[:2].tolist() != [1, 1] or scales.min() < 1:
         shown = ", ".join(f"{value:g}" for value in scales.ravel()[:8])
-        raise build.refusal(node, f"scales must be four, whole, of rows and columns alone, not [{shown}]")
-    return int(scales[2]), int(scales[3])
+        count = {3: "three", 4: "four"}[rank]
+        raise build.refusal(node, f"scales must be {count}, whole, of rows and columns alone, not [{shown}]")
+    factors = dict(zip(axes, scales[2:].tolist(), strict=True))
+    return int(factors.get(ROWS, 1)), int(factors.get(COLUMNS, 1))
 
 
 def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:

@@ -306,7 +306,7 @@ class _Graph:
         if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
             return "kernel, strides, dilations and groups must be positive, and padding 0 or more"
         try:
-            window = window_of(node, kernel, height, width)
+            window = window_of(node, kernel, (height, width))
         except ConfigError as error:
             raise ModelError(f"{self.where}: {error}") from None
         try:

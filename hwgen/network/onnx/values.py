@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.onnx.views import View
 from hwgen.network.ops import Conv, Join, Op
 from hwgen.network.requantise import Requantisation
 
@@ -129,6 +130,8 @@ class Reals:
     node: onnx.NodeProto
     scale: np.float32
     zero: int
+    tensor: str
+    """What counts as that DequantizeLinear's output: ONNX Runtime moves it past operators that only rename axes."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
     offset: np.ndarray | None = None
     """What Add has added, float64 (channels,)."""
@@ -157,7 +160,8 @@ class Sums:
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf
-    pools: list[onnx.NodeProto] = field(default_factory=list)
+    pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
+    """Max pools behind it, each with the axes of the map along which it goes."""
     groups: int = 1
 
 
@@ -177,8 +181,6 @@ class Joined:
     """What a node makes of several dequantised maps, perhaps with Relu or Clip behind it."""
 
     node: onnx.NodeProto
-    size: int
-    """Values that leave."""
     make: Callable[[Joined, np.float32, int, IntegerType], None]
     """Adds the layer, for the scale, the zero point and the type of its output."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
@@ -198,8 +200,8 @@ class Value:
     state : State
     map : Map
         The last feature map.
-    flat : bool
-        Whether it has two dimensions, behind Flatten.
+    view : View
+        How it lies on that map, or on the map that its state will become.
     source : Step or None
         The layer that made that map; ``None``: it is the model's input.
     shared : bool
@@ -208,6 +210,6 @@ class Value:
 
     state: State
     map: Map
-    flat: bool
+    view: View
     source: Step | None
     shared: bool

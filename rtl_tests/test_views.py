@@ -1,0 +1,143 @@
+"""Views: how tensors lie on feature maps, against NumPy's reshape and transpose of the map's own indices."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwgen.errors import ConfigError
+from hwgen.network.onnx.views import Atom, View
+
+
+def indices(sizes: tuple[int, ...]) -> np.ndarray:
+    """A map that holds where each of its values lies, as a batch of one."""
+    return np.arange(prod(sizes)).reshape(1, *sizes)
+
+
+@st.composite
+def shapes(draw, size: int) -> list[int]:
+    """One to five sizes whose product is ``size``."""
+    found = []
+    for _ in range(draw(st.integers(0, 4))):
+        found.append(draw(st.sampled_from([factor for factor in range(1, size + 1) if size % factor == 0])))
+        size //= found[-1]
+    return draw(st.permutations([*found, size]))
+
+
+@settings(max_examples=150)
+@given(sizes=st.tuples(*[st.integers(1, 12)] * 3), data=st.data())
+def test_moves(sizes, data):
+    """Whatever is expressed is right, in both directions; a reshape is refused only where it cuts across an axis."""
+    view, tensor = View.channels_first(sizes), indices(sizes)
+    for _ in range(data.draw(st.integers(1, 5))):
+        rank = len(view.dims)
+        kind = data.draw(st.sampled_from(["reshape", "transpose", "flatten", "squeeze", "unsqueeze"]))
+        if kind == "reshape":
+            shape = data.draw(shapes(view.size))
+            after = tensor.reshape(1, *shape)
+            try:
+                view = view.reshape(shape)
+            except ConfigError:
+                assert not separable(sizes, after)
+                return
+        elif kind == "transpose":
+            order = data.draw(st.permutations(range(rank)))
+            view, after = view.transpose(order), tensor.transpose(0, *(1 + place for place in order))
+        elif kind == "flatten":
+            view, after = view.flatten(), tensor.reshape(1, -1)
+        elif kind == "squeeze":
+            places = [place for place, size in enumerate(view.shape) if size == 1 and data.draw(st.booleans())]
+            view, after = view.squeeze(places), tensor.squeeze(tuple(1 + place for place in places))
+        else:
+            place = data.draw(st.integers(0, rank))
+            view, after = view.unsqueeze([place]), np.expand_dims(tensor, 1 + place)
+        tensor = after
+        assert view.shape == tensor.shape[1:]
+        np.testing.assert_array_equal(view.layout.to_frames(indices(sizes)), tensor)
+        np.testing.assert_array_equal(view.layout.to_maps(tensor), indices(sizes))
+        assert view.in_order == (tensor.ravel() == np.arange(tensor.size)).all()
+
+
+def separable(sizes: tuple[int, ...], tensor: np.ndarray) -> bool:
+    """Whether each dimension moves by itself through each axis of the map: what a view can say."""
+    places = np.stack(np.unravel_index(tensor[0], sizes))
+    total = np.zeros_like(places)
+    for axis in range(1, places.ndim):
+        first = [slice(None)] + [slice(0, 1) if other != axis else slice(None) for other in range(1, places.ndim)]
+        total = total + places[tuple(first)]
+    return bool((total == places).all())
+
+
+@settings(max_examples=60)
+@given(factors=st.lists(st.integers(1, 4), min_size=2, max_size=3), data=st.data())
+def test_shuffled_channels(factors, data):
+    """Reshape, Transpose, Reshape: the order of the channels, as NumPy has it."""
+    sizes = (prod(factors), 3, 2)
+    order = data.draw(st.permutations(range(len(factors))))
+    apart = View.channels_first(sizes).reshape([*factors, 3, 2])
+    view = apart.transpose([*order, len(factors), len(factors) + 1]).reshape(sizes)
+    expected = np.arange(sizes[0]).reshape(factors).transpose(order).ravel()
+    np.testing.assert_array_equal(view.channel_order(), expected)
+    assert view.plain == (expected == np.arange(sizes[0])).all()
+    assert view.spatial_axes() == (1, 2)
+
+
+def test_channels_elsewhere():
+    """No order of channels, where the first dimension holds something else, or not all of them."""
+    view = View.channels_first((4, 3, 2))
+    for other in (
+        view.transpose([1, 2, 0]),
+        view.flatten(),
+        view.reshape([2, 2, 3, 2]),
+        view.reshape([4 * 3, 2]),
+    ):
+        assert other.channel_order() is None
+    np.testing.assert_array_equal(view.transpose([0, 2, 1]).channel_order(), range(4))
+
+
+def test_names():
+    view = View.channels_first((4, 3, 2))
+    assert str(view.transpose([1, 2, 0])) == "(N, H, W, C)"
+    assert str(view.flatten()) == "(N, C * H * W)"
+    assert str(view.reshape([2, 1, 2, 6])) == "(N, 2 of C, 1, 2 of C, H * W)"
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [
+        ((Atom(0, 4),), (Atom(1, 3),)),
+        ((Atom(0, 4),), (Atom(1, 3),), (Atom(2, 2),), (Atom(0, 4),)),
+        ((Atom(0, 2),), (Atom(1, 3),), (Atom(2, 2),)),
+        ((Atom(0, 2, 2),), (Atom(0, 2, 2),), (Atom(1, 3),), (Atom(2, 2),)),
+    ],
+)
+def test_each_index_once(dims):
+    with pytest.raises(ConfigError, match=r"^dims must hold each of \d indices of [CHW] once"):
+        View((4, 3, 2), dims)
+
+
+def test_refused():
+    view = View.channels_first((6, 5, 2))
+    with pytest.raises(ConfigError, match=r"cuts across dimensions: its input, \(6, 5, 2\), is laid out as \(N, C, H"):
+        view.reshape([4, 15])
+    with pytest.raises(ConfigError, match=r"^its 60 values don't fit the shape \(4, 4\)"):
+        view.reshape([4, 4])
+    with pytest.raises(ConfigError, match=r"^a dimension of 5 values can't be squeezed out of \(N, C, H, W\)"):
+        view.squeeze([1])
+
+
+@settings(max_examples=60)
+@given(frame=st.lists(st.integers(1, 5), min_size=3, max_size=3), order=st.permutations(range(3)), last=st.booleans())
+def test_onto(frame, order, last):
+    """The input's view over the map that a tensor behind it becomes: that tensor is the map, axis by axis."""
+    given_view = View.of(tuple(frame), [[0], [1], [2]])
+    axes = (1, 2, 0) if last else (0, 1, 2)
+    view = given_view.transpose(order).onto(axes)
+    array = np.arange(prod(frame)).reshape(1, *frame)
+    tensor = array.transpose(0, *(1 + place for place in order))
+    expected = tensor.transpose(0, *(1 + axes.index(axis) for axis in range(3)))
+    np.testing.assert_array_equal(view.layout.to_maps(array), expected)
