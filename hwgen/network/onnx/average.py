@@ -119,9 +119,18 @@ def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output
     )
 
 
+def _reduce_mean(build: Builder, node: onnx.NodeProto) -> None:
+    raise build.refusal(
+        node,
+        "is not supported before a layer or a QuantizeLinear: ONNX Runtime averages floats here, in an order that "
+        "depends on the processor; GlobalAveragePool (and a Squeeze) averages integers",
+    )
+
+
 OPERATORS = {
     "AveragePool": _pool,
     "GlobalAveragePool": _pool,
     "QLinearAveragePool": _qlinear_pool,
     "QLinearGlobalAveragePool": _qlinear_pool,
+    "ReduceMean": _reduce_mean,
 }

@@ -29,6 +29,7 @@ from hwgen.network.onnx.file import data_inputs, input_shape, title
 from hwgen.network.onnx.host import Ends, may_run
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step, Sums, Value
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
@@ -60,7 +61,7 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     _begin(build, model, where, nodes)
     consumers: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
-        for tensor in node.input:
+        for tensor in node.input if node.op_type != "Shape" else ():
             consumers.setdefault(tensor, []).append(node)
     # Two outputs of one name are one: a name says which is meant.
     waiting = {value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output}
@@ -82,7 +83,12 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
     reached(source)
     for node in nodes:
         operands = [values[name] for name in node.input if name in values]
+        if not operands:
+            note_sizes(build.constants, node)
         if not operands or not any(id(node) in output.nodes for output in waiting.values()):
+            continue
+        if node.op_type == "Shape":
+            note_shape(build.constants, node, operands[0].view, build.batch)
             continue
         build.operands = operands
         build.enter(operands[0])
@@ -170,7 +176,7 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(
             node,
             f"operator {domain}{node.op_type} is not supported; supported are "
-            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax'}))}"
+            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
             + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
         )
     if any(node.output[1:]):

@@ -16,6 +16,7 @@ from hwgen.errors import ConfigError
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.sizes import BATCH
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
@@ -90,6 +91,8 @@ def _reshape(of: _Tensor) -> View:
         if 0 in shape[len(known) :]:
             raise refusal
         shape = [known[place] if size == 0 else size for place, size in enumerate(shape)]
+    if shape[:1] == [BATCH]:
+        shape[0] = of.batch or 1
     if not shape or shape.count(-1) > 1 or any(size < 1 for size in shape if size != -1):
         raise refusal
     frame = shape[1:]

@@ -1,0 +1,431 @@
+"""Models whose tensors lie otherwise than (N, C, H, W): every value against ONNX Runtime, and some in hardware."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from layouts import random_wanderer
+from onnx import TensorProto, helper, numpy_helper
+from referees import by_integer_kernels
+
+import hwgen
+from hwgen.cli.main import main
+from hwgen.errors import ModelError
+from hwgen.network import golden, host
+from hwgen.network.graph import Network
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Add, Conv
+from hwgen.network.quantise import prepare_input, quantise
+
+
+def ours(network: Network, x: np.ndarray) -> np.ndarray:
+    """The model's own output, in its shape."""
+    return host.outputs(network, golden.run(network, prepare_input(network, x)))
+
+
+def check_random(seeds: range, frames: int) -> None:
+    """Operators in float32 may round their sums otherwise where scales are no powers of two: that is counted."""
+    differing = total = exact = 0
+    for seed in seeds:
+        writer = random_wanderer(seed)
+        model, x = writer.model(), writer.frames(frames)
+        theirs, floats = by_integer_kernels(model, x)
+        try:
+            network = to_network(model, "random")
+        except ModelError as error:
+            assert "cuts across dimensions" in str(error)  # noqa: PT017 (a Reshape by factors that no axis has)
+            continue
+        found = ours(network, x)
+        if writer.powers or not floats:
+            np.testing.assert_array_equal(found, theirs, err_msg=f"seed {seed}")
+            exact += 1
+        else:
+            assert found.shape == theirs.shape
+            difference = np.abs(found.astype(int) - theirs)
+            assert difference.max() <= 1
+            differing, total = differing + np.count_nonzero(difference), total + difference.size
+    assert exact > 0.4 * len(seeds)
+    assert differing * 10_000 <= total
+
+
+def test_random() -> None:
+    check_random(range(60), 2)
+
+
+@pytest.mark.long
+def test_many() -> None:
+    check_random(range(60, 1500), 4)
+
+
+class Net:
+    """Writes a float model over tensors in any order."""
+
+    def __init__(self, *frame: int) -> None:
+        self.random = np.random.default_rng(5)
+        self.frame, self.tensor = frame, "x"
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: np.ndarray) -> str:
+        self.constants.append(numpy_helper.from_array(value, f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def add(self, operator: str, *constants: np.ndarray, **attributes: Any) -> None:
+        names = [self.constant(value) for value in constants]
+        name = f"{operator.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, [self.tensor, *names], [f"{name}_out"], name=name, **attributes))
+        self.tensor = f"{name}_out"
+
+    def weights(self, *shape: int) -> np.ndarray:
+        return (self.random.normal(0, 1, shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    def conv(self, outputs: int, channels: int, *kernel: int, **attributes: Any) -> None:
+        self.add("Conv", self.weights(outputs, channels, *kernel), self.weights(outputs), **attributes)
+
+    def transposed(self, *order: int) -> None:
+        self.add("Transpose", perm=order)
+
+    def float_model(self, rank: int) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self.nodes,
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *self.frame])],
+            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, [None] * rank)],
+            self.constants,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+    def quantised(self, rank: int) -> onnx.ModelProto:
+        """By ONNX Runtime's quantiser, which puts QuantizeLinear and DequantizeLinear around Transposes too."""
+        return quantise(self.float_model(rank), self.frames(24), "net", 8)
+
+    def frames(self, count: int, seed: int = 0) -> np.ndarray:
+        return np.random.default_rng(seed).normal(0, 1, (count, *self.frame)).astype(np.float32)
+
+
+def lenet_nhwc() -> tuple[Net, int]:
+    """As Keras has it: NHWC from end to end, each convolution and pool between two Transposes."""
+    net = Net(8, 9, 2)
+    for outputs, channels in ((2, 2), (3, 2)):
+        net.transposed(0, 3, 1, 2)
+        net.conv(outputs, channels, 3, 3, pads=[1, 1, 1, 1])
+        net.add("Relu")
+        net.transposed(0, 2, 3, 1)
+        net.transposed(0, 3, 1, 2)
+        net.add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+        net.transposed(0, 2, 3, 1)
+    net.add("Reshape", np.array([-1, 2 * 2 * 3]))
+    net.add("MatMul", net.weights(12, 8))
+    net.add("Add", net.weights(8))
+    net.add("Relu")
+    net.add("Gemm", net.weights(8, 4), net.weights(4))
+    net.add("Softmax")
+    return net, 2
+
+
+def ecg() -> tuple[Net, int]:
+    """One dimension: convolutions, pools and a classifier over (N, C, L)."""
+    net = Net(2, 24)
+    net.conv(4, 2, 5, strides=[2], pads=[2, 1])
+    net.add("Relu")
+    net.add("MaxPool", kernel_shape=[3], strides=[2], pads=[1, 0])
+    net.conv(6, 4, 3, dilations=[2], pads=[2, 2], group=1)
+    net.add("AveragePool", kernel_shape=[2], strides=[2])
+    net.conv(6, 1, 3, group=6)
+    net.add("GlobalAveragePool")
+    net.add("Flatten")
+    net.add("Gemm", net.weights(6, 3), net.weights(3))
+    return net, 2
+
+
+def steps() -> tuple[Net, int]:
+    """(N, T, F): a product of each row with a matrix, a one-dimensional convolution by way of two, and NHWC behind."""
+    net = Net(9, 4)
+    net.add("MatMul", net.weights(4, 6))
+    net.transposed(0, 2, 1)
+    net.add("Unsqueeze", np.array([3]))
+    net.conv(5, 6, 3, 1, pads=[1, 0, 1, 0])
+    net.add("Squeeze", np.array([3]))
+    net.transposed(0, 2, 1)
+    return net, 3
+
+
+def images_in_a_row() -> tuple[Net, int]:
+    """A vector that is an image."""
+    net = Net(48)
+    net.add("Reshape", np.array([-1, 4, 4, 3]))
+    net.transposed(0, 3, 1, 2)
+    net.conv(3, 3, 3, 3)
+    net.add("Flatten")
+    net.add("Gemm", net.weights(12, 5))
+    return net, 2
+
+
+MODELS = {make.__name__: make for make in (lenet_nhwc, ecg, steps, images_in_a_row)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str, tmp_path: Path) -> None:
+    """Golden model, hardware and ONNX Runtime: values in the model's own shape, cycles as predicted."""
+    net, rank = MODELS[name]()
+    model = net.quantised(rank)
+    onnx.save(model, tmp_path / "net.onnx")
+    x = net.frames(3, 1)
+    theirs, floats = by_integer_kernels(model, x)
+    loaded = hwgen.load(str(tmp_path / "net.onnx"))
+    design, found = loaded.plan("zedboard", dsp=12), loaded.golden(x)
+    assert not floats
+    np.testing.assert_array_equal(found, theirs)
+    done = design.simulate(x, simulator="amaranth")
+    np.testing.assert_array_equal(done.outputs, found)
+    assert done.mismatches == 0
+    assert (done.latency, done.interval) == (design.latency, design.interval)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ends(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Files hold arrays of the model's own shape, whatever the map's is; others are refused."""
+    net, rank = MODELS[name]()
+    path = tmp_path / "net.onnx"
+    onnx.save(net.quantised(rank), path)
+    model = hwgen.load(str(path))
+    assert model.host["input"]["shape"] == list(net.frame)
+    assert model.random_frames(2).shape == (2, *net.frame)
+    np.save(tmp_path / "x.npy", net.frames(2))
+    files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
+    assert main(["golden", str(path), *files]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
+    plan = tmp_path / "plan.json"
+    assert main(["plan", str(path), "--board", "zedboard", "-o", str(plan)]) == 0
+    assert json.loads(plan.read_text())["input"]["shape"] == list(net.frame)
+    with pytest.raises(hwgen.InputError, match=rf"input must be of shape \(frames, {', '.join(map(str, net.frame))}\)"):
+        model.golden(np.moveaxis(net.frames(2), -1, 1)[..., None])
+    capfd.readouterr()
+
+
+def test_input_is_permuted_on_the_host() -> None:
+    """No layer turns (N, H, W, C) into maps."""
+    net, rank = lenet_nhwc()
+    network = to_network(net.quantised(rank), "net")
+    assert network.input.shape == (2, 8, 9)
+    assert [type(layer).__name__ for layer in network.layers] == ["Conv", "MaxPool", "Conv", "MaxPool", "Conv", "Conv"]
+    integers = np.arange(288).reshape(2, 8, 9, 2).astype(np.uint8)
+    np.testing.assert_array_equal(prepare_input(network, integers), integers.transpose(0, 3, 1, 2))
+
+
+def test_dense_behind_another_order() -> None:
+    """The matrix's columns lie as the map does."""
+    net = Net(2, 3, 4)
+    net.conv(2, 2, 1, 1)
+    net.transposed(0, 2, 3, 1)
+    net.add("Flatten")
+    net.add("Gemm", net.weights(24, 5))
+    model = net.quantised(2)
+    network = to_network(model, "net")
+    dense = network.layers[-1]
+    assert isinstance(dense, Conv)
+    (name,) = (node.input[1] for node in model.graph.node if node.op_type == "Gemm")
+    source = next(node.input[0] for node in model.graph.node if node.output[0] == name)
+    matrix = numpy_helper.to_array(next(each for each in model.graph.initializer if each.name == source)).T
+    np.testing.assert_array_equal(dense.weights, matrix.reshape(5, 3, 4, 2).transpose(0, 3, 1, 2))
+
+
+# Single operators between integers.
+
+
+def chain(
+    frame: tuple[int, ...],
+    *nodes: tuple[str, dict[str, Any]],
+    weights: tuple[int, ...] = (),
+    opset: int = 17,
+    batch: int | str = "batch",
+) -> onnx.ModelProto:
+    """A chain between one DequantizeLinear and one QuantizeLinear, over integers; ``constants`` of a node are arrays.
+
+    Conv and MatMul get ``weights``; Add gets its operand twice; Quantised is a quantiser and what undoes it.
+    """
+    random = np.random.default_rng(2)
+    values: dict[str, Any] = {"s": np.float32(0.0625), "z": np.uint8(101), "y_s": np.float32(0.125)}
+    made = [helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"])]
+    tensor = "real"
+    for number, (operator, attributes) in enumerate(nodes):
+        attributes = dict(attributes)
+        operands = []
+        if operator == "Quantised":
+            made.append(helper.make_node("QuantizeLinear", [tensor, "s", "z"], [f"q{number}"]))
+            made.append(helper.make_node("DequantizeLinear", [f"q{number}", "s", "z"], [f"t{number}"]))
+            tensor = f"t{number}"
+            continue
+        for place, value in enumerate(attributes.pop("constants", [])):
+            values[f"k{number}_{place}"] = np.asarray(value)
+            operands.append(f"k{number}_{place}")
+        if operator in ("Conv", "MatMul"):
+            values |= {"w": random.integers(-60, 61, weights).astype(np.int8), "w_s": np.float32(0.0078125)}
+            made.append(helper.make_node("DequantizeLinear", ["w", "w_s"], ["weights"]))
+            operands.append("weights")
+        if operator == "Add" and not operands:
+            operands = [tensor]
+        made.append(helper.make_node(operator, [tensor, *operands], [f"t{number}"], name=f"n{number}", **attributes))
+        tensor = f"t{number}"
+    made.append(helper.make_node("QuantizeLinear", [tensor, "y_s", "z"], ["y"]))
+    graph = helper.make_graph(
+        made,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [batch, *frame])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    rank = len(inferred.graph.output[0].type.tensor_type.shape.dim)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.UINT8, [None] * rank))
+    return model
+
+
+BEFORE: dict[str, tuple[dict[str, Any], bool]] = {
+    "Transpose": ({"perm": [0, 1, 3, 2]}, True),
+    "Reshape": ({"constants": [[0, 6, 2, -1]]}, True),
+    "Unsqueeze": ({"constants": [[2]]}, True),
+    "Identity": ({}, True),
+    "Dropout": ({}, True),
+    "Expand": ({"constants": [[1, 1, 1, 1]]}, True),
+    "Tile": ({"constants": [[1, 1, 1, 1]]}, False),
+    "Flatten": ({}, False),
+}
+"""Attributes, and whether ONNX Runtime has an operator of integers behind it."""
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("operator", BEFORE)
+def test_which_operators_leave_sums_in_floats(operator: str, behind: bool) -> None:
+    """Ties of a sum go one way in ONNX Runtime's kernel of integers, and another way in floats."""
+    attributes, moved = BEFORE[operator]
+    move = (operator, attributes)
+    model = chain((6, 4, 5), *([("Add", {}), move] if behind else [move, ("Add", {})]))
+    x = np.random.default_rng(1).integers(0, 256, (3, 6, 4, 5)).astype(np.uint8)
+    theirs, _ = by_integer_kernels(model, x)
+    network = to_network(model, "chain")
+    np.testing.assert_array_equal(ours(network, x), theirs)
+    (layer,) = (layer for layer in network.layers if isinstance(layer, Add))
+    assert layer.fused == moved
+
+
+def test_pools_behind_what_renames_axes() -> None:
+    """ONNX Runtime moves the DequantizeLinear past them, so that it averages integers."""
+    for move in (("Transpose", {"perm": [0, 3, 1, 2]}), ("Reshape", {"constants": [[0, 4, 2, -1]]})):
+        model = chain((4, 6, 3), move, ("GlobalAveragePool", {}), ("Squeeze", {"constants": [[2, 3]]}))
+        x = np.random.default_rng(1).integers(0, 256, (3, 4, 6, 3)).astype(np.uint8)
+        np.testing.assert_array_equal(ours(to_network(model, "chain"), x), by_integer_kernels(model, x)[0])
+
+
+@pytest.mark.parametrize("batch", ["batch", 1, 2])
+@pytest.mark.parametrize(
+    "shape", [[0, -1], [0, 12, 5], [0, 0, -1], [-1, 3, 2, 10], [-1, 60], [0, 3, 4, 5], [0, 3, 0, 5, -1]]
+)
+def test_reshapes(shape: list[int], batch: int | str) -> None:
+    """Then a product, for which all this must be read."""
+    nodes = [("MaxPool", LAST), ("Reshape", {"constants": [shape]}), ("Reshape", {"constants": [[0, -1]]})]
+    model = chain((3, 4, 5), *nodes, ("MatMul", {}), weights=(60, 4), batch=batch)
+    x = np.random.default_rng(1).integers(0, 256, (2 if batch != 1 else 1, *frame_of(model))).astype(np.uint8)
+    np.testing.assert_array_equal(ours(to_network(model, "chain"), x), by_integer_kernels(model, x)[0])
+
+
+@pytest.mark.parametrize("batch", ["batch", 1, 2])
+def test_shapes_that_are_read_off_tensors(batch: int | str) -> None:
+    """``x.view(x.size(0), -1)`` as PyTorch writes it, and with the other sizes too; each of what another one reads."""
+    model = chain((3, 4, 5), ("MaxPool", LAST), ("Reshape", {"constants": [[0, -1]]}), ("MatMul", {}), weights=(60, 4))
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.UINT8, [batch, 3, 4, 5]))
+    place = next(number for number, node in enumerate(model.graph.node) if node.op_type == "Reshape")
+    reshape = model.graph.node[place]
+    constants = {
+        "zero": np.int64(0),
+        "axes": np.array([0]),
+        "rest": np.array([-1]),
+        "one": np.array([1]),
+        "two": np.array([2]),
+    }
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(each), name) for name, each in constants.items())
+    nodes = [
+        helper.make_node("Shape", [reshape.input[0]], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["frames"]),
+        helper.make_node("Unsqueeze", ["frames", "axes"], ["frames_"]),
+        helper.make_node("Slice", ["sizes", "one", "two"], ["channels"]),
+        helper.make_node("Concat", ["frames_", "rest"], ["shape"], axis=0),
+        helper.make_node("Concat", ["frames_", "channels", "rest"], ["first"], axis=0),
+        helper.make_node("Reshape", [reshape.input[0], "first"], ["apart"]),
+    ]
+    reshape.input[:] = ["apart", "shape"]
+    rest = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([*rest[:place], *nodes, *rest[place:]])
+    x = np.random.default_rng(1).integers(0, 256, (2 if batch != 1 else 1, 3, 4, 5)).astype(np.uint8)
+    np.testing.assert_array_equal(ours(to_network(model, "chain"), x), by_integer_kernels(model, x)[0])
+
+
+def frame_of(model: onnx.ModelProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:])
+
+
+LAST = {"kernel_shape": [1, 1]}
+TURNED = ("Transpose", {"perm": [0, 1, 3, 2]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "nodes", "message"),
+    [
+        (
+            (3, 4, 5),
+            [("MaxPool", LAST), ("Transpose", {"perm": [0, 2, 3, 1]}), ("MaxPool", LAST)],
+            r"MaxPool node 'n2': needs channels, rows and columns in this order, but its input is laid out as "
+            r"\(N, H, W, C\)",
+        ),
+        (
+            (4, 3, 2),
+            [
+                ("MaxPool", LAST),
+                ("Reshape", {"constants": [[0, 2, 2, 3, 2]]}),
+                ("Transpose", {"perm": [0, 2, 1, 3, 4]}),
+                ("Reshape", {"constants": [[0, 4, 3, 2]]}),
+                ("MaxPool", LAST),
+            ],
+            r"MaxPool node 'n4': its input's channels are in another order than its map's, as behind a channel shuffle",
+        ),
+        ((3, 4, 5), [("Transpose", {"perm": [1, 0, 2, 3]})], r"perm must leave the batch the first .* \[1, 0, 2, 3\]"),
+        ((3, 4, 5), [("MaxPool", LAST), ("Squeeze", {}), ("MaxPool", LAST)], r"Squeeze node 'n1': must name its axes"),
+        (
+            (3, 4, 5),
+            [("MaxPool", LAST), ("Reshape", {"constants": [[0, 5, 12]]}), ("MaxPool", {"kernel_shape": [1]})],
+            r"Reshape node 'n1': the shape \(5, 12\) cuts across dimensions: its input, \(3, 4, 5\), is laid out as",
+        ),
+        (
+            (3, 1, 5),
+            [("MaxPool", LAST), ("Expand", {"constants": [[1, 1, 2, 1]]})],
+            r"Expand node 'n1': must not repeat values",
+        ),
+        (
+            (3, 4, 5),
+            [("MaxPool", LAST), ("ReduceMean", {"axes": [2, 3]})],
+            r"ReduceMean node 'n1': is not supported before a layer .*; GlobalAveragePool \(and a Squeeze\) averages",
+        ),
+        ((3, 4, 5), [("MaxPool", LAST), ("Tile", {"constants": [[1, 2, 1, 1]]})], r"repeats must be \[1, 1, 1, 1\]"),
+        (
+            (3, 4, 5),
+            [("MaxPool", LAST), ("MatMul", {})],
+            r"must follow Flatten .* or multiply along a last dimension that holds all channels; .* \(N, C, H, W\)",
+        ),
+        (
+            (3, 4, 5),
+            [("MaxPool", LAST), TURNED, ("Quantised", {}), ("AveragePool", {"kernel_shape": [2, 2]})],
+            r"its input is laid out as \(N, C, W, H\): ONNX Runtime adds in another order",
+        ),
+    ],
+)
+def test_refused(frame: tuple[int, ...], nodes: list[tuple[str, dict[str, Any]]], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as error:
+        to_network(chain(frame, *nodes, weights=(5, 2)), "chain")
+    assert "\n" not in str(error.value)
