@@ -130,7 +130,8 @@ class Wanderer(Writer):
 
     def dequantised(self) -> str:
         self.tensor = self.some(self.tensor, early=self.random.random() < 0.4)
-        return self.rest(super().dequantised())
+        self.real = self.rest(super().dequantised())
+        return self.real
 
     def product(self, operator: str, name: str, shape: Frame, axis: int, output: Frame, **attributes: Any) -> None:
         self.after = output
@@ -226,6 +227,7 @@ class Wanderer(Writer):
         before = self.tensor, self.scale, self.zero
         channels = self.shape[0]
         self.product("Conv", name, (channels, channels, *[1] * (len(self.shape) - 1)), 0, self.shape)
+        real = self.real if self.qdq else ""
         self.tensor = self.rest(self.tensor)
         after = self.tensor, self.scale, self.zero
         operator = str(self.random.choice(["Add", "Mul", "Concat"]))
@@ -239,7 +241,14 @@ class Wanderer(Writer):
             about = 60 * float(np.prod([self.values(scale) for _, scale, _ in (before, after)]))
         quantisation = self.quantisation(about)
         operands = []
+        shared = self.qdq and self.random.random() < 0.3
         for tensor, scale, zero in (before, after):
+            if shared and tensor == before[0]:  # the same DequantizeLinear as the convolution's
+                tensor = real
+                for move in moves:
+                    tensor = self.emit(tensor, move)
+                operands.append(tensor)
+                continue
             early = int(self.random.integers(len(moves) + 1)) if self.qdq else len(moves)
             for move in moves[:early]:
                 tensor = self.emit(tensor, move)

@@ -371,6 +371,46 @@ def frame_of(model: onnx.ModelProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:])
 
 
+ALONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "same upper": ("MaxPool", {"kernel_shape": [4], "strides": [3], "auto_pad": "SAME_UPPER"}),
+    "same lower": ("MaxPool", {"kernel_shape": [4], "strides": [3], "auto_pad": "SAME_LOWER"}),
+    "ceiling": ("MaxPool", {"kernel_shape": [3], "strides": [2], "pads": [0, 1], "ceil_mode": 1}),
+    "convolution": ("Conv", {"auto_pad": "SAME_LOWER", "strides": [2]}),
+    "resize": ("Resize", {"constants": [np.zeros(0, "f4"), np.array([1, 1, 3], "f4")]}),
+    "sizes": ("Resize", {"constants": [np.zeros(0, "f4"), np.zeros(0, "f4"), [2, 3, 22]]}),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_one_dimension(name: str) -> None:
+    operator, attributes = ALONG[name]
+    nodes = [("MaxPool", {"kernel_shape": [1]}), (operator, attributes)]
+    model = chain((3, 11), *nodes, weights=(4, 3, 4), batch=2)
+    x = np.random.default_rng(1).integers(0, 256, (2, 3, 11)).astype(np.uint8)
+    network = to_network(model, "chain")
+    assert {layer.output.height for layer in network.layers} == {1}
+    np.testing.assert_array_equal(ours(network, x), by_integer_kernels(model, x)[0])
+
+
+def test_integers_of_rows(tmp_path: Path) -> None:
+    """The last integer tensor has its own order too: (N, T, F), where the map is F x 1 x T; so has (N, H, W, F)."""
+    for frame in ((6, 4), (2, 3, 4)):
+        model = chain(frame, ("MatMul", {}), weights=(4, 5))
+        onnx.save(model, tmp_path / "rows.onnx")
+        x = np.random.default_rng(1).integers(0, 256, (3, *frame)).astype(np.uint8)
+        theirs, floats = by_integer_kernels(model, x)
+        assert not floats
+        loaded = hwgen.load(str(tmp_path / "rows.onnx"))
+        assert theirs.shape == (3, *frame[:-1], 5)
+        np.testing.assert_array_equal(loaded.golden(x, integers=True), theirs)
+        assert loaded.host["output"]["shape"] == list(theirs.shape[1:])
+        (layer,) = loaded.network.layers
+        assert isinstance(layer, Conv)
+        assert layer.weights.shape == (5, 4, 1, 1)
+        done = loaded.plan("zedboard", dsp=10).simulate(x, simulator="amaranth")
+        np.testing.assert_array_equal(done.integers, theirs)
+
+
 LAST = {"kernel_shape": [1, 1]}
 TURNED = ("Transpose", {"perm": [0, 1, 3, 2]})
 
