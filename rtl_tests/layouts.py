@@ -148,8 +148,11 @@ class Wanderer(Writer):
         return super().add(operator, name, *inputs, domain=domain, **attributes)
 
     def wander(self) -> None:
-        """Moves on integers."""
+        """Moves on integers; rows and columns may stay where they come then."""
         self.tensor = self.rest(self.tensor)
+        if len(self.shape) == 3 and self.random.random() < 0.3:
+            self.tensor = self.emit(self.tensor, ("Transpose", (0, 2, 1)))
+            self.shape = (self.shape[0], self.shape[2], self.shape[1])
         for move in self.walk(int(self.random.integers(3))):
             self.tensor = self.emit(self.tensor, move)
 

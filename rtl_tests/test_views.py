@@ -99,6 +99,19 @@ def test_channels_elsewhere():
     np.testing.assert_array_equal(view.transpose([0, 2, 1]).channel_order(), range(4))
 
 
+def test_spatial_axes():
+    """A dimension of size 1 is an axis of size 1, columns first where there is one dimension only."""
+    pixel = View.channels_first((4, 1, 1))
+    assert pixel.spatial_axes() == (1, 2)
+    assert pixel.squeeze([1]).spatial_axes() == (2,)
+    line = View.channels_first((4, 1, 7), [2])
+    assert line.spatial_axes() == (2,)
+    assert line.unsqueeze([1]).spatial_axes() == (1, 2)
+    assert line.unsqueeze([2]).spatial_axes() == (2, 1)
+    assert line.unsqueeze([1, 1]).spatial_axes() is None
+    assert View.channels_first((4, 3, 7)).reshape([4, 21]).spatial_axes() is None
+
+
 def test_names():
     view = View.channels_first((4, 3, 2))
     assert str(view.transpose([1, 2, 0])) == "(N, H, W, C)"
