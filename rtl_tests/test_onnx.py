@@ -893,7 +893,7 @@ def test_multiplier(bits: int) -> None:
         (
             [("MaxPool", {"kernel_shape": [2] * 3})],
             (2, 8, 8, 8),
-            r"input 'x' must be \(batch, channels, height, width\) or",
+            r"input 'x' must be \(batch, channels, height, width\), ",
         ),
         ([("MaxPool", {"kernel_shape": [9, 2]})], (2, 8, 8), r"(?i)node0|negative|kernel"),
         ([("MaxPool", {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})], (2, 8, 8), r"'node0': padding must be smaller"),
