@@ -52,7 +52,7 @@ def load(source: str | Path, calibration: np.ndarray | str | Path | None = None,
     source : str or Path
         An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``, in 16 bits ``vgg16:7@64x64,int16``).
     calibration : ndarray or path of a ``.npy`` file, optional
-        Typical inputs, ``(n, C, H, W)`` float32: a float model is then quantised by ONNX Runtime.
+        Typical inputs in the model's shape, float32: a float model is then quantised by ONNX Runtime.
     bits : int, optional
         With ``calibration``: of activations and weights, 8 (as without it) or 16.
 
@@ -176,7 +176,7 @@ class Model:
     def prepare(self, x: np.ndarray) -> np.ndarray:
         """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
 
-        Frames have the shape that the model gives them, ``(n, C, H, W)`` or ``(n, features)``.
+        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ...
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Model:
         Returns
         -------
         ndarray
-            In the model's shape, ``(count, C, H, W)`` or ``(count, features)``.
+            In the model's shape, such as ``(count, C, H, W)`` or ``(count, features)``.
 
         Raises
         ------

@@ -112,6 +112,37 @@ def test_spatial_axes():
     assert View.channels_first((4, 3, 7)).reshape([4, 21]).spatial_axes() is None
 
 
+@settings(max_examples=60)
+@given(factors=st.lists(st.integers(1, 4), min_size=1, max_size=3), data=st.data())
+def test_constants_by_channel(factors, data):
+    """Against NumPy's broadcasting: what each channel gets of a constant, if all of its pixels get the same."""
+    sizes = (prod(factors), 2, 3)
+    view = View.channels_first(sizes).reshape([*factors, 2, 3])
+    view = view.transpose(data.draw(st.permutations(range(len(view.dims)))))
+    if data.draw(st.booleans()):
+        view = view.flatten()
+    shape = [size if data.draw(st.booleans()) else 1 for size in (1, *view.shape)]
+    shape = shape[data.draw(st.integers(0, len(shape) - 1)) :]
+    if data.draw(st.booleans()):  # one a channel, as an exporter may spread it
+        maps = np.broadcast_to(np.arange(sizes[0])[:, None, None], sizes)[None]
+        values = view.layout.to_frames(maps)
+    else:
+        values = np.arange(prod(shape)).reshape(shape) // data.draw(st.sampled_from([1, 2, 100]))
+    maps = view.layout.to_maps(np.broadcast_to(values, (1, *view.shape)))[0]
+    same = (maps == maps[:, :1, :1]).all()
+    found = view.by_channel(values)
+    assert (found is not None) == same
+    if found is not None:
+        np.testing.assert_array_equal(found, maps[:, 0, 0])
+
+
+def test_constants_that_go_with_another_map():
+    view = View.channels_first((4, 3, 2))
+    assert view.by_channel(np.zeros((4, 3, 3))) is None
+    assert view.by_channel(np.zeros((1, 1, 4, 1, 1))) is None
+    assert view.by_channel(np.zeros((2, 4, 1, 1))) is None
+
+
 def test_names():
     view = View.channels_first((4, 3, 2))
     assert str(view.transpose([1, 2, 0])) == "(N, H, W, C)"

@@ -280,14 +280,10 @@ class Constants:
         channels = view.sizes[0]
         if values.size == 1:
             return np.broadcast_to(values.reshape(-1), channels).astype(np.float64)
-        try:
-            maps = view.layout.to_maps(np.broadcast_to(values, (1, *view.shape)))[0]
-        except ValueError:
-            maps = None
-        if maps is None or (maps != maps[:, :1, :1]).any():
+        if (found := view.by_channel(values)) is None:
             raise self.refusal(
                 node,
                 f"a constant must have one value for each of {channels} channels, not shape {values.shape}"
                 + ("" if view.plain else f"; its input is laid out as {view}"),
             )
-        return maps[:, 0, 0].astype(np.float64)
+        return found.astype(np.float64)

@@ -90,8 +90,8 @@ def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
     shown = shape_text(dims)
     if len(dims) not in (2, 3, 4):
         raise ModelError(
-            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width), (batch, channels, length) or "
-            f"(batch, channels), not ({shown})"
+            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width) or "
+            f"(batch, channels, length) or (batch, channels), not ({shown})"
         )
     if any(d.dim_value < 1 for d in dims[1:]):
         raise ModelError(

@@ -178,6 +178,28 @@ class View:
         channels = self.sizes[CHANNELS]
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
+    def by_channel(self, values: np.ndarray) -> np.ndarray | None:
+        """Constants that go with the tensor, one or as many along each dimension as it has, as one a channel, (C,).
+
+        ``None`` if they don't go with it, or differ between pixels of a channel.
+        """
+        shape = (1,) * (1 + len(self.dims) - values.ndim) + values.shape
+        sizes = (1, *self.shape)
+        if len(shape) > len(sizes) or any(size not in (1, here) for size, here in zip(shape, sizes, strict=True)):
+            return None
+        atoms = [atom for dim in self.dims for atom in dim]
+        spread = [size == 1 for size, dim in zip(shape[1:], self.dims, strict=True) for _ in dim]
+        parts = values.reshape([1 if one else atom.size for one, atom in zip(spread, atoms, strict=True)])
+        for place, atom in enumerate(atoms):
+            if atom.axis != CHANNELS:
+                first = parts.take([0], place)
+                if (parts != first).any():
+                    return None
+                parts = first
+        parts = np.broadcast_to(parts, [atom.size if atom.axis == CHANNELS else 1 for atom in atoms])
+        outermost_first = sorted(range(len(atoms)), key=lambda place: -atoms[place].step)
+        return parts.transpose(outermost_first).reshape(self.sizes[CHANNELS])
+
     def spatial_axes(self) -> tuple[int, ...] | None:
         """The axis of the map, rows or columns, for each dimension behind the first one; ``None`` if these are no
         whole axes, or leave one out. One of size 1 may be any axis of size 1.
