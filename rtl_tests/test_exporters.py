@@ -19,11 +19,11 @@ FORMS = ("QDQ", "QOperator")
 
 #: What can't be built yet.
 REFUSED = {
-    *("alexnet", "autoencoder_transposed", "convmixer", "csp_darknet_mish", "densenet", "dncnn", "ecg"),
+    *("alexnet", "autoencoder_transposed", "convmixer", "csp_darknet_mish", "densenet", "dncnn"),
     *("efficientnet_block", "espcn", "face_cascade_first", "face_cascade_second", "fully_convolutional", "ghostnet"),
-    *("inception_v1", "keras_dense", "keras_nhwc", "lenet5_classic", "mobilenetv3_block", "pilotnet_elu", "regnet"),
+    *("inception_v1", "lenet5_classic", "mobilenetv3_block", "pilotnet_elu", "regnet"),
     *("resnet_preactivated", "selu_network", "shufflenet_v1", "shufflenet_v2", "siamese", "ssd_heads"),
-    *("temporal_network", "text_detection", "text_direction", "unet_transposed", "yolov2_tiny", "yolov3_tiny"),
+    *("text_detection", "text_direction", "unet_transposed", "yolov2_tiny", "yolov3_tiny"),
     *("yolov5_head", "yolov8_head"),
 }
 BUILT = sorted(set(MODELS) - REFUSED)
