@@ -235,8 +235,12 @@ def test_input_is_permuted_on_the_host() -> None:
     network = to_network(net.quantised(rank), "net")
     assert network.input.shape == (2, 8, 9)
     assert [type(layer).__name__ for layer in network.layers] == ["Conv", "MaxPool", "Conv", "MaxPool", "Conv", "Conv"]
+    lies = host.describe(network)["input"]
+    assert (lies["shape"], lies["map"]) == ([8, 9, 2], [2, 8, 9])
     integers = np.arange(288).reshape(2, 8, 9, 2).astype(np.uint8)
     np.testing.assert_array_equal(prepare_input(network, integers), integers.transpose(0, 3, 1, 2))
+    parted = integers.transpose(0, 3, 1, 2).reshape(2, *lies["parts"])
+    np.testing.assert_array_equal(parted.transpose(0, *(1 + place for place in lies["order"])), integers)
 
 
 def test_dense_behind_another_order() -> None:

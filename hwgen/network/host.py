@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwgen.errors import ModelError
+from hwgen.network.ends import Layout
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 
@@ -87,7 +88,9 @@ def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -
 def describe(network: Network) -> dict[str, Any]:
     """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points.
 
-    Several outputs are a list, ``outputs``, in which each also has the model's name of it and what stands behind it.
+    A tensor in another order than its map's also has ``map``, (C, H, W), and the factors of it, ``parts``, of which its
+    dimensions are made in this ``order``. Several outputs are a list, ``outputs``, in which each also has the model's
+    name of it and what stands behind it.
     """
     host, several = network.host, len(network.output_layers) > 1
     found = []
@@ -95,12 +98,18 @@ def describe(network: Network) -> dict[str, Any]:
         if host is None:
             found.append(_tensor(each, network.output_names[place] if several else "output", each.shape))
         else:
-            found.append(_tensor(each, host.outputs[place].tensor, host.outputs[place].shape))
+            end = host.outputs[place]
+            found.append(_tensor(each, end.tensor, end.shape, end.layout))
         if several:
             behind = [] if host is None else list(host.outputs[place].behind)
             found[-1] = {"output": network.output_names[place], **found[-1], "behind": behind}
     return {
-        "input": _tensor(network.input, "input" if host is None else host.input, input_shape(network)),
+        "input": _tensor(
+            network.input,
+            "input" if host is None else host.input,
+            input_shape(network),
+            None if host is None else host.input_layout,
+        ),
         **({"outputs": found} if several else {"output": found[0]}),
         "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
     }
@@ -124,13 +133,18 @@ def line(network: Network) -> str:
     return said and f"on the host: {said}"
 
 
-def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: Layout | None = None) -> dict[str, Any]:
+    """Of a tensor that lies otherwise than its map also the map, and how it is split and reordered."""
+    reordered: dict[str, Any] = {}
+    if layout is not None:
+        reordered = {"map": list(layout.map), "parts": list(layout.parts), "order": list(layout.order)}
     return {
         "name": name,
         "shape": list(shape),
         "type": str(feature_map.type),
         "scale": feature_map.scale,
         "zero_point": feature_map.zero_point,
+        **reordered,
     }
 
 

@@ -44,6 +44,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
         "| | tensor | frame | type | scale | zero point |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
+    reordered: list[str] = []
     several = [(f"output {tensor['output']}", tensor) for tensor in ends.get("outputs", ())]
     for label, tensor in [("input", ends["input"]), *(several or [("output", ends["output"])])]:
         end = _cell(label)
@@ -51,8 +52,13 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
         scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"
         shape = " x ".join(map(str, tensor["shape"]))
         lines.append(f"| {end} | {name} | {shape} | {tensor['type']} | {scale} | {tensor['zero_point']} |")
+        if "map" in tensor:
+            sizes = " x ".join(map(str, tensor["map"]))
+            reordered.append(f"{name} travels as {sizes} (channels, rows, columns)")
     said = host.line(plan.network) or "on the host: nothing"
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
+    if reordered:
+        lines += [f"On the wires: {'; '.join(reordered)}.", ""]
     return "\n".join(lines)
 
 
