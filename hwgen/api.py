@@ -176,7 +176,8 @@ class Model:
     def prepare(self, x: np.ndarray) -> np.ndarray:
         """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
 
-        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ...
+        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ... What
+        is given back lies as the hardware takes it; ``golden`` and ``simulate`` take frames as this function does.
 
         Raises
         ------

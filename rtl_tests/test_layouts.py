@@ -221,6 +221,10 @@ def test_ends(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
     assert main(["golden", str(path), *files]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
+    if name in ("images_in_a_row", "steps"):  # the smallest ones
+        options = ["--board", "zedboard", "--dsp", "12", "--simulator", "amaranth"]
+        assert main(["simulate", str(path), *options, *files]) == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
     plan = tmp_path / "plan.json"
     assert main(["plan", str(path), "--board", "zedboard", "-o", str(plan)]) == 0
     assert json.loads(plan.read_text())["input"]["shape"] == list(net.frame)

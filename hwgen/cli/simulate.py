@@ -68,7 +68,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     if frames is None:
         frames = model.random_frames(arguments.random)
         print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
-    frames = model.prepare(frames)  # before planning, which may take a while
+    model.prepare(frames)  # refuses what does not fit before planning, which may take a while
     if note := check_jobs(arguments, len(frames)):
         print(note)
     design = common.steered(model, board, arguments)
