@@ -15,7 +15,7 @@ from test_onnx import Writer, by_hwgen
 
 import hwgen
 from hwgen.emit import synthesis
-from hwgen.errors import ConfigError, ModelError
+from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig
@@ -191,6 +191,27 @@ def test_sums_of_several_maps(seed: int) -> None:
         sums.append(total)
     found = finish.low + np.searchsorted(np.array(finish.thresholds[0]), sums, side="right")
     np.testing.assert_array_equal(found, theirs[0, 0, 0])
+
+
+def test_sums_of_maps_of_scales_far_apart() -> None:
+    """Integers that hold the terms of all would be too wide."""
+    here = FeatureMap(channels=1, height=2, width=2, type=UINT8, zero_point=0, scale=1.0)
+    scales = (1.0, 2.0**-25, 3.0, 1.0)
+    op = Sum(
+        name="far",
+        **{"input": here, "more": (replace(here, scale=2.0**-25), replace(here, scale=3.0)), "output": here},
+        **{
+            "window": Window(kernel=(1, 1)),
+            "labels": tuple(Label(scale, 0) for scale in scales),
+            "low": 0,
+            "high": 255,
+        },
+    )
+    beat = BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False)
+    assert max(bits for bits, _ in SumStage(op).compute((beat,) * 3).links) <= 53
+    far = replace(op, labels=(Label(1.0, 0), Label(2.0**-46, 0), Label(3.0, 0), Label(1.0, 0)))
+    with pytest.raises(PlanError, match=r"^far: its scales differ so much that sums take more than 53 bits; "):
+        SumStage(far).compute((beat,) * 3)
 
 
 @pytest.mark.parametrize("seed", range(50))

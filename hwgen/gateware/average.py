@@ -360,11 +360,12 @@ class FloatSum(wiring.Component):
         return count
 
 
-def rounded(m: Module, name: str, value: Value, excess: int) -> Value:
+def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
     """``value`` rounded to 24 significant bits, ties to even, a cycle later; ``excess`` bits go at most.
 
     Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
-    That bit is looked for among a few lengths in this cycle, and among these finds in the next one.
+    That bit is looked for among a few lengths in this cycle, and among these finds in the next one; if it ``settles``,
+    it is added in the one after that.
     """
     lengths = range(1, excess + 1)
     used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
@@ -376,5 +377,8 @@ def rounded(m: Module, name: str, value: Value, excess: int) -> Value:
             found = Mux(used[j - 1], value[j], found)
         odd = Mux(gone[first], delayed(m, f"odd_{name}_{first}", found, 1), odd)
     late = delayed(m, f"exact_{name}_late", value, 1)
+    if settles:
+        odd, gone = delayed(m, f"odd_{name}_settled", odd, 1), delayed(m, f"gone_{name}_settled", gone, 1)
+        late = delayed_fast(m, f"exact_{name}_settled", late, 1)
     total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
     return Cat(total[:excess] & ~gone, total[excess:]).as_signed()

@@ -18,6 +18,9 @@ from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
+#: More bits than these that may go take a cycle more to be rounded.
+_QUICK = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class FloatJoinConfig(Weightless):
@@ -73,7 +76,8 @@ class FloatJoinConfig(Weightless):
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
         """Cycles from a step to the sum up to each input."""
-        return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
+        cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
+        return tuple(accumulate(cycles, initial=1))
 
     @property
     def latency(self) -> int:
@@ -114,6 +118,8 @@ class FloatJoinConfig(Weightless):
             if excess:
                 one.ff += bits + excess + -(-excess // LENGTHS) + signed_bits(*ends)
                 one.lut += signed_bits(*ends) + excess
+            if excess > _QUICK:
+                one.ff += bits + excess + 1
         cost = Cost(lut=one.lut * count, ff=one.ff * count + self.latency)
         return cost.resources
 
@@ -139,7 +145,7 @@ class FloatJoin(wiring.Component):
         A step a cycle; sums ``config.latency`` cycles later. Never stalls.
 
     A value's term comes from a table in the cycle in which the sum before it is there. An addition takes a cycle, and
-    two more where its sum may have to be rounded.
+    two more where its sum may have to be rounded, and a third one where many bits may go.
     """
 
     def __init__(self, config: FloatJoinConfig):
@@ -166,7 +172,7 @@ class FloatJoin(wiring.Component):
                 total = exact
                 if excess:
                     total = Signal(signed(signed_bits(*config.sums[number])), name=f"sum_{here}", reset_less=True)
-                    m.d.sync += total.eq(rounded(m, here, exact, excess))
+                    m.d.sync += total.eq(rounded(m, here, exact, excess, settles=excess > _QUICK))
             m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
