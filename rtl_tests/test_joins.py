@@ -594,7 +594,7 @@ def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
 
 
 def parts_of(seed: int) -> list:
-    """Configurations of joins, sums, tables, whole maps, products, upsampling and functions of one value."""
+    """Configurations of joins, sums, tables, whole maps, products and upsampling."""
     kinds = ["int8"] * 3
 
     def beat(channels: int, lanes: int, pixels: int, side: int = 16) -> BeatFormat:
@@ -626,40 +626,50 @@ def parts_of(seed: int) -> list:
         *(scaled, ProductConfig(window=scaled, zeros=(-20, 3))),
         UpsampleConfig(input=beat(8, lanes, pixels), factors=(2, 3)),
         UpsampleConfig(input=beat(64, lanes, 1), factors=(2, 2)),
-        *tables_of(beat(3 * lanes, lanes, pixels), seed),
-        FloatJoinConfig(
-            window=JoinConfig(inputs=(beat(16, lanes, pixels),) * 3),
-            tables=tuple(
-                tuple(to_float32(unit * value) for value in range(-128, 128)) for unit in (70001, 12345677, 9)
-            ),
-        ),
-        RecodeConfig(
-            window=JoinConfig(inputs=(beat(16, lanes, pixels),), in_turn=True),
-            tables=(tuple(np.random.default_rng(seed).integers(0, 256, 256).tolist()),),
-            bits=8,
-            signed=False,
-        ),
     ]
 
 
-def tables_of(beat: BeatFormat, seed: int) -> list[ChannelTableConfig]:
-    """Of a map of three beats a pixel, in block RAM and in LUTs, and of a map of one."""
-    one = replace(beat, channels=beat.lanes)
-    return [
+def functions_of(seed: int) -> list:
+    """Configurations of functions of one value, tables in block RAM and in LUTs, and of sums of three maps."""
+    draw, lanes = np.random.default_rng(seed), 1 + seed % 3
+    beat = BeatFormat(channels=3 * lanes, height=4, width=4, lanes=lanes, bits=8, signed=True)
+    one = replace(beat, channels=lanes)
+    tables = [
         ChannelTableConfig(
             window=JoinConfig(inputs=(each,), in_turn=True),
-            tables=Weights(np.random.default_rng(seed).integers(-100, 100, each.channels * 256).tolist()),
+            tables=Weights(draw.integers(-100, 100, each.channels * 256).tolist()),
             bits=8,
             signed=True,
             tables_in=where,
         )
         for each, where in ((beat, "block"), (beat, "lut"), (one, None))
     ]
+    shared = RecodeConfig(
+        window=JoinConfig(inputs=(beat,), in_turn=True),
+        tables=(tuple(draw.integers(0, 256, 256).tolist()),),
+        bits=8,
+        signed=False,
+    )
+    sums = [
+        FloatJoinConfig(
+            window=JoinConfig(inputs=(beat,) * 3),
+            tables=tuple(tuple(to_float32(unit * value) for value in range(-128, 128)) for unit in units),
+        )
+        for units in ((70001, 12345677, 9), (16777213, 12345677 << 20, 9))
+    ]
+    return [*tables, shared, *sums]
 
 
-def test_estimates_and_paths() -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(parts_of(3), id="joins"),
+        pytest.param(functions_of(3)[:1], id="a table"),
+        pytest.param(functions_of(3), id="functions", marks=pytest.mark.long),
+    ],
+)
+def test_estimates_and_paths(parts: list) -> None:
     """Against Yosys: flip-flops within a quarter; LUTs not too few, as tables of simple functions take fewer."""
-    parts = parts_of(3)
     measured, paths = synthesis.measure_paths(parts)
     for part, found, path in zip(parts, measured, paths, strict=True):
         expected = part.resources
