@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, MaxPool, Mul, Op, Upsample
+from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, Lookup, MaxPool, Mul, Op, Sub, Sum, Upsample
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
@@ -135,6 +135,20 @@ class Maker:
         )
         return self.add_layer(layer, source)
 
+    def lookup(self, source: str) -> str:
+        """Any function of one value, the same for all channels or one for each."""
+        before = self.maps[source]
+        after = self.a_map(before.channels, before.height, before.width)
+        tables = self.draw(st.sampled_from([1, before.channels]))
+        layer = Lookup(
+            name=self.name("lookup"),
+            input=before,
+            output=after,
+            window=Window(kernel=(1, 1)),
+            table=integers(self.rng, after.type.minimum, after.type.maximum, (tables, 1 << before.type.bits)),
+        )
+        return self.add_layer(layer, source)
+
     def same(self, source: str, channels: int | None = None) -> str:
         """A convolution that keeps rows and columns."""
         kernel = self.draw(st.sampled_from([(1, 1), (3, 3), (1, 3)]))
@@ -144,7 +158,7 @@ class Maker:
     def step(self) -> None:
         draw = self.draw
         source = draw(st.sampled_from(list(self.maps)))
-        kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled"]
+        kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled", "lookup", "sum"]
         kind = draw(st.sampled_from(kinds + ["upsample"] * (pixels_of(self.maps[source]) <= 12)))
         before = self.maps[source]
         if kind == "conv":
@@ -155,9 +169,11 @@ class Maker:
             other = self.same(source, before.channels)
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
-            self.joined(Add, *draw(st.permutations([source, other])))
+            self.joined(draw(st.sampled_from([Add, Add, Sub])), *draw(st.permutations([source, other])))
         elif kind == "upsample":
             self.upsample(source)
+        elif kind == "lookup":
+            self.lookup(source)
         elif kind == "product":
             self.joined(Mul, *draw(st.permutations([source, self.same(source, before.channels)])))
         elif kind == "scaled":  # as squeeze-and-excitation does; or with the next frame's pixel early
@@ -165,6 +181,9 @@ class Maker:
             if draw(st.booleans()):
                 pixel = self.conv(pixel, Window(kernel=(1, 1)), before.channels)
             self.joined(Mul, self.same(source, before.channels) if draw(st.booleans()) else source, pixel)
+        elif kind == "sum":
+            others = [self.same(source, before.channels) for _ in range(draw(st.integers(1, 2)))]
+            self.joined(Sum, *draw(st.permutations([source, *others, others[0]])))
         elif kind == "double":  # the same map twice
             self.joined(Add, source, source)
         else:
@@ -209,7 +228,7 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)
-        if isinstance(layer, Join | Upsample):
+        if isinstance(layer, Join | Lookup | Upsample):
             tp = pixels[layer.name] = pixels[edges[0]]
             tn = draw(st.integers(1, max(each.channels for each in layer.inputs)))
         else:

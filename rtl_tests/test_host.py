@@ -447,11 +447,6 @@ def _sigmoid_then_float_conv(net: Net) -> None:
     net.behind("Conv", np.ones((4, 4, 1, 1), np.float32))
 
 
-def _quantised_sigmoid(net: Net) -> None:
-    _sigmoid(net)
-    net.tensor = net.quantise(net.tensor)
-
-
 def _float_matrix(net: Net) -> None:
     net.dequantise()
     net.behind("Flatten")
@@ -480,8 +475,7 @@ def _around(net: Net) -> None:
     ("write", "message"),
     [
         (_softmax_then_conv, r"Softmax node '\w+': runs on the host; nothing can come behind it but operators without"),
-        (_sigmoid_then_float_conv, r"Sigmoid node '\w+': operator Sigmoid is not supported; supported are Add, .*host"),
-        (_quantised_sigmoid, r"Sigmoid node '\w+': operator Sigmoid is not supported; .* no QuantizeLinear follows"),
+        (_sigmoid_then_float_conv, r"Conv node '\w+': must take a quantised input, but '\w+' gives floats"),
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
         (_turned_sigmoid, r"Sigmoid node '\w+': operator Sigmoid is not supported"),

@@ -15,19 +15,23 @@ from test_onnx import Writer, by_hwgen
 
 import hwgen
 from hwgen.emit import synthesis
-from hwgen.errors import ConfigError, ModelError
+from hwgen.errors import ConfigError, ModelError, PlanError
+from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
+from hwgen.gateware.requantise import to_float32
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.upsample import UpsampleConfig
+from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.ops import Add, Concat, Mul
-from hwgen.templates.joins import MulStage, Shares, find_shares
+from hwgen.network.ops import Add, Concat, Mul, Sub, Sum
+from hwgen.templates.joins import MulStage, Shares, SumStage, find_shares
 
 KINDS = {"int8": INT8, "uint8": UINT8}
 
@@ -111,6 +115,103 @@ def test_sums_of_all_pairs(seed: int) -> None:
     theirs = by_runtime("Add", kinds, labels, relu=relu)[0]
     np.testing.assert_array_equal(op.table, theirs)
     np.testing.assert_array_equal(summed(op, find_shares(op)), theirs)
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 60))])
+@pytest.mark.parametrize("operator", ["Sub", "Sum"])
+def test_sums_in_floats_of_all_pairs(operator: str, seed: int) -> None:
+    """Sub and Sum, for which ONNX Runtime has no integer kernel: 65,536 pairs as it rounds them, and the tables."""
+    kinds = [["int8"] * 3, ["uint8"] * 3, ["int8", "uint8", "uint8"], ["uint8", "uint8", "int8"]][seed // 4 % 4]
+    labels = labels_for(kinds, seed)
+    relu = seed % 3 == 0
+    least = KINDS[kinds[2]].minimum
+    low = max(least, labels[2].zero) if relu else least
+    op = joined(Sub if operator == "Sub" else Add, kinds, labels, fused=False, low=low)
+    theirs = by_runtime(operator, kinds, labels, relu=relu)[0]
+    np.testing.assert_array_equal(op.table, theirs)
+    np.testing.assert_array_equal(summed(op, find_shares(op)), theirs)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 60))])
+def test_sums_of_several_maps(seed: int) -> None:
+    """In float32, one map after the other: as ONNX Runtime adds them, and as integers with thresholds behind."""
+    draw = np.random.default_rng([seed, 5])
+    count = 3 + seed % 2
+    kinds = [str(kind) for kind in draw.choice(["int8", "uint8"], count + 1)]
+    labels = (*labels_for(kinds[:3], seed), *labels_for([*kinds[3:], "int8", "int8"][:3], seed + 4))[: count + 1]
+    constants, nodes = [], []
+    for name, kind, label in zip("abcde"[: count + 1], kinds, labels, strict=True):
+        constants.append(numpy_helper.from_array(np.float32(label.scale), f"{name}_scale"))
+        constants.append(numpy_helper.from_array(np.array(label.zero, kind), f"{name}_zero"))
+    names = "abcde"[:count]
+    for name in names:
+        nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}_scale", f"{name}_zero"], [f"{name}_real"]))
+    last = "abcde"[count]
+    nodes.append(helper.make_node("Sum", [f"{name}_real" for name in names], ["total"]))
+    nodes.append(helper.make_node("QuantizeLinear", ["total", f"{last}_scale", f"{last}_zero"], ["y"]))
+    types = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+    graph = helper.make_graph(
+        nodes,
+        "several",
+        [helper.make_tensor_value_info(name, types[kind], (1, 1, 400, 400)) for name, kind in zip(names, kinds)],  # noqa: B905
+        [helper.make_tensor_value_info("y", types[kinds[-1]], None)],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    maps = [
+        draw.integers(KINDS[kind].minimum, KINDS[kind].maximum + 1, (1, 400, 400)).astype(kind) for kind in kinds[:-1]
+    ]
+    (theirs,) = integer_session(model)[0].run(None, {name: part[None] for name, part in zip(names, maps, strict=True)})
+    features = [
+        FeatureMap(channels=1, height=400, width=400, type=KINDS[kind], zero_point=label.zero, scale=label.scale)
+        for kind, label in zip(kinds, labels, strict=True)
+    ]
+    low, high = features[-1].type.minimum, features[-1].type.maximum
+    op = Sum(
+        name="several",
+        **{
+            "input": features[0],
+            "more": tuple(features[1:-1]),
+            "output": features[-1],
+            "window": Window(kernel=(1, 1)),
+        },
+        **{"labels": labels, "low": low, "high": high},
+    )
+    np.testing.assert_array_equal(op.compute(*maps), theirs[0])
+    beats = [BeatFormat(channels=1, height=1, width=1, lanes=1, bits=8, signed=kind == "int8") for kind in kinds[:-1]]
+    stage = SumStage(op)
+    compute = stage.compute(beats)
+    finish = stage.finish(compute, 1)
+    sums = []
+    for values in zip(*(part[0, 0].tolist() for part in maps), strict=True):
+        terms = [table[v - of.type.minimum] for table, v, of in zip(compute.tables, values, op.inputs, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = to_float32(total + term)
+        sums.append(total)
+    found = finish.low + np.searchsorted(np.array(finish.thresholds[0]), sums, side="right")
+    np.testing.assert_array_equal(found, theirs[0, 0, 0])
+
+
+def test_sums_of_maps_of_scales_far_apart() -> None:
+    """Integers that hold the terms of all would be too wide."""
+    here = FeatureMap(channels=1, height=2, width=2, type=UINT8, zero_point=0, scale=1.0)
+    scales = (1.0, 2.0**-25, 3.0, 1.0)
+    op = Sum(
+        name="far",
+        **{"input": here, "more": (replace(here, scale=2.0**-25), replace(here, scale=3.0)), "output": here},
+        **{
+            "window": Window(kernel=(1, 1)),
+            "labels": tuple(Label(scale, 0) for scale in scales),
+            "low": 0,
+            "high": 255,
+        },
+    )
+    beat = BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False)
+    assert max(bits for bits, _ in SumStage(op).compute((beat,) * 3).links) <= 53
+    far = replace(op, labels=(Label(1.0, 0), Label(2.0**-46, 0), Label(3.0, 0), Label(1.0, 0)))
+    with pytest.raises(PlanError, match=r"^far: its scales differ so much that sums take more than 53 bits; "):
+        SumStage(far).compute((beat,) * 3)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -391,14 +492,41 @@ def test_sums_around_what_stays_in_floats(kind: str, behind: bool) -> None:
     assert (op.table != replace(op, fused=not op.fused).table).any()
 
 
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Concat", "Sum"])
+@pytest.mark.parametrize("relu", [False, True])
+def test_pools_behind_joins(operator: str, relu: bool) -> None:
+    """A max pool before the quantiser: as one behind it, and no reason to compute in floats."""
+    random = np.random.default_rng(0)
+    for seed in range(4):
+        quantised = {"s": np.float32(0.0625), "z": np.uint8(random.integers(20, 200))}
+        scale = np.float32(random.choice([0.125, 0.11])) if operator != "Mul" else np.float32(0.3)
+        zero = np.uint8(0 if relu and operator == "Mul" else random.integers(0, 99))
+        model = forked(
+            helper.make_node("MaxPool", ["c"], ["pooled"], **POOL),
+            helper.make_node("DequantizeLinear", ["pooled", "s", "z"], ["long"]),
+            helper.make_node(operator, ["long", "short"], ["both"], **({"axis": 1} if operator == "Concat" else {})),
+            helper.make_node("Relu" if relu else "Identity", ["both"], ["bounded"]),
+            helper.make_node("MaxPool", ["bounded"], ["last"], kernel_shape=[2, 2], strides=[2, 2]),
+            **quantised,
+            **{"other": scale, "other_zero": zero},
+        )
+        model.graph.node[-1].input[1:] = ["other", "other_zero"]
+        for number, dim in enumerate(model.graph.output[0].type.tensor_type.shape.dim):
+            dim.dim_param = f"side{number}"
+        frames = np.random.default_rng(seed).integers(0, 256, (3, 2, 6, 6)).astype(np.uint8)
+        theirs, floats = by_integer_kernels(model, frames)
+        assert not floats
+        assert len(np.unique(theirs)) > 8
+        np.testing.assert_array_equal(by_hwgen(model, frames), theirs)
+
+
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
         (
-            ("MaxPool", POOL),
+            ("Sigmoid", {}),
             r"Add node 'sum': must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by ",
         ),
-        (("Sigmoid", {}), r"Sigmoid node 'next': operator Sigmoid is not supported"),
         (("AveragePool", POOL), r"Add node 'sum': must be followed by a QuantizeLinear"),
     ],
 )
@@ -419,7 +547,6 @@ def test_floats_behind_a_sum(operator: tuple[str, dict], message: str) -> None:
             [("Mul", ["short", "real"], "total"), ("Relu", ["total"], "last")],
             "must take and give integers of one 8-bit ",
         ),
-        ([("Mul", ["short", "s"], "last")], "must take feature maps only, no constants"),
         (
             [
                 ("QuantizeLinear", ["short", "s", "z8"], "side"),
@@ -502,9 +629,47 @@ def parts_of(seed: int) -> list:
     ]
 
 
-def test_estimates_and_paths() -> None:
+def functions_of(seed: int) -> list:
+    """Configurations of functions of one value, tables in block RAM and in LUTs, and of sums of three maps."""
+    draw, lanes = np.random.default_rng(seed), 1 + seed % 3
+    beat = BeatFormat(channels=3 * lanes, height=4, width=4, lanes=lanes, bits=8, signed=True)
+    one = replace(beat, channels=lanes)
+    tables = [
+        ChannelTableConfig(
+            window=JoinConfig(inputs=(each,), in_turn=True),
+            tables=Weights(draw.integers(-100, 100, each.channels * 256).tolist()),
+            bits=8,
+            signed=True,
+            tables_in=where,
+        )
+        for each, where in ((beat, "block"), (beat, "lut"), (one, None))
+    ]
+    shared = RecodeConfig(
+        window=JoinConfig(inputs=(beat,), in_turn=True),
+        tables=(tuple(draw.integers(0, 256, 256).tolist()),),
+        bits=8,
+        signed=False,
+    )
+    sums = [
+        FloatJoinConfig(
+            window=JoinConfig(inputs=(beat,) * 3),
+            tables=tuple(tuple(to_float32(unit * value) for value in range(-128, 128)) for unit in units),
+        )
+        for units in ((70001, 12345677, 9), (16777213, 12345677 << 20, 9))
+    ]
+    return [*tables, shared, *sums]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(parts_of(3), id="joins"),
+        pytest.param(functions_of(3)[:1], id="a table"),
+        pytest.param(functions_of(3), id="functions", marks=pytest.mark.long),
+    ],
+)
+def test_estimates_and_paths(parts: list) -> None:
     """Against Yosys: flip-flops within a quarter; LUTs not too few, as tables of simple functions take fewer."""
-    parts = parts_of(3)
     measured, paths = synthesis.measure_paths(parts)
     for part, found, path in zip(parts, measured, paths, strict=True):
         expected = part.resources
@@ -529,5 +694,9 @@ def test_tables_are_what_they_must_be(seed: int) -> None:
         replace(recode, tables=((1, 2, 3), ()))
     with pytest.raises(ConfigError, match=r"^tables must be given for inputs of other types than "):
         replace(recode, tables=((), recode.tables[1]), signed=False)
+    with pytest.raises(ConfigError, match=r"^window must take several inputs at once, not "):
+        FloatJoinConfig(window=turns, tables=())
+    with pytest.raises(ConfigError, match=r"^tables must have an entry for each value of their input$"):
+        FloatJoinConfig(window=both, tables=((0,) * 256, (0,) * 255))
     with pytest.raises(ConfigError, match=r"^inputs must be one or more that agree in lanes, not "):
         JoinConfig(inputs=(both.input, replace(both.input, lanes=both.input.lanes + 1)))

@@ -17,7 +17,7 @@ from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 #: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.
-_LENGTHS = 4
+LENGTHS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ class FloatSumConfig(PoolConfig):
             one.lut += bits
             if excess:
                 rounded = signed_bits(least, most)
-                one.ff += bits + excess + -(-excess // _LENGTHS) + rounded
+                one.ff += bits + excess + -(-excess // LENGTHS) + rounded
                 one.lut += rounded
         lanes = self.lanes * self.window.pixels
         cost.lut, cost.ff = one.lut * lanes, one.ff * lanes + self.latency
@@ -336,27 +336,8 @@ class FloatSum(wiring.Component):
             total = exact
             if excess:
                 total = Signal(signed(signed_bits(*config.sums[tap])), name=f"sum_{here}", reset_less=True)
-                m.d.sync += total.eq(self._rounded(m, here, exact, excess))
+                m.d.sync += total.eq(rounded(m, here, exact, excess))
         return total
-
-    def _rounded(self, m: Module, name: str, value: Value, excess: int) -> Value:
-        """``value`` rounded to 24 significant bits, ties to even, a cycle later; ``excess`` bits go at most.
-
-        Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
-        That bit is looked for among a few lengths in this cycle, and among these finds in the next one.
-        """
-        lengths = range(1, excess + 1)
-        used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
-        gone = delayed(m, f"gone_{name}", Cat(Cat(used[j - 1 :]).any() for j in lengths), 1)  # at least j bits go
-        odd: Value = Const(0, 1)
-        for first in range(0, excess, _LENGTHS):
-            found: Value = Const(0, 1)
-            for j in lengths[first : first + _LENGTHS]:
-                found = Mux(used[j - 1], value[j], found)
-            odd = Mux(gone[first], delayed(m, f"odd_{name}_{first}", found, 1), odd)
-        late = delayed(m, f"exact_{name}_late", value, 1)
-        total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
-        return Cat(total[:excess] & ~gone, total[excess:]).as_signed()
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
         """What ``value`` stands for, ``wait + 1`` cycles later."""
@@ -377,3 +358,27 @@ class FloatSum(wiring.Component):
             m.d.sync += here.eq(count + delayed(m, f"inside_{name}", inside, before))
             count = delayed(m, f"{name}_late", here, config.arrivals[tap] - before - 1)
         return count
+
+
+def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
+    """``value`` rounded to 24 significant bits, ties to even, a cycle later; ``excess`` bits go at most.
+
+    Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
+    That bit is looked for among a few lengths in this cycle, and among these finds in the next one; if it ``settles``,
+    it is added in the one after that.
+    """
+    lengths = range(1, excess + 1)
+    used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
+    gone = delayed(m, f"gone_{name}", Cat(Cat(used[j - 1 :]).any() for j in lengths), 1)  # at least j bits go
+    odd: Value = Const(0, 1)
+    for first in range(0, excess, LENGTHS):
+        found: Value = Const(0, 1)
+        for j in lengths[first : first + LENGTHS]:
+            found = Mux(used[j - 1], value[j], found)
+        odd = Mux(gone[first], delayed(m, f"odd_{name}_{first}", found, 1), odd)
+    late = delayed(m, f"exact_{name}_late", value, 1)
+    if settles:
+        odd, gone = delayed(m, f"odd_{name}_settled", odd, 1), delayed(m, f"gone_{name}_settled", gone, 1)
+        late = delayed_fast(m, f"exact_{name}_settled", late, 1)
+    total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
+    return Cat(total[:excess] & ~gone, total[excess:]).as_signed()

@@ -10,7 +10,7 @@ from amaranth import Array, Module, Shape, Signal, Value
 from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.cost import Cost, Resources, mux_luts, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import by_bits, delayed, look_up
@@ -85,7 +85,7 @@ class RecodeConfig(Weightless):
                 for _ in range(count):
                     cost.rom(varying_columns(words, self.bits), len(words), self.bits, block=False)
             cost.ff += count * self.bits + 4
-            cost.lut += count * self.bits * -(-len(self.tables) // 4)
+            cost.lut += count * self.bits * mux_luts(len(self.tables))
         return cost.resources
 
     def component(self) -> Recode:

@@ -1,34 +1,43 @@
-"""What becomes of layers without a line buffer: sums by tables, products, concatenations, copies, upsampling."""
+"""What becomes of layers without a line buffer: sums by tables, products, concatenations, lookups and the like."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
+from hwgen.gateware.requantise import SIGNIFICAND_BITS
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import MOST_BITS, TableSumConfig
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
-from hwgen.network.ops import Add, Concat, Copy, Mul, Upsample
+from hwgen.gateware.weights import Weights
+from hwgen.network.ops import Add, Concat, Copy, Lookup, Mul, Op, Sum, Upsample
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.memory import block_rams
 from hwgen.templates.stage import Kind, Stage, beat_format
+from hwgen.templates.unroll import LayerWork, Unroll
 
 #: Bits behind the binary point that are tried in turn: with true ties, and with fractions as float32 has it.
 FRACTIONS, FLOAT_FRACTIONS = (6, 7, 8, 10, 12), (12, 16, 20, 22, 24, 26, 28, 30, 32)
 
 #: Rounds in which tables are mended before the next fraction is tried.
 MOST_ROUNDS = 64
+
+#: Bits of a sum of several maps at most: scales far apart take many.
+MOST_SUM_BITS = 53
 
 #: Beyond any share of an output.
 _FAR = 1 << 60
@@ -186,21 +195,64 @@ class MulStage(StepStage[Mul]):
         return ProductConfig(window=window, zeros=(first.zero, second.zero))
 
     def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
-        op, kind, (least, most) = self.op, self.op.output.type, self.op.reach
-        low, high = (int(op.rounded(np.array(end))) for end in (least, most))
-        source = compute.window.input
-        return ThresholdConfig(
-            lanes=lanes,
-            accumulator_bits=compute.result.width,
-            thresholds=(first_sums(op.rounded, least, most, np.arange(low + 1, high + 1)),),
-            low=low,
-            bits=kind.bits,
-            signed=kind.signed,
-            beats=UnloadConfig(
-                channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
-            ).beats,
-            pixels=compute.window.pixels,
-        )
+        return _thresholds(self.op, compute, lanes, self.op.rounded, self.op.reach)
+
+
+def _thresholds(
+    op: Op, compute: Compute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], reach: tuple[int, int]
+) -> ThresholdConfig:
+    """Between the ``outputs`` of integers that reach from the least to the greatest."""
+    kind, source, (least, most) = op.output.type, compute.window.input, reach
+    low, high = (int(outputs(np.array(end))) for end in reach)
+    return ThresholdConfig(
+        lanes=lanes,
+        accumulator_bits=compute.result.width,
+        thresholds=(first_sums(outputs, least, most, np.arange(low + 1, high + 1)),),
+        low=low,
+        bits=kind.bits,
+        signed=kind.signed,
+        beats=UnloadConfig(
+            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
+        ).beats,
+        pixels=compute.window.pixels,
+    )
+
+
+class SumStage(StepStage[Sum]):
+    """Tables of what the values stand for, additions that are rounded, and the thresholds between outputs."""
+
+    @property
+    def in_step(self) -> int:  # type: ignore[override]
+        return len(self.op.inputs)
+
+    @property
+    def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
+        """What values stand for as integers, in steps of ``2**exponent``; and the exponent."""
+        terms = np.concatenate(self.op.terms)
+        _, exponents = np.frexp(terms[terms != 0])
+        exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
+        integers = [[int(each) for each in np.ldexp(part.astype(np.float64), -exponent)] for part in self.op.terms]
+        while all(each % 2 == 0 for part in integers for each in part) and any(map(any, integers)):
+            integers, exponent = [[each // 2 for each in part] for part in integers], exponent + 1
+        return tuple(map(tuple, integers)), exponent
+
+    def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
+        compute = FloatJoinConfig(window=JoinConfig(inputs=tuple(sources)), tables=self._terms[0])
+        if max(compute.result.width, *(bits for bits, _ in compute.links)) > MOST_SUM_BITS:
+            raise PlanError(
+                f"{self.op.name}: its scales differ so much that sums take more than {MOST_SUM_BITS} bits; "
+                "maps of more similar scales can be added"
+            )
+        return compute
+
+    def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
+        assert isinstance(compute, FloatJoinConfig)
+        exponent = self._terms[1]
+
+        def outputs(sums: np.ndarray) -> np.ndarray:
+            return self.op.rounded(np.ldexp(sums.astype(np.float64), exponent))
+
+        return _thresholds(self.op, compute, lanes, outputs, compute.sum_range)
 
 
 class ConcatStage(StepStage[Concat]):
@@ -238,6 +290,39 @@ class UpsampleStage(StepStage[Upsample]):
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
         return _as_they_are(UpsampleConfig(input=source, factors=self.op.factors))
+
+
+_TABLES: WeakKeyDictionary[Lookup, Weights] = WeakKeyDictionary()
+
+
+class LookupStage(StepStage[Lookup]):
+    """A table in LUTs for each lane; where channels differ, a memory that holds those of its channels."""
+
+    def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
+        op = self.op
+        if len(op.table) == 1:
+            return 0
+        folds = -(-op.channels // unroll.tn)
+        each = block_rams(op.output.type.bits, folds << op.input.type.bits)
+        return np.where(folds > 1, unroll.tn * unroll.tp * each, 0)
+
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig | ChannelTableConfig:
+        op, kind = self.op, self.op.output.type
+        window = JoinConfig(inputs=tuple(sources), in_turn=True)
+        if len(op.table) == 1:
+            tables = (tuple(op.table[0].tolist()),)
+            return RecodeConfig(window=window, tables=tables, bits=kind.bits, signed=kind.signed)
+        if op not in _TABLES:
+            _TABLES[op] = Weights(op.table.astype(np.intc).tobytes())
+        return ChannelTableConfig(window=window, tables=_TABLES[op], bits=kind.bits, signed=kind.signed)
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> JoinLayerConfig:
+        layer = super().layer(plan, sources, sinks)
+        if not isinstance(layer.compute, ChannelTableConfig):
+            return layer
+        return replace(layer, compute=replace(layer.compute, tables_in=plan.tables_in))
 
 
 def _as_they_are(window: JoinConfig | UpsampleConfig) -> RecodeConfig:

@@ -27,11 +27,11 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> 
     chains = -(-products // chain)
     positions = -(-products // chains)
     first = products - (positions - 1) * chains
-    return _block_rams(lane_bits * first, depth) + (positions - 1) * _block_rams(lane_bits * chains, depth)
+    return block_rams(lane_bits * first, depth) + (positions - 1) * block_rams(lane_bits * chains, depth)
 
 
-def _block_rams(width: Any, depth: Any) -> Any:
-    """`hwgen.gateware.block_ram.block_rams` of many memories."""
+def block_rams(width: Any, depth: Any) -> Any:
+    """`hwgen.gateware.block_ram.block_rams` of many memories: arrays of widths, depths or both."""
     takes = [
         share * -(-width // block_width) * -(-depth // block_depth)
         for share, ratios in RATIOS.items()

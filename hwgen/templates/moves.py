@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
 from hwgen.gateware.block_ram import lut_rom_luts
+from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
@@ -89,6 +90,9 @@ def _of_layer(number: int, layer: LayerConfig) -> Iterator[Move]:
             luts = lut_rom_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
             yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=False)
+    if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= DEEPEST_LUT_ROM:
+        moved = replace(compute, tables_in="lut").resources
+        yield _move(number, "tables_in", 0, compute.resources, moved, is_ram=False)
     if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= DEEPEST_LUT_ROM:
         moved = replace(finish, tables_in="lut").resources
         yield _move(number, "tables_in", 0, finish.resources, moved, is_ram=False)

@@ -28,9 +28,23 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Mul, Op, Upsample
+from hwgen.network.ops import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    Copy,
+    GlobalAveragePool,
+    Lookup,
+    MaxPool,
+    Mul,
+    Op,
+    Sub,
+    Sum,
+    Upsample,
+)
 from hwgen.network.requantise import Requantisation
-from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, MulStage, UpsampleStage
+from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, LookupStage, MulStage, SumStage, UpsampleStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
@@ -313,10 +327,13 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     AveragePool: AveragePoolStage,
     GlobalAveragePool: WholeMapStage,
     Add: AddStage,
+    Sub: AddStage,
+    Sum: SumStage,
     Mul: MulStage,
     Concat: ConcatStage,
     Copy: CopyStage,
     Upsample: UpsampleStage,
+    Lookup: LookupStage,
 }
 
 

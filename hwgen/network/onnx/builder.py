@@ -2,7 +2,7 @@
 
 QDQ and QOperator models meet in the same two places: a convolution is emitted when its accumulators are quantised, and
 a table of integers becomes bounds of the convolution before it or, where scales differ, a 1x1 convolution whose every
-output was compared with the table.
+output was compared with the table. What is neither is a lookup.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.tables import Function
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import padding_mode, window_of
-from hwgen.network.ops import Join, MaxPool, Op
+from hwgen.network.ops import Join, Lookup, MaxPool, Op
+from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
@@ -129,6 +131,8 @@ class Builder:
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
     ) -> np.ndarray:
         """What every integer of the current map shall become, int64 (channels or 1, integers)."""
+        if state.by_runtime:
+            return self.function(state).quantised(node, scale, zero, kind)
         addend = state.addend
         spared = moot(state.bounds, scale, zero, kind) and not state.in_floats
         if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
@@ -150,7 +154,6 @@ class Builder:
         state.table = self.table(state) + values.astype(np.float32)[:, None]
         state.offset = values
         state.addend = addend
-        state.steps.append(node)
 
     def addend(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
@@ -163,6 +166,10 @@ class Builder:
         by_channel = self.constants.by_channel(node, values, self.view)
         kind = TYPES[values.dtype]
         return Addend(by_channel, np.float32(scale.item()), int(zero.item()), kind, first and not spread)
+
+    def function(self, state: Reals) -> Function:
+        """What has been applied to the current map since it was dequantised."""
+        return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
         """What every integer of the current map has become, float32 (channels or 1, integers)."""
@@ -295,8 +302,11 @@ class Builder:
     ) -> None:
         """A 1x1 convolution of each channel with itself that does what ``wanted`` says, integer by integer.
 
-        ``fit_table`` looks for it, channel by channel.
+        ``fit_table`` looks for it, channel by channel. Where it finds none, and where nobody knows a factor, a lookup.
         """
+        if state.by_runtime:
+            self._emit_lookup(node, wanted, scale, zero, kind)
+            return
         channels = self.map.channels
         self._count(node, channels * channels)
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -304,7 +314,7 @@ class Builder:
         if len(wanted) == 1:
             wanted = np.broadcast_to(wanted, (channels, wanted.shape[1]))
         first = np.array([int(np.argmax(inverse == index)) for index in range(len(distinct))])
-        wanted = wanted[first]
+        every, wanted = wanted, wanted[first]
         values = self._values() - state.zero
         low, high = int(wanted.min()), int(wanted.max())
         found = fit_table(
@@ -316,6 +326,9 @@ class Builder:
             (zero, low, high),
             max(self.map.type.bits, kind.bits),
         )
+        if found is None and max(self.map.type.bits, kind.bits) <= MOST_BITS:
+            self._emit_lookup(node, every, scale, zero, kind)
+            return
         if found is None:
             raise self.refusal(
                 node, f"can't be done in integers: no multiplier gives what it computes at scale {scale}"
@@ -335,6 +348,19 @@ class Builder:
             high,
         )
         self._append(step)
+
+    def _emit_lookup(
+        self, node: onnx.NodeProto, wanted: np.ndarray, scale: np.float32, zero: int, kind: IntegerType
+    ) -> None:
+        """A table that does what ``wanted`` says; values that the map never holds have their neighbours' entry."""
+        here, values = self.map, self._values()
+        if (wanted == wanted[:1]).all():
+            wanted = wanted[:1]
+        every = np.arange(here.type.minimum, here.type.maximum + 1)
+        table = wanted[:, np.clip(every, values[0], values[-1]) - values[0]]
+        output = Map(here.channels, here.height, here.width, kind, zero, scale)
+        self.emit(node, Lookup, Window(kernel=(1, 1)), output, table=table)
+        self.steps[-1].low, self.steps[-1].high = int(wanted.min()), int(wanted.max())
 
     # Windows and sums.
 

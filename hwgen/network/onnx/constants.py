@@ -54,7 +54,7 @@ class Constants:
     """What the nodes of ``model`` find among its constants; ``where`` starts error messages."""
 
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
-        self._model = model
+        self.model = model
         self._where = where
         self.arrays: dict[str, np.ndarray] = {}
         self.quantised: dict[str, Quantised] = {}
@@ -65,7 +65,7 @@ class Constants:
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""
-        for tensor in self._model.graph.initializer:
+        for tensor in self.model.graph.initializer:
             self.arrays[tensor.name] = self._array(tensor, tensor.name)
         rest = []
         for node in nodes:

@@ -17,6 +17,7 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host, Layout, OutputEnd
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import average as onnx_average
+from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import moves as onnx_moves
 from hwgen.network.onnx import qdq as onnx_qdq
@@ -34,7 +35,7 @@ from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step,
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
-_BEHIND_JOINS = {"Clip", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
+_BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
 """What may follow a sum, a product or a concatenation of dequantised maps."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
@@ -271,11 +272,17 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
     channels, height, width = build.view.sizes
     _, size = build.pool_window(node, (height, width), axes)
     build.view = View.channels_first((channels, *size), axes)
-    if isinstance(build.state, Sums):
+    state = build.state
+    if isinstance(state, Joined | Sums):
         # Quantising keeps the order, so the pool may as well come after it.
-        build.state.pools.append((node, axes))
-    else:
-        build.emit_pool(node, axes)
+        state.pools.append((node, axes))
+        return
+    if isinstance(state, Reals) and state.by_runtime and not build.function(state).rises:
+        last = title(state.steps[-1])
+        raise build.refusal(
+            node, f"can't follow {last!r}, which doesn't keep the order, without a QuantizeLinear between"
+        )
+    build.emit_pool(node, axes)
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
@@ -290,6 +297,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
+    **onnx_functions.OPERATORS,
     **onnx_joins.OPERATORS,
     **onnx_moves.OPERATORS,
     **onnx_qdq.OPERATORS,

@@ -13,27 +13,29 @@ from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
 from hwgen.network.onnx.views import CHANNELS, View
-from hwgen.network.ops import Add, Concat, Mul
+from hwgen.network.ops import Add, Concat, Join, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
 
 
 def add_maps(build: Builder, node: onnx.NodeProto) -> None:
-    """Add of two dequantised maps; a QuantizeLinear must follow, perhaps behind Relu or Clip."""
+    """Add or Sub of two dequantised maps, or Sum of several; a QuantizeLinear must follow (or Relu, Clip, MaxPool)."""
     operands = _dequantised(build, node)
     _check_sizes(build, node, operands, channels=True)
+    layer = Sum if len(operands) > 2 else Sub if node.op_type == "Sub" else Add
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         types = {value.map.type for value in operands} | {kind}
         # ONNX Runtime has one kernel for integers of one type, unless an activation stands in between.
         fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind) and not state.in_floats
+        parameters = {} if layer is Sum else {"fused": fused and node.op_type == "Add"}
         output = _output(operands[0], scale, zero, kind)
-        _emit(build, node, Add, operands, output, _bounds(state, scale, zero, kind), fused=fused)
+        _emit(build, node, layer, operands, output, _bounds(state, scale, zero, kind), **parameters)
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
 
 
-def _multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
+def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
     """Mul of two dequantised maps; a QuantizeLinear must follow."""
     operands = _spread_last(_dequantised(build, node))
     _check_sizes(build, node, operands, channels=True, spread=True)
@@ -193,7 +195,7 @@ def _label(map_: Map) -> Label:
 def _emit(
     build: Builder,
     node: onnx.NodeProto,
-    kind: type[Add | Concat | Mul],
+    kind: type[Join],
     operands: Sequence[Value],
     output: Map,
     bounds: tuple[int, int],
@@ -208,15 +210,13 @@ def _emit(
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
     """Refuse a fork of what is no feature map of integers yet."""
-    plain = isinstance(build.state, Integers) or (isinstance(build.state, Reals) and not build.state.steps)
-    if len(readers) > 1 and not plain:
+    if len(readers) > 1 and not isinstance(build.state, Integers | Reals):
         names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
 
 
 OPERATORS = {
     "Concat": _concat,
-    "Mul": _multiply_maps,
     "QLinearConcat": _qlinear_concat,
     "QLinearMul": _qlinear_mul,
 }

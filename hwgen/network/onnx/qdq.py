@@ -11,7 +11,7 @@ from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.joins import add_maps
+from hwgen.network.onnx.functions import add_or_apply, add_step, apply
 from hwgen.network.onnx.values import Floats, Integers, Joined, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
@@ -39,6 +39,8 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         state.make(scale, zero, kind)
     elif isinstance(state, Joined):
         state.make(state, scale, zero, kind)
+        for pool, axes in state.pools:
+            build.emit_pool(pool, axes)
     else:
         build.requantise_reals(node, state, scale, zero, kind)
     build.state = Integers()
@@ -113,10 +115,12 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
     state = build.state
     if isinstance(state, Sums):
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
+    elif isinstance(state, Reals) and state.by_runtime:
+        apply(build, node)
     elif isinstance(state, Reals):
         state.table = np.minimum(np.maximum(build.table(state), np.float32(low)), np.float32(high))
         state.bounds.append((low, high))
-        state.steps.append(node)
+        add_step(build, node, state)
     elif isinstance(state, Joined):
         state.bounds.append((low, high))
     else:
@@ -126,7 +130,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
 def _add(build: Builder, node: onnx.NodeProto) -> None:
     names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
     if not names:
-        add_maps(build, node)
+        add_or_apply(build, node)
         return
     if len(names) != 1:
         raise build.refusal(node, "must add a constant to a feature map, or two feature maps")
@@ -140,12 +144,15 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
+    elif isinstance(state, Reals) and state.steps:
+        apply(build, node)
     elif isinstance(state, Reals):
         addend = None
         if constant:
             first = node.input[0] == names[0]
             addend = build.addend(node, constant.values, constant.scale, constant.zero, first=first)
         build.add_reals(node, state, build.constants.by_channel(node, values, build.view), addend)
+        add_step(build, node, state)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 

@@ -86,6 +86,7 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
     by_channel = build.constants.by_channel(node, values, build.view)
     build.add_reals(node, state, by_channel, addend)
+    state.steps.append(node)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     build.requantise_reals(node, state, scale, zero, kind)
 

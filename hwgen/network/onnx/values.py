@@ -123,6 +123,33 @@ class Addend:
     first: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A constant that goes with a map: a number, or one a channel, of the shape ``(channels, 1, 1)``.
+
+    ``label``: scale and zero point, where the values are integers behind a DequantizeLinear.
+    """
+
+    values: np.ndarray
+    label: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """An operator applied to dequantised values: an expression of one map.
+
+    Parameters
+    ----------
+    node : NodeProto
+    operands : tuple
+        For each input of the node what it is: the map's values (``None``), another expression of them, a constant, or
+        nothing, an empty text.
+    """
+
+    node: onnx.NodeProto
+    operands: tuple[Applied | Operand | str | None, ...]
+
+
 @dataclass
 class Reals:
     """``scale`` and ``zero`` of the DequantizeLinear ``node``, and the pointwise operators since."""
@@ -143,6 +170,10 @@ class Reals:
     """Of the Relu and Clip behind it."""
     in_floats: bool = False
     """Whether an operator stands behind it that ONNX Runtime leaves in float32, so that what follows is, too."""
+    formula: Applied | None = None
+    """The last of ``steps``, with what it takes."""
+    by_runtime: bool = False
+    """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
 
 
 @dataclass
@@ -186,6 +217,8 @@ class Joined:
     bounds: list[tuple[float, float]] = field(default_factory=list)
     in_floats: bool = False
     """As that of `Reals`, or because one of the maps was in floats."""
+    pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
+    """Max pools behind it, as of `Sums`: quantising keeps the order, so they may as well come behind that."""
 
 
 State = Floats | Integers | Joined | Pending | Reals | Sums

@@ -133,6 +133,8 @@ class Add(Join):
 
     kind = "add"
     operators = ("Add", "QLinearAdd")
+    sign = 1
+    """-1 where the second map is subtracted."""
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
@@ -162,7 +164,7 @@ class Add(Join):
         """
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if not self.fused:
-            return of_a.reals(a) / np.float64(result.scale), of_b.reals(b) / np.float64(result.scale)
+            return of_a.reals(a) / np.float64(result.scale), self.sign * of_b.reals(b) / np.float64(result.scale)
         ratio = np.float32(of_a.scale) / np.float32(result.scale)
         return a * np.float64(ratio), qlinear_add(np.zeros(1, np.int64), of_a, b, of_b, result).astype(np.float64)
 
@@ -172,7 +174,7 @@ class Add(Join):
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
-        return (of_a.reals(a)[:, None] + of_b.reals(b)[None]) / np.float32(result.scale)
+        return (of_a.reals(a)[:, None] + self.sign * of_b.reals(b)[None]) / np.float32(result.scale)
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -189,6 +191,94 @@ class Add(Join):
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         a, b = (each.astype(np.int64) - of.type.minimum for each, of in zip(maps, self.inputs, strict=True))
         return self.table[a, b].astype(self.output.type.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sub(Add):
+    """The difference of two maps of at most 8 bits, value by value; ONNX Runtime has no integer kernel for it.
+
+    Parameters are those of `Add`.
+
+    Raises
+    ------
+    ConfigError
+        As `Add`, and if it is ``fused``.
+    """
+
+    fused: bool = False
+
+    kind = "sub"
+    operators = ("Sub",)
+    sign = -1
+
+    @classmethod
+    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
+        return {**super()._unlabelled(inputs), "fused": False}
+
+    def __post_init__(self) -> None:
+        if self.fused:
+            raise ConfigError(f"{self.name}: a difference must not be fused, as no sum of ONNX Runtime's is one")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sum(Join):
+    """The sum of several maps of at most 8 bits, in float32: each is dequantised, and added to those before it.
+
+    Parameters
+    ----------
+    labels : tuple of Label
+        Scales and zero points of the inputs, then of the output.
+    low, high : int
+        Bounds of the output.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two inputs or more of the output's shape, values have more than 8 bits, or a sum is beyond
+        float32.
+    """
+
+    labels: tuple[Label, ...]
+    low: int
+    high: int
+
+    kind = "sum"
+    operators = ("Sum",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.inputs) < 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+            raise ConfigError(f"{self.name}: maps of the output's shape must be added, not {self.inputs}")
+        if len(self.labels) != len(self.inputs) + 1:
+            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
+        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be added, not {self.inputs}")
+        with np.errstate(all="ignore"):
+            ends = sum(np.abs(terms).max(initial=0) for terms in self.terms) / np.float32(self.labels[-1].scale)
+            if not np.isfinite(np.float32(ends)):
+                raise ConfigError(f"{self.name}: sums must be finite in float32, not with {self.labels}")
+
+    @property
+    def terms(self) -> tuple[np.ndarray, ...]:
+        """For each input what each of its values stands for, float32, from the least to the greatest."""
+        return tuple(
+            label.reals(np.arange(each.type.minimum, each.type.maximum + 1))
+            for each, label in zip(self.inputs, self.labels, strict=False)
+        )
+
+    def rounded(self, sums: np.ndarray) -> np.ndarray:
+        """The outputs, int64, of float32 sums; they rise with these."""
+        far = np.float32(1 << 16)  # beyond any output
+        scale, zero = np.float32(self.labels[-1].scale), self.labels[-1].zero
+        steps = np.rint(np.clip(sums.astype(np.float32) / scale, -far, far)).astype(np.int64)
+        return np.clip(steps + zero, self.low, self.high)
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        total, *others = (label.reals(each) for label, each in zip(self.labels, maps, strict=False))
+        for each in others:
+            total = total + each
+        return self.rounded(total).astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

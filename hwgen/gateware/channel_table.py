@@ -1,0 +1,158 @@
+"""A function of one value that differs from channel to channel: a memory for each lane, by channel and value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.weights import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelTableConfig(Weightless):
+    """A table of a map's values for each of its channels.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Where the steps come from: one input.
+    tables : Weights
+        For each channel the output for each value of the input, from the least to the greatest, one channel behind the
+        other.
+    bits, signed : int, bool
+        Type of the output.
+    tables_in : str, optional
+        Where the memories lie, ``lut`` or ``block`` RAM. If not given, in LUTs where a lane has one channel.
+
+    Raises
+    ------
+    ConfigError
+        If there is not one input, a table has not an entry for each value, or ``tables_in`` is none of these.
+    """
+
+    window: JoinConfig
+    tables: Weights
+    bits: int
+    signed: bool
+    tables_in: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.window.in_turn or len(self.window.inputs) != 1:
+            raise ConfigError(f"window must take one input, not {self.window!r}")
+        beat = self.window.input
+        if len(self.tables) != beat.channels << beat.bits:
+            raise ConfigError(f"tables must have {1 << beat.bits} entries for each of {beat.channels} channels")
+        if self.tables_in not in (None, "lut", "block"):
+            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
+
+    @property
+    def depth(self) -> int:
+        """Words of a lane's memory."""
+        return self.window.input.folds << self.window.input.bits
+
+    @property
+    def in_block_ram(self) -> bool:
+        if self.tables_in == "lut":
+            return self.depth > DEEPEST_LUT_ROM
+        return self.tables_in == "block" or self.window.input.folds > 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its values: block RAM is read through its output register."""
+        return 1 + self.in_block_ram
+
+    @property
+    def result(self) -> Shape:
+        """Shape of an output."""
+        return Shape(self.bits, self.signed)
+
+    def words(self, lane: int) -> list[int]:
+        """The memory of a lane: channel by channel, by the value's bits; zeros where the last fold has no channel."""
+        beat = self.window.input
+        size = 1 << beat.bits
+        found: list[int] = []
+        for channels in beat.fold_channels:
+            first = channels[lane] * size if lane < len(channels) else None
+            table = [0] * size if first is None else self.tables.values[first : first + size].tolist()
+            found += by_bits(table, signed=beat.signed)
+        return found
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, beat = Cost(), self.window.input
+        for lane in range(self.lanes):
+            columns: list[int] = []
+            if not self.in_block_ram:
+                columns = varying_columns([word % (1 << self.bits) for word in self.words(lane)], self.bits)
+            for _ in range(self.window.pixels):
+                cost.rom(columns, self.depth, self.bits, block=self.in_block_ram)
+        folds = counter_bits(beat.folds)
+        cost.ff += folds + self.latency
+        if self.in_block_ram:
+            cost.ff += self.lanes * self.window.pixels * self.bits
+        cost.lut += 1.5 * folds
+        return cost.resources
+
+    def component(self) -> ChannelTable:
+        return ChannelTable(self)
+
+
+class ChannelTable(wiring.Component):
+    """Looks each value up in the table of its channel.
+
+    Parameters
+    ----------
+    config : ChannelTableConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `Join`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` values, ``[lane][pixel]``.
+
+    Latency and throughput
+        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: ChannelTableConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> ChannelTableConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels, folds = self.config, self.config.window.pixels, self.config.window.input.folds
+        fold = Signal(range(folds))  # the steps of a pixel are its folds, and a frame is whole
+        with m.If(self.i.valid):
+            m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))
+        for lane, pixel in product(range(config.lanes), range(pixels)):
+            address = Cat(self.i.payload.operand[lane][pixel], fold)
+            value = self._look_up(m, at_pixel(f"lane_{lane}", pixel, pixels), lane, address)
+            m.d.comb += self.o.payload[lane][pixel].eq(value)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _look_up(self, m: Module, name: str, lane: int, address: Value) -> Value:
+        config = self.config
+        where = "block" if config.in_block_ram else "lut"
+        m.submodules[f"table_{name}"] = table = memory.Memory(
+            shape=config.result, depth=config.depth, init=config.words(lane), attrs=rom_attributes(config.depth, where)
+        )
+        port = table.read_port()
+        m.d.comb += port.addr.eq(address)
+        return delayed(m, f"found_{name}", port.data, config.latency - 1)

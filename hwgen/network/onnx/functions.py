@@ -1,0 +1,137 @@
+"""Functions of one value between DequantizeLinear and QuantizeLinear: activations, and arithmetic with constants.
+
+What becomes of each integer of a map is computed by ONNX Runtime itself: the nodes, as they stand in the model, are run
+on all of them. So `x * Sigmoid(x)` is one table, and any other expression of one map is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import title
+from hwgen.network.onnx.joins import add_maps, multiply_maps
+from hwgen.network.onnx.values import Applied, Integers, Joined, Operand, Reals, State, Sums
+from hwgen.network.ops.join import MOST_BITS
+
+_UNARY = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp"),
+    *("FastGelu", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "QuickGelu"),
+    *("Reciprocal", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt"),
+    *("Swish", "Tan", "Tanh", "ThresholdedRelu"),
+)
+_WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
+"""Operators of one map and constants, one number for all channels or one for each."""
+
+
+def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
+    """Whether the node takes one dequantised map: beside constants, or several times, computed with meanwhile."""
+    values = build.operands
+    if len(values) == 1:
+        return True
+    reals = [each.state for each in values if each.map is values[0].map and isinstance(each.state, Reals)]
+    return len(reals) == len(values) and any(state.formula for state in reals)
+
+
+def apply(build: Builder, node: onnx.NodeProto) -> None:
+    """The node is one more step of a function of one value.
+
+    Raises
+    ------
+    ModelError
+        If it takes anything but one dequantised map of at most 8 bits and constants.
+    """
+    state = build.state
+    if isinstance(state, Sums | Joined):
+        raise build.refusal(
+            node,
+            f"takes floats of {title(state.node)!r}: no table can hold what it makes of these; a QuantizeLinear and a "
+            "DequantizeLinear between them would help",
+        )
+    if not isinstance(state, Reals):
+        raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+    if not of_one_map(build, node):
+        raise build.refusal(node, "must take one feature map and constants, or maps that are quantised anew before it")
+    if len({value.view for value in build.operands}) > 1:
+        raise build.refusal(node, "must take values of one shape")
+    if build.map.type.bits > MOST_BITS:
+        raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
+    states = [value.state for value in build.operands]
+    state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
+    state.formula = _applied(build, node, states)
+    state.by_runtime = True
+    state.steps.append(node)
+
+
+def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
+    """Note the node as a step of a function whose table ``state`` keeps up by itself."""
+    state.formula = _applied(build, node, [state])
+    state.steps.append(node)
+
+
+def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
+    """The node, with what it takes."""
+    given = iter(states)
+    operands: list[Applied | Operand | str | None] = []
+    for name in node.input:
+        if not name or name in build.constants.arrays or name in build.constants.quantised:
+            operands.append(name and _constant(build, node, name))
+        else:
+            state = next(given)
+            assert isinstance(state, Reals)
+            operands.append(state.formula)
+    return Applied(node, tuple(operands))
+
+
+def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
+    """A constant of the model, which must be one number, or one for each channel of the map."""
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        if values.size == 1:
+            return values.reshape(())
+        return build.constants.by_channel(node, values, build.view).astype(values.dtype).reshape(-1, 1, 1)
+
+    quantised = build.constants.quantised.get(name)
+    if quantised is None:
+        return Operand(spread(build.constants.arrays[name]))
+    if quantised.scale.size > 1:
+        return Operand(spread(quantised.real().astype(np.float32)))
+    return Operand(spread(quantised.values), (quantised.scale, quantised.zero))
+
+
+def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
+    """Add, Sub or Sum: of two maps, or a step of a function of one."""
+    (apply if of_one_map(build, node) else add_maps)(build, node)
+
+
+def _mul(build: Builder, node: onnx.NodeProto) -> None:
+    (apply if of_one_map(build, node) else multiply_maps)(build, node)
+
+
+def _qlinear(build: Builder, node: onnx.NodeProto) -> None:
+    """A com.microsoft operator of integers: its input with scale and zero point, then those of the output."""
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    build.integer_input(node, x_scale, x_zero, x_kind)
+    scale, zero, kind = build.constants.per_tensor(node, 3, build.map.type.dtype)
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node)
+    plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
+    del plain.input[1:]
+    build.state = state = Reals(node, x_scale, x_zero, node.output[0])
+    state.formula, state.by_runtime = Applied(plain, (None,)), True
+    state.steps.append(node)
+    build.requantise_reals(node, state, scale, zero, kind)
+    build.state = Integers()
+
+
+OPERATORS = {
+    **dict.fromkeys((*_UNARY, *_WITH_CONSTANTS), apply),
+    "Mul": _mul,
+    "QLinearLeakyRelu": _qlinear,
+    "QLinearSigmoid": _qlinear,
+    "Sub": add_or_apply,
+    "Sum": add_or_apply,
+}

@@ -1,0 +1,179 @@
+"""What ONNX Runtime makes of every integer of a map, by the nodes of a function of one value run on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from hwgen.network.float32 import Label
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.constants import Constants
+from hwgen.network.onnx.file import line, title
+from hwgen.network.onnx.values import Applied, Map, Operand, Reals
+from hwgen.network.ops.join import MOST_BITS
+
+_OPSET = 17
+"""Of ONNX's operators, where a model names none."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one value, as the model says it.
+
+    Parameters
+    ----------
+    constants : Constants
+    map : Map
+        The integers that it takes.
+    values : ndarray
+        Those that the map can hold, int64, rising.
+    state : Reals
+        How they are dequantised, and what has been applied since.
+    """
+
+    constants: Constants
+    map: Map
+    values: np.ndarray
+    state: Reals
+
+    def reals(self) -> np.ndarray:
+        """What each integer becomes, float32 ``(channels or 1, integers)``."""
+        return self._run(None)
+
+    @property
+    def rises(self) -> bool:
+        """Whether greater integers never become smaller values, so that a max pool may as well come first."""
+        return bool((np.diff(self.reals()) >= 0).all())
+
+    def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, kind: IntegerType) -> np.ndarray:
+        """What the QuantizeLinear ``node`` makes of each integer, int64 ``(channels or 1, integers)``.
+
+        Raises
+        ------
+        ModelError
+            If that is more than 8 bits, or one of the integers becomes no number before.
+        """
+        last = self.state.steps[-1]
+        if kind.bits > MOST_BITS:
+            raise self.constants.refusal(node, f"gives at most {MOST_BITS} bits behind {title(last)!r}, not {kind}")
+        reals = self.reals()
+        if np.isnan(reals).any():
+            first = int(np.argwhere(np.isnan(reals))[0][1])
+            (value,) = Label(float(self.state.scale), self.state.zero).reals(self.values[first : first + 1])
+            raise self.constants.refusal(
+                last, f"gives no number (NaN) where its map is {value:g}; a Relu or Clip in front would help"
+            )
+        return np.clip(self._run((scale, zero, kind)).astype(np.int64), kind.minimum, kind.maximum)
+
+    def _run(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
+        """All integers, with the output's scale, zero point and type quantised anew."""
+        state, dtype = self.state, self.map.type.dtype
+        writer = _Writer(self.constants)
+        source = writer.add(
+            "DequantizeLinear", "x", writer.array(state.scale), writer.array(np.array(state.zero, dtype))
+        )
+        output = writer.expression(state.formula, source)
+        if result is not None:
+            scale, zero, kind = result
+            output = writer.add("QuantizeLinear", output, writer.array(scale), writer.array(np.array(zero, kind.dtype)))
+        channels = self.map.channels if writer.by_channel else 1
+        x = np.broadcast_to(self.values.astype(dtype), (1, channels, 1, len(self.values)))
+        try:
+            return writer.run(x, output, integers=not state.in_floats)[0, :, 0]
+        except Exception as error:  # ONNX Runtime raises many kinds
+            why = f"ONNX Runtime can't run it on its own: {line(error)}"
+            raise self.constants.refusal(state.steps[-1], why) from None
+
+
+class _Writer:
+    """Writes a model that takes all integers of a map, ``(1, channels, 1, integers)``."""
+
+    def __init__(self, constants: Constants) -> None:
+        self._given = constants
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._known: dict[int, str] = {}
+        self.by_channel = False
+        """Whether a constant differs from channel to channel."""
+
+    def array(self, values: np.ndarray | np.float32) -> str:
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(np.shape(values)), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, name: str = "") -> str:
+        return self._append(helper.make_node(operator, inputs, [], name=name))
+
+    def _append(self, node: onnx.NodeProto) -> str:
+        node.output.append(f"value_{len(self._nodes)}")
+        self._nodes.append(node)
+        return node.output[0]
+
+    def expression(self, formula: Applied | None, source: str) -> str:
+        """The tensor of what ``formula`` makes of the tensor ``source``."""
+        for step in _in_order(formula):
+            node = onnx.NodeProto()
+            node.CopyFrom(step.node)
+            del node.input[:], node.output[:]
+            for operand in step.operands:
+                if isinstance(operand, Operand):
+                    node.input.append(self._constant(operand))
+                elif isinstance(operand, str):
+                    node.input.append(operand)
+                else:
+                    node.input.append(source if operand is None else self._known[id(operand)])
+            self._known[id(step)] = self._append(node)
+        return source if formula is None else self._known[id(formula)]
+
+    def _constant(self, operand: Operand) -> str:
+        self.by_channel |= operand.values.size > 1
+        values = self.array(operand.values)
+        if operand.label is None:
+            return values
+        return self.add("DequantizeLinear", values, *(self.array(each.reshape(())) for each in operand.label))
+
+    def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
+        """The tensor ``output``; without ``integers`` no kernel of integers stands for several nodes."""
+        import onnxruntime
+
+        model = self._given.model
+        kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+        graph = helper.make_graph(
+            self._nodes,
+            "function",
+            [helper.make_tensor_value_info("x", kind, x.shape)],
+            [onnx.ValueInfoProto(name=output)],
+            self._constants,
+        )
+        versions = [*model.opset_import]
+        if not any(entry.domain in ("", "ai.onnx") for entry in versions):
+            versions.append(helper.make_opsetid("", _OPSET))
+        made = helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4))
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        options.add_session_config_entry("session.disable_quant_qdq", "0" if integers else "1")
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"x": x})
+        return np.asarray(found)
+
+
+def _in_order(formula: Applied | None) -> Iterator[Applied]:
+    """All steps of an expression, each once, behind what it takes."""
+    done: set[int] = set()
+    waiting = [] if formula is None else [formula]
+    while waiting:
+        step = waiting[-1]
+        before = [each for each in step.operands if isinstance(each, Applied) and id(each) not in done]
+        if before and id(step) not in done:
+            waiting += before
+            continue
+        waiting.pop()
+        if id(step) not in done:
+            done.add(id(step))
+            yield step
