@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwgen.api import Design, Model, Result, load
+    from hwgen.api import Design, Model, Result, check, load
     from hwgen.errors import (
         BoardError,
         CheckError,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         HwgenError,
         InputError,
         ModelError,
+        ObstaclesError,
         PlanError,
         ToolError,
     )
@@ -36,15 +37,17 @@ __all__ = [
     "InputError",
     "Model",
     "ModelError",
+    "ObstaclesError",
     "PlanError",
     "Result",
     "ToolError",
+    "check",
     "load",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Design", "Model", "Result", "load"):
+    if name in ("Design", "Model", "Result", "check", "load"):
         import hwgen.api
 
         return getattr(hwgen.api, name)

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
     from hwgen.plan import Plan
+    from hwgen.report.check import Check
     from hwgen.simulate import Simulator
 
-__all__ = ["Design", "Model", "Result", "load", "read_array"]
+__all__ = ["Design", "Model", "Result", "check", "load", "read_array"]
 
 Values = np.ndarray | dict[str, np.ndarray]
 """What a model with one output gives; or, where there are several, what each of them gives, by the model's names."""
@@ -44,8 +45,14 @@ _MOST_VALUES = 1 << 32
 """Of random frames."""
 
 
-def load(source: str | Path, calibration: np.ndarray | str | Path | None = None, bits: int | None = None) -> Model:
-    """Read a model.
+def load(
+    source: str | Path,
+    calibration: np.ndarray | str | Path | None = None,
+    bits: int | None = None,
+    *,
+    until: str | Sequence[str] | None = None,
+) -> Model:
+    """Read a model, or the first part of one.
 
     Parameters
     ----------
@@ -55,11 +62,15 @@ def load(source: str | Path, calibration: np.ndarray | str | Path | None = None,
         Typical inputs in the model's shape, float32: a float model is then quantised by ONNX Runtime.
     bits : int, optional
         With ``calibration``: of activations and weights, 8 (as without it) or 16.
+    until : str or sequence of str, optional
+        Build the part up to these tensors (by their names in the model), or, with ``auto``, all that comes before what
+        can't be built. ONNX Runtime runs the rest on the host, so that outputs are still those of the whole model.
 
     Raises
     ------
     ModelError
-        If the file is not a model, or holds something that hwgen does not build.
+        If the file is not a model, holds something that hwgen does not build, or the hardware can't end at a tensor.
+        Several things that can't be built are an ``ObstaclesError`` with a line for each.
     InputError
         If the calibration data does not fit, or nothing is to be quantised.
     """
@@ -67,7 +78,42 @@ def load(source: str | Path, calibration: np.ndarray | str | Path | None = None,
 
     if isinstance(calibration, str | Path):
         calibration = read_array(calibration)
-    return Model(network.load(str(source), calibration=calibration, bits=bits))
+    return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
+
+
+def check(
+    source: str | Path,
+    calibration: np.ndarray | str | Path | None = None,
+    bits: int | None = None,
+    *,
+    board: str | Board | None = None,
+) -> Check:
+    """Say of each operator of a model whether it is built, folded, left to the host, or not supported.
+
+    Parameters
+    ----------
+    source, calibration, bits
+        As for ``load``.
+    board : str or Board, optional
+        Also hold the bits of all weights against this board's memory.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a valid model.
+    InputError
+        If the calibration data does not fit, or nothing is to be quantised.
+    BoardError
+        If the board is unknown.
+    """
+    from hwgen import network
+    from hwgen.report.check import Check
+
+    if board is not None and not isinstance(board, Board):
+        board = load_board(str(board))
+    if isinstance(calibration, str | Path):
+        calibration = read_array(calibration)
+    return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
 
 
 def read_array(path: str | Path) -> np.ndarray:
@@ -239,14 +285,31 @@ class Model:
         ModelError
             If ONNX Runtime can't run what stands behind the last integer tensor.
         """
-        from hwgen.network import golden, host
+        from hwgen.network import golden
 
-        maps = golden.outputs(self.network, self.prepare(x))
-        return self._given(host.integers if integers else host.outputs, maps)
+        prepared = self.prepare(x)
+        maps = golden.outputs(self.network, prepared)
+        return self._integers(maps) if integers else self._outputs(maps, x, prepared)
 
-    def _given(self, part: Callable[[Network, np.ndarray, int], np.ndarray], maps: Sequence[np.ndarray]) -> Values:
-        """What ``part`` makes of each output's map: of several outputs by their names."""
-        made = [part(self.network, values, place) for place, values in enumerate(maps)]
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the model's own outputs; of those of the hardware ``outputs`` has the names."""
+        from hwgen.network import host
+
+        return host.names(self.network)
+
+    def _outputs(self, maps: Sequence[np.ndarray], x: np.ndarray, prepared: np.ndarray) -> Values:
+        """The model's own outputs, from the maps that the hardware gives; of several outputs by their names."""
+        from hwgen.network import host
+
+        made = host.given(self.network, maps, x, prepared)
+        return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
+
+    def _integers(self, maps: Sequence[np.ndarray]) -> Values:
+        """The same of the last integer tensors."""
+        from hwgen.network import host
+
+        made = [host.integers(self.network, values, place) for place, values in enumerate(maps)]
         return made[0] if len(made) == 1 else dict(zip(self.network.output_names, made, strict=True))
 
     def plan(self, board: str | Board, *, plan: str | Path | None = None, **options: Any) -> Design:
@@ -449,7 +512,7 @@ class Design:
             If the simulator is missing or fails.
         """
         from hwgen import simulate
-        from hwgen.network import golden, host
+        from hwgen.network import golden
         from hwgen.simulate import check
 
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
@@ -464,17 +527,16 @@ class Design:
         )
         frames = self.model.prepare(x)
         expected = golden.outputs(self.network, frames)
-        given = self.model._given
-        expected_outputs = given(host.outputs, expected)  # before the simulation, which may take a while
+        expected_outputs = self.model._outputs(expected, x, frames)  # before the simulation, which may take a while
         configs = self.plan.configs()
         run = simulate.run_groups(configs, frames, options)
         prediction = self.plan.placement.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.maps, expected, simulator=simulator)
         same = all(map(np.array_equal, run.maps, expected))
         return Result(
-            outputs=expected_outputs if same else given(host.outputs, run.maps),
+            outputs=expected_outputs if same else self.model._outputs(run.maps, x, frames),
             expected=expected_outputs,
-            integers=given(host.integers, run.maps),
+            integers=self.model._integers(run.maps),
             mismatches=first.count if first else 0,
             first_mismatch=str(first) if first else None,
             latency=run.latency,

@@ -1,11 +1,21 @@
 """The errors that hwgen raises on purpose: each is one line that says what, where, why and what would work.
 
-The command line prints such an error and exits with status 2; in Python they are ordinary exceptions.
+The command line prints such an error and exits with status 2; in Python they are ordinary exceptions. Only what has
+several causes, `ObstaclesError`, has several lines.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class HwgenError(Exception):
     """Base of every error that the user can mend."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What is printed, a line each; names in a text may hold line ends, which are none here."""
+        return (" ".join(str(self).split()),)
 
 
 class ConfigError(HwgenError, ValueError):
@@ -14,6 +24,18 @@ class ConfigError(HwgenError, ValueError):
 
 class ModelError(HwgenError):
     """A model that can't be read, or that holds something hwgen does not build."""
+
+
+class ObstaclesError(ModelError):
+    """A model with several things that can't be built: ``heading``, and a line for each of the ``obstacles``."""
+
+    def __init__(self, heading: str, obstacles: Sequence[str]) -> None:
+        self._lines = tuple(" ".join(line.split()) for line in (heading, *obstacles))
+        super().__init__("\n  ".join(self._lines))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._lines
 
 
 class InputError(HwgenError):

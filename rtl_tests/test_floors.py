@@ -23,7 +23,7 @@ FLOORS = {
     "templates": "errors boards network gateware schedule",
     "plan": "errors boards network gateware blocking schedule templates",
     "explore": "errors boards network gateware plan templates",
-    "report": "errors installing network blocking templates plan explore",
+    "report": "errors installing boards network blocking templates plan explore",
     "emit": "errors installing processes gateware report",
     "simulate": "errors installing processes progress network gateware emit",
     "doctor": "installing report simulate",

@@ -57,7 +57,16 @@ def test_set_up_commands():
 
 
 def test_use_it_covers_the_verbs():
-    assert {words[0] for words in OF_HWGEN} >= {"plan", "build", "simulate", "golden", "explore", "block", "synth"}
+    assert {words[0] for words in OF_HWGEN} >= {
+        "check",
+        "plan",
+        "build",
+        "simulate",
+        "golden",
+        "explore",
+        "block",
+        "synth",
+    }
 
 
 def test_extras_come_before_what_needs_them():

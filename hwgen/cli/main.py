@@ -1,6 +1,7 @@
 """The parser of all verbs, and what becomes of errors and signals.
 
-Exit status: 0 done, 1 a check failed, 2 bad input (one line on stderr), 128 + n ended by signal n (130: interrupted).
+Exit status: 0 done, 1 a check failed, 2 bad input (on stderr one line, or one for each of several causes), 128 + n
+ended by signal n (130: interrupted).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes
-from hwgen.cli import block, explore, lists, plan, simulate, synth
+from hwgen.cli import block, check, explore, lists, plan, simulate, synth
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
 EXAMPLES = r"""examples, in the folder of the sources:
+  hwgen check examples/digits/digits.onnx --board zedboard
   hwgen plan examples/digits/digits.onnx --board zedboard
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
@@ -74,6 +76,8 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         add_options(sub)
 
+    said = "say of each operator of a model whether it is built, folded, on the host, or not supported"
+    verb("check", check.run, check.add_options, said)
     said = "plan an accelerator, and print the plan as a table"
     verb("plan", plan.plan, plan.add_plan_options, said, legend.text())
     said = "write Verilog, a test bench and a report"
@@ -112,10 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status
     except CheckError as error:
-        _complain(str(error))
+        _complain(*error.lines)
         return 1
     except HwgenError as error:
-        return _complain(str(error))
+        return _complain(*error.lines)
     except BrokenPipeError:
         # the reader of our output went away, as in `hwgen plan ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -133,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.status
 
 
-def _complain(message: str) -> int:
-    print(f"hwgen: {' '.join(message.split())}", file=sys.stderr)
+def _complain(*lines: str) -> int:
+    first, *others = (" ".join(line.split()) for line in lines)
+    print("\n  ".join([f"hwgen: {first}", *others]), file=sys.stderr)
     return 2

@@ -76,9 +76,20 @@ def model_options(
     sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
 
 
+def until_option(sub: argparse.ArgumentParser) -> None:
+    """``--until``, of verbs that build a model or run what is built."""
+    sub.add_argument(
+        "--until",
+        metavar="TENSOR",
+        help="build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
+        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check')",
+    )
+
+
 def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     """MODEL, the board, and what steers a plan; ``given``: also ``--plan``."""
     model_options(sub)
+    until_option(sub)
     sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
     sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
     sub.add_argument("--lut", type=positive, metavar="N", help="use at most N LUTs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen.cli.options import plan_options
@@ -19,12 +20,25 @@ def load(arguments: argparse.Namespace) -> Model:
     """The model; says what is left out of it, and what to beware of."""
     from hwgen import api
 
-    model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits)
+    until = getattr(arguments, "until", None) or _until_of(getattr(arguments, "plan", None))
+    model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits, until=until)
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
         print(f"hwgen: warning: {reason}", file=sys.stderr)
     return model
+
+
+def _until_of(plan: str | None) -> list[str] | None:
+    """The tensors up to which a given plan builds its model; what is wrong with the plan is said when it is read."""
+    from hwgen.plan import document
+
+    if plan is None:
+        return None
+    try:
+        return document.until(Path(plan).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def board_of(arguments: argparse.Namespace) -> Board:
@@ -81,7 +95,7 @@ def plan(arguments: argparse.Namespace) -> int:
         return bool(refusal)
 
     # Before a built-in network is quantised, and before any is planned: both may take a while.
-    said = refused(network.weight_bits(arguments.model))
+    said = arguments.until is None and refused(network.weight_bits(arguments.model))
     model = load(arguments)
     weights = weights_of(model.network.layers)
     if not said and not any(sure_refusal([layer], board) for layer in weights):  # a single layer is soon refused

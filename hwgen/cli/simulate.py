@@ -64,7 +64,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     frames = None if arguments.input is None else api.read_array(arguments.input)
     board = common.board_of(arguments)
     model = common.load(arguments)
-    check_values_file(arguments.output, model.network.output_names)
+    check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     if frames is None:
         frames = model.random_frames(arguments.random)
         print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
@@ -102,6 +102,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 def add_golden_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen golden``."""
     options.model_options(parser)
+    options.until_option(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", help=options.FRAMES)
     parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
@@ -114,7 +115,7 @@ def golden(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     frames = api.read_array(arguments.input)
     model = common.load(arguments)
-    check_values_file(arguments.output, model.network.output_names)
+    check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     values = model.golden(frames, integers=arguments.integers)
     outputs.add(arguments.output, values_bytes(values))
     outputs.write()

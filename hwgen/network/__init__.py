@@ -3,42 +3,93 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwgen.errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
 
+    import numpy as np
+    import onnx
+
+    from hwgen.network.fates import Survey
     from hwgen.network.graph import Network
 
-__all__ = ["load", "weight_bits"]
+__all__ = ["load", "survey", "weight_bits"]
 
 
-def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Network:
+def load(
+    source: str | os.PathLike[str],
+    *,
+    calibration: np.ndarray | None = None,
+    bits: int | None = None,
+    until: str | Sequence[str] | None = None,
+) -> Network:
     """The network in an ``.onnx`` file, or the built-in one called ``source``, e.g. ``vgg16:7@64x64``.
 
     A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
-    (frames, C, H, W), to ``bits`` (8 or 16; 8 if ``None``). Raises ModelError for a model that can't be read or
-    built, InputError for a calibration array that does not fit, and for one or ``bits`` where nothing is to quantise.
+    (frames, C, H, W), to ``bits`` (8 or 16; 8 if ``None``). With ``until``, names of tensors or ``auto``, only the part
+    of it up to these is built (`hwgen.network.onnx.remainder`).
+
+    Raises ModelError for a model that can't be read or built, InputError for a calibration array that does not fit, and
+    for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
+    from hwgen.network.onnx import check as onnx_check
+    from hwgen.network.onnx import importer as onnx_import
+    from hwgen.network.onnx import remainder as onnx_remainder
+    from hwgen.network.zoo import builtin
+
+    if not _is_file(source, Path(source)) and until is None:
+        _check_built_in(source, calibration, bits)
+        return builtin.load(str(source))
+    model, name, where = _model(source, calibration, bits)
+    if until is None:
+        network = onnx_import.to_network(model, name, where)
+    else:
+        network = onnx_remainder.to_part(model, name, where, until)
+    if _is_file(source, Path(source)) and calibration is None:  # otherwise ONNX Runtime wrote it
+        onnx_check.check_by_runtime(Path(source))
+    return network
+
+
+def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Survey:
+    """What becomes of each operator of a model, whether or not all of it can be built; parameters as those of `load`.
+
+    Raises ModelError for a model that can't be read or is not valid, and InputError as `load` does.
+    """
+    from hwgen.network.onnx import check as onnx_check
+    from hwgen.network.onnx import remainder as onnx_remainder
+
+    model, name, where = _model(source, calibration, bits)
+    found = onnx_remainder.survey(model, name, where)
+    if not _is_file(source, Path(source)) or calibration is not None:
+        return found
+    try:
+        onnx_check.check_by_runtime(Path(source))
+    except ModelError as error:
+        if not found.obstacles:
+            raise
+        return replace(found, part=None, rest_refused=str(error).removeprefix(f"{where}: "))
+    return found
+
+
+def _model(
+    source: str | os.PathLike[str], calibration: np.ndarray | None, bits: int | None
+) -> tuple[onnx.ModelProto, str, str]:
+    """A quantised model, the name of its network, and what starts messages about it."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
-    from hwgen.network.onnx import importer as onnx_import
     from hwgen.network.zoo import builtin
 
     path = Path(source)
     if not _is_file(source, path):
-        if calibration is not None:
-            raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
-        if bits is not None:
-            raise InputError(
-                f"{source}: a built-in network is quantised already; leave bits out, a name that ends in ,int16 says 16"
-            )
-        return builtin.load(str(source))
+        _check_built_in(source, calibration, bits)
+        return builtin.in_integers(str(source)), builtin.title(str(source)), str(source)
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
     model = onnx_file.read(path)
@@ -56,11 +107,16 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     elif bits is not None:
         raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
     # The name of a file need not be UTF-8; that of a network goes into texts.
-    name = path.stem.encode(errors="surrogateescape").decode(errors="replace")
-    network = onnx_import.to_network(model, name, where)
-    if calibration is None:  # otherwise ONNX Runtime wrote it
-        onnx_check.check_by_runtime(path)
-    return network
+    return model, path.stem.encode(errors="surrogateescape").decode(errors="replace"), where
+
+
+def _check_built_in(source: str | os.PathLike[str], calibration: np.ndarray | None, bits: int | None) -> None:
+    if calibration is not None:
+        raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
+    if bits is not None:
+        raise InputError(
+            f"{source}: a built-in network is quantised already; leave bits out, a name that ends in ,int16 says 16"
+        )
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:

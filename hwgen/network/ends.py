@@ -69,6 +69,40 @@ class OutputEnd:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Remainder:
+    """What is left to ONNX Runtime where only a part of a model is built.
+
+    Parameters
+    ----------
+    tensors : tuple of str
+        Of the whole model: those at which the hardware ends, one for each of its outputs, in their order.
+    model : bytes
+        The ONNX model of what is left; empty where that is nothing.
+    maps : tuple of str
+        The names under which it takes these tensors as integers.
+    integers : tuple of OutputEnd
+        Its inputs that are the hardware's input, by their tensors.
+    floats : str, optional
+        The one that is the whole model's float input.
+    outputs : tuple of str
+        The whole model's outputs; those that are among ``maps`` or ``integers`` are no outputs of the remainder.
+    operators : tuple of str
+        What it runs, in order.
+    macs_covered : float
+        Share of the whole model's multiply-accumulates that is built.
+    """
+
+    tensors: tuple[str, ...]
+    model: bytes
+    maps: tuple[str, ...]
+    integers: tuple[OutputEnd, ...] = ()
+    floats: str | None = None
+    outputs: tuple[str, ...]
+    operators: tuple[str, ...]
+    macs_covered: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Host:
     """The host's part of a model that came as ONNX.
 
@@ -81,11 +115,13 @@ class Host:
     input_layout : Layout, optional
         How it lies on the map that the hardware takes; ``None`` if in the map's order.
     outputs : tuple of OutputEnd
-        One for each output of the model.
+        One for each output of the model; where there is a remainder, for each tensor at which the hardware ends.
     before : tuple of str
         Operators on the host in front of the first integer tensor, in order.
     batch : int, optional
         Frames that the model takes at a time; ``None`` if any number.
+    remainder : Remainder, optional
+        What ONNX Runtime makes of all that the hardware gives, where only a part of the model is built.
     """
 
     input: str
@@ -94,3 +130,4 @@ class Host:
     input_layout: Layout | None = None
     before: tuple[str, ...] = ()
     batch: int | None = None
+    remainder: Remainder | None = None

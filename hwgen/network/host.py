@@ -8,13 +8,15 @@ stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut of
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hwgen.errors import ModelError
-from hwgen.network.ends import Layout
+from hwgen.network.ends import Layout, OutputEnd, Remainder
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 1 << 28
 """Of a model's batch, which is filled up where frames are fewer."""
+_AT_A_TIME = 32
+"""Frames of a part of a model that is left for the host, which may hold convolutions."""
 
 
 def input_shape(network: Network) -> tuple[int, ...]:
@@ -41,7 +45,11 @@ def integers(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
     """The last integer tensor before output ``place``, ``(n, C, H, W)``, in the shape that the model gives it."""
     if network.host is None:
         return maps
-    end = network.host.outputs[place]
+    return _frames(network.host.outputs[place], maps)
+
+
+def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
+    """Maps ``(n, C, H, W)`` in the shape that the model gives them."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
@@ -62,27 +70,92 @@ def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
     frames = integers(network, maps, place)
     if network.host is None or (end := network.host.outputs[place]).tail is None:
         return frames
-    tail = _Tail(network.name, end.behind, end.tail)
+    session = _Session(network.name, end.behind, end.tail)
+    (values,) = _run(network, session, [frames])
+    return values
+
+
+def names(network: Network) -> tuple[str, ...]:
+    """The names of the model's own outputs."""
+    remainder = None if network.host is None else network.host.remainder
+    return network.output_names if remainder is None else remainder.outputs
+
+
+def given(network: Network, maps: Sequence[np.ndarray], frames: np.ndarray, prepared: np.ndarray) -> list[np.ndarray]:
+    """The model's own outputs, each ``(n, ...)``, from all maps that the hardware gives, each ``(n, C, H, W)``.
+
+    Parameters
+    ----------
+    frames, prepared : ndarray
+        What went in, as it was given, ``(n, ...)``, and as the maps that the hardware takes, ``(n, C, H, W)``: what is
+        left of a model for the host may need it again. Where that takes floats, and integers were given, it gets the
+        floats that these stand for.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime can't run what is the host's, or it does not give one row a frame.
+    """
+    remainder = None if network.host is None else network.host.remainder
+    if remainder is None:
+        return [outputs(network, values, place) for place, values in enumerate(maps)]
+    known = {
+        name: integers(network, values, place)
+        for place, (name, values) in enumerate(zip(remainder.maps, maps, strict=True))
+    }
+    known |= {end.tensor: _frames(end, prepared) for end in remainder.integers}
+    feeds = list(known.values())
+    if remainder.floats is not None:
+        feeds.append(_floats_in(network, frames))
+    left = [name for name in remainder.outputs if name not in known]
+    if left:
+        session = _Session(network.name, remainder.operators, remainder.model)
+        parts = [
+            _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds])
+            for start in range(0, len(frames), _AT_A_TIME)
+        ]
+        known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
+    return [known[name] for name in remainder.outputs]
+
+
+def _floats_in(network: Network, frames: np.ndarray) -> np.ndarray:
+    """The model's float input."""
+    if frames.dtype.kind != "f":
+        scale = network.input.scale
+        assert scale is not None  # a model with a float input quantises it
+        frames = (frames.astype(np.int32) - network.input.zero_point).astype(np.float32) * np.float32(scale)
+    return frames.astype(np.float32).reshape(len(frames), *input_shape(network))
+
+
+def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What a session makes of some inputs, ``(n, ...)`` each."""
+    assert network.host is not None
     if network.host.batch is not None:
-        return _in_batches(network, tail, frames, network.host.batch)
+        return _in_batches(network, session, feeds, network.host.batch)
     with suppress(ModelError):  # it comes again, unless ONNX Runtime only can't take so many frames
-        together = tail.run(frames)
-        if together.ndim and len(together) == len(frames):
+        together = session.run(feeds)
+        if all(values.ndim and len(values) == len(feeds[0]) for values in together):
             return together
-    return _in_batches(network, tail, frames, 1)
+    return _in_batches(network, session, feeds, 1)
 
 
-def _in_batches(network: Network, tail: _Tail, frames: np.ndarray, batch: int) -> np.ndarray:
-    """The outputs for ``frames``, ``batch`` of them at a time."""
-    if batch > 1 and batch * math.prod(frames.shape[1:]) > _MOST_VALUES:
+def _in_batches(network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int) -> list[np.ndarray]:
+    """The same, ``batch`` frames at a time."""
+    count = len(feeds[0])
+    if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MOST_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
-    padded = np.concatenate([frames, np.repeat(frames[-1:], -len(frames) % batch, axis=0)])
-    parts = [tail.run(padded[start : start + batch]) for start in range(0, len(padded), batch)]
-    if all(part.ndim and len(part) == batch for part in parts):
-        return np.concatenate(parts)[: len(frames)]
-    if batch > 1:
-        raise ModelError(f"{network.name}: its output of shape {parts[0].shape} must have {batch} rows, one a frame")
-    return np.stack(parts)  # the batch of 1 is no dimension of the output
+    padded = [np.concatenate([feed, np.repeat(feed[-1:], -count % batch, axis=0)]) for feed in feeds]
+    runs = [session.run([feed[start : start + batch] for feed in padded]) for start in range(0, len(padded[0]), batch)]
+    found = []
+    for parts in zip(*runs, strict=True):
+        if all(part.ndim and len(part) == batch for part in parts):
+            found.append(np.concatenate(parts)[:count])
+        elif batch > 1:
+            shape = parts[0].shape
+            raise ModelError(f"{network.name}: its output of shape {shape} must have {batch} rows, one a frame")
+        else:
+            found.append(np.stack(parts))  # the batch of 1 is no dimension of the output
+    return found
 
 
 def describe(network: Network) -> dict[str, Any]:
@@ -112,11 +185,19 @@ def describe(network: Network) -> dict[str, Any]:
         ),
         **({"outputs": found} if several else {"output": found[0]}),
         "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
+        **({} if host is None or host.remainder is None else _part(host.remainder)),
     }
+
+
+def _part(remainder: Remainder) -> dict[str, Any]:
+    """What says up to where a model is built, where that is not all of it."""
+    return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
 def _behind(network: Network) -> list[str]:
     """Operators behind the hardware, output after output."""
+    if network.host is not None and network.host.remainder is not None:
+        return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
 
 
@@ -125,12 +206,29 @@ def line(network: Network) -> str:
     if network.host is None:
         return ""
     parts: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
+    if network.host.remainder is not None:
+        parts.append((_shortened(network.host.remainder.operators), "behind"))
     for end in network.host.outputs:
         parts.append(
             (end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {' '.join(end.name.split())}")
         )
     said = "; ".join(f"{', '.join(operators)} {where}" for operators, where in parts if operators)
     return said and f"on the host: {said}"
+
+
+def part_line(network: Network) -> str:
+    """Up to where a model is built, for people; empty if that is all of it."""
+    remainder = None if network.host is None else network.host.remainder
+    if remainder is None:
+        return ""
+    tensors = " and ".join(repr(" ".join(name.split())) for name in remainder.tensors)
+    share = f"{remainder.macs_covered:.1%} of the multiply-accumulates"
+    return f"a part of the model, until {tensors}: {share}; ONNX Runtime runs what is left"
+
+
+def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
+    """Each operator once, with how many there are."""
+    return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 
 def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: Layout | None = None) -> dict[str, Any]:
@@ -148,13 +246,13 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
     }
 
 
-class _Tail:
-    """A session of ONNX Runtime on what stands behind the last integer tensor of the model called ``name``."""
+class _Session:
+    """ONNX Runtime on what stands behind the last integer tensors of the model called ``name``."""
 
-    def __init__(self, name: str, operators: tuple[str, ...], tail: bytes) -> None:
+    def __init__(self, name: str, operators: Sequence[str], tail: bytes) -> None:
         import onnxruntime
 
-        self._name, self._operators = name, ", ".join(operators)
+        self._name, self._operators = name, ", ".join(_shortened(operators))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         # Otherwise int8 operators in front of the tail's input, which the session can't see, would change those behind.
@@ -165,14 +263,15 @@ class _Tail:
             )
         except Exception as error:  # ONNX Runtime raises many kinds
             raise self._failed(error) from None
-        self._input = self._session.get_inputs()[0].name
+        self._inputs = [value.name for value in self._session.get_inputs()]
 
-    def run(self, frames: np.ndarray) -> np.ndarray:
+    def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """All outputs, for the inputs in their order."""
         try:
-            (output,) = self._session.run(None, {self._input: frames})
+            found = self._session.run(None, dict(zip(self._inputs, feeds, strict=True)))
         except Exception as error:
             raise self._failed(error) from None
-        return np.asarray(output)
+        return [np.asarray(values) for values in found]
 
     def _failed(self, error: Exception) -> ModelError:
         text = " ".join(str(error).split())[:300]

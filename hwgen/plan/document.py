@@ -46,6 +46,17 @@ def write(plan: Plan) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def until(text: str) -> list[str] | None:
+    """The tensors up to which a ``plan.json`` builds its model; ``None``: all of it, or the text is no such plan."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    tensors = document.get("until") if isinstance(document, dict) else None
+    named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
+    return tensors if named else None
+
+
 def _group(group: Group, loads: bool) -> dict[str, Any]:
     layers = []
     for plan, layer, node in zip(group.layers, group.config.layers, group.network.layers, strict=True):
@@ -114,6 +125,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
     except (ValueError, RecursionError):
         raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
     entries = field(document, "groups", list, "plan")
+    _check_part(until(text), network)
     parts = _parts(entries, network)
     groups = []
     board = _clocked(document, board)
@@ -123,6 +135,18 @@ def read(text: str, network: Network, board: Board) -> Plan:
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
+
+
+def _check_part(tensors: list[str] | None, network: Network) -> None:
+    """A plan of a part of a model is of no use to the whole, nor the other way round."""
+    remainder = None if network.host is None else network.host.remainder
+    here = None if remainder is None else list(remainder.tensors)
+    if tensors != here:
+        plan, model = (
+            "the whole model" if names is None else f"its part until {', '.join(map(repr, names))}"
+            for names in (tensors, here)
+        )
+        raise PlanError(f"plan does not fit network {network.name}: it is of {plan}, not of {model} (until)")
 
 
 def _clocked(document: Any, board: Board) -> Board:

@@ -56,6 +56,8 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
             sizes = " x ".join(map(str, tensor["map"]))
             reordered.append(f"{name} travels as {sizes} (channels, rows, columns)")
     said = host.line(plan.network) or "on the host: nothing"
+    if part := host.part_line(plan.network):
+        lines += ["", f"This is {part}."]
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
     if reordered:
         lines += [f"On the wires: {'; '.join(reordered)}.", ""]
@@ -138,7 +140,7 @@ def _summary(plan: Plan) -> list[str]:
     lines.append(text)
     if plan.interval and plan.interval < (transfer := board.transfer_cycles(sum(moved.values()))):
         lines.append(f"the memory holds it up: at its peak rate a frame takes {transfer:,} cycles")
-    lines += filter(None, [host.line(plan.network)])
+    lines += filter(None, [host.line(plan.network), host.part_line(plan.network)])
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")

@@ -49,6 +49,11 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
             )
 
 
+def memory_bits(board: Board) -> int:
+    """Bits that memories of a device hold at most: all block RAM, and each LUT as 64 bits."""
+    return board.bram36 * BRAM36_BITS + board.lut * 64
+
+
 def check_weights(layers: Sequence[Op], board: Board) -> None:
     """Refuse at once what no unrolling can mend: more weights than all memory of the device holds.
 
@@ -91,7 +96,7 @@ def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
     """
     names, bits = [name for name, _ in weights], sum(count for _, count in weights)
     needed = -(-bits // BRAM36_BITS)
-    if bits > board.bram36 * BRAM36_BITS + board.lut * 64:
+    if bits > memory_bits(board):
         raise OverBudgetError(
             f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "
             f"{board.name} ({board.device}) has {board.bram36:,}",

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from hwgen.errors import ConfigError, ModelError
+from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.tables import Function
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
@@ -55,6 +56,8 @@ class Builder:
         """All values that the present node takes, the current one first."""
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
+        self.made: dict[int, list[str]] = {}
+        """Names of the layers that were made of each node, by its identity."""
         self._names: set[str] = set()
         self._weights = 0
 
@@ -70,7 +73,7 @@ class Builder:
         if isinstance(value.state, Reals):
             self.state = replace(value.state, steps=[*value.state.steps], bounds=[*value.state.bounds])
 
-    def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+    def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
         """The error that names ``node`` and says why it can't be built."""
         return self.constants.refusal(node, why)
 
@@ -199,6 +202,7 @@ class Builder:
             count += 1
             name = f"{base}_{count}"
         self._names.add(name)
+        self.made.setdefault(id(node), []).append(name)
         return name
 
     def emit_conv(

@@ -15,7 +15,7 @@ import onnx
 
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE
-from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, title
+from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, takes, title
 
 _LONGEST = 6
 """So many nodes of a cycle are named."""
@@ -187,7 +187,7 @@ def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.Node
     for node in reversed(nodes):
         if wanted & set(filter(None, node.output)):
             kept.append(node)
-            wanted.update(node.input)
+            wanted.update(takes(node))
     return kept
 
 

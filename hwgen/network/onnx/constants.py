@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
 from hwgen.network.onnx.file import attribute, line, title
+from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
 
@@ -59,9 +60,9 @@ class Constants:
         self.arrays: dict[str, np.ndarray] = {}
         self.quantised: dict[str, Quantised] = {}
 
-    def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+    def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
         """The error that names ``node`` and says why it can't be built."""
-        return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
+        return RefusalError(self._where, node, why)
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""

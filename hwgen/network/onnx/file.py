@@ -114,6 +114,20 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     return default
 
 
+def takes(node: onnx.NodeProto) -> list[str]:
+    """The tensors that a node needs: its inputs, and what graphs in it (of If, Loop, Scan) take from around them."""
+    inner: dict[str, None] = {}
+    for entry in node.attribute:
+        for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else [])):
+            own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+            own |= {tensor.values.name for tensor in graph.sparse_initializer}
+            own |= {name for other in graph.node for name in other.output}
+            taken = [name for other in graph.node for name in takes(other)]
+            inner |= {name: None for name in (*taken, *(value.name for value in graph.output)) if name not in own}
+    names = list(filter(None, node.input))  # one may stand there twice
+    return [*names, *(name for name in inner if name not in names)]
+
+
 def title(node: onnx.NodeProto) -> str:
     """The readable part of a node's name; of its output's where it has none."""
     name = node.name or next(filter(None, node.output), "") or node.op_type
@@ -122,6 +136,11 @@ def title(node: onnx.NodeProto) -> str:
             name = name.removesuffix(suffix)
             break
     return name.lstrip("/") or node.op_type
+
+
+def named(node: onnx.NodeProto) -> str:
+    """A node for people: ``Conv node 'conv1'``."""
+    return f"{node.op_type} node {title(node)!r}"
 
 
 def by(pair: Iterable[int]) -> str:

@@ -80,7 +80,9 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
         if not name or name in build.constants.arrays or name in build.constants.quantised:
             operands.append(name and _constant(build, node, name))
         else:
-            state = next(given)
+            state = next(given, None)
+            if state is None:
+                raise build.refusal(node, f"{name!r} must be a constant of the model, not computed")
             assert isinstance(state, Reals)
             operands.append(state.formula)
     return Applied(node, tuple(operands))

@@ -6,16 +6,19 @@ The graph is walked node by node, from its input on; `hwgen.network.onnx.values`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.ends import Host, Layout, OutputEnd
+from hwgen.network.ends import Host, Layout, OutputEnd, Remainder
+from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
@@ -26,99 +29,327 @@ from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
-from hwgen.network.onnx.file import data_inputs, input_shape, title
-from hwgen.network.onnx.host import Ends, may_run
+from hwgen.network.onnx.file import data_inputs, input_shape, named, takes, title
+from hwgen.network.onnx.host import Ends, Tail, may_run
+from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
-from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step, Sums, Value
+from hwgen.network.onnx.values import Floats, Foreign, Integers, Joined, Map, Pending, Reals, Step, Sums, Value
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
 _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
 """What may follow a sum, a product or a concatenation of dequantised maps."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_QUANTISERS = {"QuantizeLinear"}
+_REALS = {
+    *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
+    *ELEMENTS,
+}
+"""Types of what layers may work on, where it is quantised; other tensors hold indices, shapes and conditions."""
 
 
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
-    """The quantised ``model`` as a network called ``name``; ``where`` (a path) starts error messages."""
+    """The quantised ``model`` as a network called ``name``; ``where`` (a path) starts error messages.
+
+    Raises
+    ------
+    ModelError
+        If the model is not valid, or something of it can't be built; several such things are an ObstaclesError.
+    """
     where = where or name
+    with checked(model, where) as model:
+        walk = Walk(model, where)
+        walk.ledger.check()
+        return walk.network(name, walk.ends)
+
+
+@contextmanager
+def checked(model: onnx.ModelProto, where: str) -> Iterator[onnx.ModelProto]:
+    """Check a model, and give what is walked for it; errors of configurations are the model's then.
+
+    Absurd scales overflow: what they lead to is checked where it matters.
+    """
     check(model, where)
     try:
-        # Absurd scales overflow; what they lead to is checked where it matters.
         with np.errstate(all="ignore"):
-            return _walk(model, name, where)
+            yield model
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None
 
 
-def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
-    graph = model.graph
-    if graph.sparse_initializer:
-        initialiser = graph.sparse_initializer[0].values.name
-        raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
-    build = Builder(Constants(model, where))
-    nodes = build.constants.fold(needed(graph))
-    _begin(build, model, where, nodes)
-    consumers: dict[str, list[onnx.NodeProto]] = {}
-    for node in nodes:
-        for tensor in node.input if node.op_type != "Shape" else ():
-            consumers.setdefault(tensor, []).append(node)
-    # Two outputs of one name are one: a name says which is meant.
-    waiting = {value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output}
-    outputs = list(waiting)
-    source = data_inputs(model)[0].name
-    before: list[str] = []  # operators on the float input
-    values: dict[str, Value] = {}
-    found: dict[str, tuple[OutputEnd, Step]] = {}
+class Walk:
+    """A model gone through node by node; what can't be built is noted, and the walk goes on behind it.
 
-    def reached(tensor: str) -> None:
-        """Note the value of a tensor, and the outputs for which the hardware ends with it."""
-        for name in list(waiting):
-            if (end := _end(build, model, waiting[name].ends, name, tensor)) is not None:
-                found[name] = end
-                del waiting[name]
-        readers = consumers.get(tensor, [])
-        values[tensor] = _shared(build, readers, len(readers) + (tensor in outputs))
+    Parameters
+    ----------
+    until : sequence of str
+        Only what these tensors depend on is gone through; where there are none, all that the outputs depend on, as far
+        as it is not the host's.
+    """
 
-    reached(source)
-    for node in nodes:
-        operands = [values[name] for name in node.input if name in values]
+    def __init__(self, model: onnx.ModelProto, where: str, until: Sequence[str] = ()) -> None:
+        graph = model.graph
+        if graph.sparse_initializer:
+            initialiser = graph.sparse_initializer[0].values.name
+            raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
+        self.model, self.where = model, where
+        self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
+        self.needed = needed(graph)
+        constants, nodes = self._constants()
+        self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
+        self.build = Builder(constants)
+        self.ledger.layers = self.build.made
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in nodes:
+            for tensor in takes(node) if node.op_type != "Shape" else ():
+                self._consumers.setdefault(tensor, []).append(node)
+        self.values: dict[str, Value] = {}
+        self.found: dict[str, tuple[OutputEnd, Step]] = {}
+        """Where the hardware ends for an output, and the layer there."""
+        self._elsewhere: dict[int, Step] = {}
+        """What stands for the layers of maps that no layer makes, by identity."""
+        # Two outputs of one name are one: a name says which is meant.
+        self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
+        self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
+            value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output
+        }
+        self._nodes = nodes
+        self._begin()
+        for node in nodes:
+            self._visit(node)
+        self._finish()
+
+    def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
+        """The model's constants, and the nodes that are none: those among them that can't be folded are refused."""
+        while True:
+            constants = Constants(self.model, self.where)
+            try:
+                rest = constants.fold([node for node in self.needed if not self.ledger.is_refused(node)])
+            except RefusalError as error:
+                self.ledger.refuse(error)
+                continue
+            kept = {id(node) for node in rest}
+            return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
+
+    def _begin(self) -> None:
+        """The values of the inputs."""
+        sources = data_inputs(self.model)
+        try:
+            _begin(self.build, self.model, self.where, self._nodes)
+        except ModelError as error:
+            self.ledger.refuse(error)
+            for source in sources:
+                self._take_foreign(source.name, f"input {source.name!r}")
+        else:
+            self._reached(sources[0].name)
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        """Go on with what a node gives; if it can't be built, as something that no layer gives."""
+        operands = [self.values[name] for name in takes(node) if name in self.values]
+        wanted = any(id(node) in output.nodes for output in self._waiting.values())
+        cause = named(node)
+        if not self.ledger.is_refused(node):
+            try:
+                if self._is_size(node, operands) or not wanted or not operands:
+                    return
+                if self._step(node, operands):
+                    self._reached(node.output[0])
+                    return
+                cause = next(value.state.cause for value in operands if isinstance(value.state, Foreign))
+                self.ledger.behind_refused[id(node)] = cause
+            except (ModelError, ConfigError) as error:
+                self.ledger.refuse(error, node)
+        if wanted:
+            for tensor in filter(None, node.output):
+                self._take_foreign(tensor, cause, constant=not operands)
+
+    def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
+        """Whether a node gives sizes that are known; they are constants from now on."""
+        constants = self.build.constants
         if not operands:
-            note_sizes(build.constants, node)
-        if not operands or not any(id(node) in output.nodes for output in waiting.values()):
-            continue
-        if node.op_type == "Shape":
-            note_shape(build.constants, node, operands[0].view, build.batch)
-            continue
+            note_sizes(constants, node)
+        elif node.op_type == "Shape" and not isinstance(operands[0].state, Foreign):
+            note_shape(constants, node, operands[0].view, self.build.batch)
+        if node.output[0] not in constants.arrays:
+            return False
+        self.constant.add(id(node))
+        return True
+
+    def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
+        """Make of a node what it is; false if that is nothing, as it takes what no layer gives."""
+        build, foreign = self.build, [value.state for value in operands if isinstance(value.state, Foreign)]
         build.operands = operands
         build.enter(operands[0])
-        if isinstance(build.state, Floats):
-            before.append(node.op_type)
+        if foreign and not _begins(node, operands):
+            if node.op_type != "Shape" and (any(state.real for state in foreign) or not may_run(node)):
+                _operator(build, node)
+            return False
+        if isinstance(build.state, Floats) and not foreign:
+            self.ledger.before.append(node)
         _step(build, node)
-        reached(node.output[0])
-    for output in waiting:
-        if output not in values:
-            raise ModelError(f"{where}: output {output!r} does not depend on the input")
-        build.enter(values[output])
-        raise _unfinished(build, where, output if len(outputs) > 1 else None)
-    ends = [found[output][0] for output in outputs]
-    return _network(build, name, _host(model, before, values[source].view, ends), found)
+        if foreign:
+            self.ledger.begun[id(node)] = foreign[0].cause
+            self._stand_in()
+        self._leave(node)
+        return True
+
+    def _leave(self, node: onnx.NodeProto) -> None:
+        """Note what a node left behind."""
+        state, source = self.build.state, self.build.source
+        floats = state.node if isinstance(state, Joined | Pending | Sums) else None
+        self.ledger.left[id(node)] = floats, None if source is None else source.name
+
+    def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
+        """Go on with a tensor that no layer gives; no feature map begins with a ``constant``."""
+        known, build = self.shapes.of(tensor), self.build
+        sizes = (known.shape or ())[1:]
+        fits = not constant and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
+        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch)
+        build.source, build.shared = None, False
+        if fits and known.type in ELEMENTS:
+            _enter(build, view, known.type)
+            self._stand_in()
+        else:
+            _enter(build, view, TensorProto.FLOAT)
+            begins = fits and known.type == TensorProto.FLOAT
+            build.state = Foreign(view.sizes, cause, begins, real=known.type in _REALS)
+        self._reached(tensor)
+
+    def _stand_in(self) -> None:
+        """Note that no layer makes the current map."""
+        here = self.build.map
+        step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
+        self.build.source = self._elsewhere[id(step)] = step
+
+    def _reached(self, tensor: str) -> None:
+        """Note the value of a tensor, and the outputs for which the hardware ends with it."""
+        build, readers = self.build, self._consumers.get(tensor, [])
+        foreign = isinstance(build.state, Foreign)
+        if isinstance(build.state, Integers) and build.source is not None:
+            self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.shape)
+        for name, output in list(self._waiting.items()):
+            if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
+                self._end(name, output.ends, tensor)
+        if not foreign:
+            try:
+                refuse_floats(build, self._float_readers(readers) if isinstance(build.state, Floats) else readers)
+            except ModelError as error:
+                node = self.ledger.refuse(error)
+                if not isinstance(build.state, Floats):
+                    self._take_foreign(tensor, "" if node is None else named(node))
+                    return
+        build.shared |= len(readers) + (tensor in self.outputs) > 1
+        self.values[tensor] = build.value
+
+    def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Those of the model's float input that are to be built; the last one is to blame if they are several."""
+        wanted = [node for node in readers if any(id(node) in output.nodes for output in self._waiting.values())]
+        return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
+
+    def _end(self, name: str, ends: Ends, tensor: str) -> None:
+        """Note an output for which the hardware ends with a tensor, if it does; or would, if it gave that tensor."""
+        state = self.build.state
+        constants = state.node.input[1:] if isinstance(state, Reals) else ()
+        tail = ends.behind(tensor, constants)
+        if tail is None:
+            return
+        self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
+        del self._waiting[name]
+        if not isinstance(state, Foreign) and self.is_built(self.build.source):
+            self.found[name] = _end(self.build, self.model, ends, tail, name, tensor)
+
+    def _finish(self) -> None:
+        """Refuse the outputs that are not reached, or not in integers, if nothing before them is to blame."""
+        for output, waiting in self._waiting.items():
+            if waiting.ends is None or not data_inputs(self.model):
+                continue
+            if output not in self.values:
+                self.ledger.refuse(ModelError(f"{self.where}: output {output!r} does not depend on the input"))
+                continue
+            self.build.enter(self.values[output])
+            if _gives_floats(self.build) or (
+                not isinstance(self.build.state, Foreign) and self.is_built(self.build.source)
+            ):
+                several = output if len(self.outputs) > 1 else None
+                self.ledger.refuse(_unfinished(self.build, self.where, several))
+
+    def is_built(self, source: Step | None) -> bool:
+        """Whether a map is the input's, or a layer's that depends on nothing that can't be built."""
+        waiting, seen = [source], set()
+        while waiting:
+            step = waiting.pop()
+            if id(step) in self._elsewhere:
+                return False
+            if step is not None and id(step) not in seen:
+                seen.add(id(step))
+                waiting += step.sources
+        return True
+
+    def maps(self) -> dict[str, Value]:
+        """The tensors at which the hardware can end, and those that are the input as integers; by their names."""
+        found = {}
+        for tensor, value in self.values.items():
+            state = value.state
+            plain = isinstance(state, Integers)
+            # Maps that are integers here, and floats in the model: pools behind DequantizeLinear.
+            if isinstance(state, Reals) and not state.steps:
+                plain = tensor != state.node.output[0]
+            if plain and self.is_built(value.source):
+                found[tensor] = value
+        return found
+
+    @property
+    def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
+        """Of a model that can be built: where the hardware ends for each output, and the layer there."""
+        return {output: self.found[output] for output in self.outputs}
+
+    def end(self, tensor: str, name: str) -> OutputEnd:
+        """One of `maps` as an end of the hardware, called ``name``, with nothing behind it."""
+        view = self.values[tensor].view
+        return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
+
+    def layers(self) -> tuple[Op, ...]:
+        """All layers that could be made, by themselves; those that contradict themselves are refused."""
+        nodes = {name: node for node in self.ledger.nodes for name in self.build.made.get(id(node), ())}
+        found = []
+        for step in self.build.steps:
+            try:
+                found.append(step.frozen(*(each.frozen() for each in (step.input, *step.more))))
+            except ConfigError as error:
+                self.ledger.refuse(error, nodes[step.name])
+        return tuple(found)
+
+    def operators(self) -> tuple[Operator, ...]:
+        """What became of each node."""
+        macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
+        return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
+
+    def network(
+        self, name: str, found: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
+    ) -> Network:
+        """The layers that some ends depend on."""
+        before = [node.op_type for node in self.ledger.before]
+        view = self.values[data_inputs(self.model)[0].name].view
+        host = _host(self.model, before, view, [end for end, _ in found.values()])
+        return _network(self.build, name, replace(host, remainder=remainder), found)
 
 
 @dataclass(frozen=True)
 class _Waiting:
     """An output for which the hardware has to go on, and the nodes (by identity) that it depends on."""
 
-    ends: Ends
+    ends: Ends | None
+    """``None`` where the hardware shall end at the tensor itself."""
     nodes: set[int]
 
 
-def _shared(build: Builder, readers: Sequence[onnx.NodeProto], count: int) -> Value:
-    """The current value, and whether several take it: nodes, and the model's output."""
-    refuse_floats(build, readers)
-    build.shared |= count > 1
-    return build.value
+def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
+    """Whether a new feature map begins with a node, as with the first QuantizeLinear of a model."""
+    (state, *others) = (value.state for value in operands)
+    return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
 
 
 def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
@@ -158,30 +389,50 @@ def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[o
     (source,) = data_inputs(model)
     batch = source.type.tensor_type.shape.dim[0].dim_value
     build.batch = batch if batch > 0 else None
-    build.view = input_view(build.constants, nodes, source.name, shape, build.batch)
     kind = source.type.tensor_type.elem_type
-    if kind == TensorProto.FLOAT:
-        build.state = Floats(build.view.sizes)
-    elif kind in ELEMENTS:
-        build.map = Map(*build.view.sizes, ELEMENTS[kind])
-    else:
+    if kind != TensorProto.FLOAT and kind not in ELEMENTS:
         raise ModelError(
             f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
         )
+    _enter(build, input_view(build.constants, nodes, source.name, shape, build.batch), kind)
 
 
-def _step(build: Builder, node: onnx.NodeProto) -> None:
+def _enter(build: Builder, view: View, kind: int) -> None:
+    """Go on with a tensor that no layer gives, which lies as ``view`` says on its map; of ONNX's type ``kind``."""
+    build.view = view
+    if kind == TensorProto.FLOAT:
+        build.state = Floats(view.sizes)
+    else:
+        build.state = Integers()
+        build.map = Map(*view.sizes, ELEMENTS[kind])
+
+
+def _gives_floats(build: Builder) -> bool:
+    """Whether the current value is floats that no QuantizeLinear has met yet, so that the hardware can't end there."""
+    state = build.state
+    return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
+
+
+def _operator(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
+    """What is done with a node, if that is known of its operator."""
     operator = _OPERATORS.get(node.op_type)
     if operator is None or node.domain not in _DOMAINS:
         domain = f"{node.domain}." if node.domain else ""
-        raise build.refusal(
+        error = build.refusal(
             node,
             f"operator {domain}{node.op_type} is not supported; supported are "
             f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
             + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
         )
+        error.unknown = True
+        raise error
     if any(node.output[1:]):
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
+    return operator
+
+
+def _step(build: Builder, node: onnx.NodeProto) -> None:
+    operator = _operator(build, node)
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_moves.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", *onnx_moves.INTEGER_MOVES):
@@ -208,19 +459,11 @@ def _host(model: onnx.ModelProto, before: Sequence[str], view: View, outputs: Se
     )
 
 
-def _end(build: Builder, model: onnx.ModelProto, ends: Ends, output: str, tensor: str) -> tuple[OutputEnd, Step] | None:
-    """What stands behind ``tensor`` up to an output, and the layer whose map it is.
-
-    ``None`` if the hardware has to go on.
-    """
+def _end(
+    build: Builder, model: onnx.ModelProto, ends: Ends, tail: Tail, output: str, tensor: str
+) -> tuple[OutputEnd, Step]:
+    """What stands behind ``tensor`` up to an output, and the layer whose map it is."""
     state = build.state
-    floats = isinstance(state, Floats | Joined | Pending | Sums) or (isinstance(state, Reals) and state.steps)
-    if build.source is None or floats:
-        return None
-    constants = state.node.input[1:] if isinstance(state, Reals) else ()
-    tail = ends.behind(tensor, constants)
-    if tail is None:
-        return None
     name, dequantise = tensor, None
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
         name, dequantise = ends.unused(f"{tensor}_integers"), onnx.NodeProto()
@@ -240,6 +483,7 @@ def _end(build: Builder, model: onnx.ModelProto, ends: Ends, output: str, tensor
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
         tail=ends.cut(tail, name, build.map.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
     )
+    assert build.source is not None
     return end, build.source
 
 

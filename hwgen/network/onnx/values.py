@@ -1,6 +1,7 @@
 """What a value is on its way through an ONNX graph.
 
 - ``Floats``: the model's float input, before its first QuantizeLinear;
+- ``Foreign``: what an operator gives that can't be built;
 - ``Integers``: a feature map, in the state the hardware sees;
 - ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
   what every integer has become;
@@ -102,6 +103,21 @@ class Floats:
     """The model's float input, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
 
     shape: tuple[int, int, int]
+
+
+@dataclass
+class Foreign(Floats):
+    """What no layer gives: an operator that can't be built does, or it is no tensor of floats or integers at all.
+
+    Nothing is built of it, but what can't be built behind it is still looked for. As from the model's float input, a
+    QuantizeLinear begins a new feature map from it, if its shape is known (``begins``).
+    """
+
+    cause: str = ""
+    """The operator that can't be built, for people."""
+    begins: bool = False
+    real: bool = True
+    """Whether it holds what a layer may work on; otherwise it holds indices, shapes or conditions."""
 
 
 @dataclass

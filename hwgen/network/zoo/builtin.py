@@ -56,11 +56,35 @@ def load(name: str) -> Network:
     ModelError
         For a name that makes no sense.
     """
-    network = to_network(quantised(name), re.sub(r"[:@,]", "-", name), name)
+    network = to_network(quantised(name), title(name), name)
     left_out = onnx_shapes.light(name).left_out if ":part" in name else ()
     assert network.host is not None
     ends = tuple(replace(end, behind=(), tail=None) for end in network.host.outputs)
     return replace(network, left_out=left_out, host=replace(network.host, outputs=ends))
+
+
+def title(name: str) -> str:
+    """The name of the network that a built-in one becomes."""
+    return re.sub(r"[:@,]", "-", name)
+
+
+def in_integers(name: str) -> onnx.ModelProto:
+    """A built-in network as a quantised ONNX model that ends with its last integer tensors.
+
+    Raises
+    ------
+    ModelError
+        For a name that makes no sense.
+    """
+    model = quantised(name)
+    producers = {node.output[0]: node for node in model.graph.node}
+    for value in model.graph.output:
+        node = producers[value.name]
+        if node.op_type == "DequantizeLinear":
+            zero = next(tensor for tensor in model.graph.initializer if tensor.name == node.input[2])
+            value.name = node.input[0]
+            value.type.tensor_type.elem_type = zero.data_type
+    return model
 
 
 def weight_bits(name: str) -> list[tuple[str, int]]:

@@ -1,0 +1,119 @@
+"""Types, shapes and multiply-accumulates of what is not built, by ONNX shape inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx
+from onnx import TensorProto, helper, shape_inference
+
+from hwgen.network.onnx.file import data_inputs
+
+Shape = tuple[int, ...]
+"""Sizes, 0 where one is not known."""
+
+_LARGEST = 64
+"""Values of a constant that shape inference is shown: it may be a shape itself."""
+_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+_PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
+"""Operators that multiply and add, and which input their weights are."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of a tensor: ONNX's type of its elements, and its shape with the batch.
+
+    The type is 0 where it is not known, or no tensor; the shape is ``None`` where not even the rank is known.
+    """
+
+    type: int = TensorProto.UNDEFINED
+    shape: Shape | None = None
+
+
+class Shapes:
+    """Types and shapes of a model's tensors.
+
+    Weights are left out of what shape inference is shown: it needs their sizes only.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._noted: dict[str, onnx.ValueInfoProto] = {}
+        self._found: dict[str, Tensor] | None = None
+        self._inferred_with = 0
+
+    def note(self, name: str, kind: int, frame: Sequence[int]) -> None:
+        """What is known of a tensor from elsewhere; inference knows nothing of operators that are not ONNX's own."""
+        if name not in self._noted:
+            self._noted[name] = helper.make_tensor_value_info(name, kind, [None, *frame])
+
+    def of(self, name: str) -> Tensor:
+        """What is known of the tensor ``name``."""
+        if name in self._constants:
+            return Tensor(self._constants[name].data_type, tuple(self._constants[name].dims))
+        if self._found is None:
+            self._found = self._infer()
+        if self._found.get(name, Tensor()).shape is None and len(self._noted) > self._inferred_with:
+            self._found = self._infer()
+        return self._found.get(name, Tensor())
+
+    def _infer(self) -> dict[str, Tensor]:
+        graph, skeleton = self._model.graph, onnx.ModelProto()
+        self._inferred_with = len(self._noted)
+        skeleton.ir_version = max(self._model.ir_version, 4)
+        skeleton.opset_import.extend(self._model.opset_import)
+        skeleton.functions.extend(self._model.functions)
+        skeleton.graph.name = "skeleton"
+        skeleton.graph.node.extend(graph.node)
+        skeleton.graph.input.extend(data_inputs(self._model))
+        skeleton.graph.output.extend(graph.output)
+        for tensor in graph.initializer:
+            if prod(tensor.dims) <= _LARGEST:
+                skeleton.graph.initializer.append(tensor)
+            else:
+                skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        given = {value.name: value for value in graph.value_info}
+        ends = {value.name for value in (*skeleton.graph.input, *graph.output)}
+        skeleton.graph.value_info.extend(value for name, value in (given | self._noted).items() if name not in ends)
+        try:
+            inferred = shape_inference.infer_shapes(skeleton, data_prop=True).graph
+        except (shape_inference.InferenceError, ValueError, RuntimeError, TypeError):
+            inferred = skeleton.graph
+        return {value.name: _tensor(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+
+    def macs(self, node: onnx.NodeProto) -> int | None:
+        """Multiply-accumulates of a frame: 0 of an operator that is no product, ``None`` if the sizes are not known."""
+        place = {**_CONVOLUTIONS, **_PRODUCTS}.get(node.op_type)
+        if place is None or len(node.input) <= place or not node.output:
+            return 0
+        before, weights, after = (self.of(name).shape for name in (node.input[0], node.input[place], node.output[0]))
+        if node.op_type in _PRODUCTS:
+            sizes = None if after is None or not before else (*after[1:], before[-1])
+        else:
+            maps = before if node.op_type == "ConvTranspose" else after
+            sizes = None if maps is None or weights is None else (*maps[1:], *weights[1:])
+        return None if sizes is None or 0 in sizes else prod(sizes)
+
+    def weights(self, node: onnx.NodeProto) -> tuple[str, int]:
+        """Name and bits of the constant that a product multiplies by; 8 bits for each float. 0 bits if it has none."""
+        name = node.input[{**_CONVOLUTIONS, **_PRODUCTS}[node.op_type]]
+        producers = {output: other for other in self._model.graph.node for output in other.output}
+        while name in producers and producers[name].op_type in ("DequantizeLinear", "QuantizeLinear", "Identity"):
+            name = producers[name].input[0]
+        if name not in self._constants:
+            return name, 0
+        tensor = self._constants[name]
+        bits = 16 if tensor.data_type in (TensorProto.INT16, TensorProto.UINT16) else 8
+        return name, bits * prod(tensor.dims)
+
+
+def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+    if not value.type.HasField("tensor_type"):
+        return Tensor()
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return Tensor(tensor.elem_type)
+    return Tensor(tensor.elem_type, tuple(max(dim.dim_value, 0) for dim in tensor.shape.dim))

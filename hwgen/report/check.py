@@ -1,0 +1,203 @@
+"""What of a model can be built: every operator with its verdict, and what its weights ask of a board."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.network.fates import VERDICTS, Operator, Survey
+from hwgen.report.table import columns
+from hwgen.templates.budget import memory_bits, weights_of
+from hwgen.templates.stages import stage_of
+
+_WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
+_SINGLE = 30
+"""Up to so many operators of a model have a line each."""
+_NAMED = 4
+"""So many of a group's operators are named."""
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """What becomes of each operator of a model, and whether a board could hold it.
+
+    Parameters
+    ----------
+    survey : Survey
+    board : Board, optional
+    """
+
+    survey: Survey
+    board: Board | None = None
+
+    def __repr__(self) -> str:
+        return f"<Check {self.survey.name}: {self._counts()}>"
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Every operator of the model, in its order."""
+        return self.survey.operators
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """A line for each thing that can't be built."""
+        return self.survey.obstacles
+
+    @property
+    def supported(self) -> bool:
+        """Whether all can be built."""
+        return not self.survey.obstacles
+
+    @property
+    def macs_covered(self) -> float:
+        """Share of the multiply-accumulates that is built."""
+        return self.survey.macs_covered
+
+    @cached_property
+    def weight_bits(self) -> int:
+        """Bits of all weights, also of convolutions and matrix products that can't be built (8 for each float)."""
+        built = sum(bits for _, bits in weights_of(self.survey.layers))
+        return built + sum(bits for _, bits in self.survey.other_weights)
+
+    @cached_property
+    def row_bits(self) -> int:
+        """Bits of the least rows that the layers' line buffers hold where they are computed row by row."""
+        stages = [stage_of(layer) for layer in self.survey.layers]
+        return sum(
+            stage.least_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
+            for stage in stages
+            if stage.has_rows
+        )
+
+    @property
+    def template(self) -> str | None:
+        """The template that could hold the network on the board by its weights and its least rows.
+
+        ``stream`` if both fit in its memory, ``pyramid`` if the weights do and the layers are a chain; ``None`` if
+        neither, or without a board. Whether a plan fits, planning alone says.
+        """
+        if self.board is None or self.weight_bits > memory_bits(self.board):
+            return None
+        if self.weight_bits + self.row_bits <= memory_bits(self.board):
+            return "stream"
+        return "pyramid" if self.survey.chain else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of ``hwgen check --json``."""
+        part, board = self.survey.part, self.board
+        return {
+            "model": self.survey.name,
+            "supported": self.supported,
+            "operators": [_entry(operator) for operator in self.operators],
+            "counts": self._verdicts(),
+            "obstacles": list(self.obstacles),
+            "macs": sum(operator.macs or 0 for operator in self.operators),
+            "macs_covered": self.macs_covered,
+            "macs_unknown": [operator.node for operator in self.operators if operator.macs is None],
+            "weight_bits": self.weight_bits,
+            **({} if board is None else {"board": board.name, "memory_bits": memory_bits(board)}),
+            **({} if board is None else {"template": self.template}),
+            **({"until_refused": self.survey.rest_refused} if self.survey.rest_refused else {}),
+            "until": None if part is None else {"tensors": list(part.tensors), "macs_covered": part.macs_covered},
+        }
+
+    def table(self) -> str:
+        """The same for people: operators with their verdicts, obstacles, multiply-accumulates, weights."""
+        lines = [f"{self.survey.name}: {self._counts()}", "", *self._rows()]
+        if self.obstacles:
+            lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
+        return "\n".join([*lines, "", *self._summary()])
+
+    def _verdicts(self) -> dict[str, int]:
+        found = Counter(operator.verdict for operator in self.operators)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+    def _counts(self) -> str:
+        counts = ", ".join(f"{count:,} {_WORDS[verdict]}" for verdict, count in self._verdicts().items() if count)
+        number = len(self.operators)
+        return f"{number:,} operator{'' if number == 1 else 's'}{': ' if counts else ''}{counts}"
+
+    def _rows(self) -> list[str]:
+        rows = [("verdict", "operator", "why", "node")]
+        for group in _groups(self.operators):
+            first = group[0]
+            names = ", ".join(_flat(operator.node) for operator in group[:_NAMED])
+            more = f" and {len(group) - _NAMED:,} more" if len(group) > _NAMED else ""
+            op = first.op if len(group) == 1 else f"{len(group):,} {first.op}"
+            why = _kind(first) if len(group) > 1 else first.reason
+            rows.append((_WORDS[first.verdict], op, _flat(why), names + more))
+        return columns(rows, left=range(4), rules=[1])
+
+    def _summary(self) -> list[str]:
+        counts = [operator.macs for operator in self.operators]
+        total = sum(filter(None, counts))
+        lines = [f"multiply-accumulates: {self.macs_covered:.1%} of {total:,} a frame are built"]
+        if unknown := [_flat(operator.node) for operator in self.operators if operator.macs is None]:
+            lines[0] += f"; not counted, as sizes are not known: {', '.join(unknown)}"
+        lines.append(f"weights: {self.weight_bits:,} bits")
+        if self.board is not None:
+            lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._room()}"
+        if self.supported:
+            lines.append("every operator can be built")
+        elif self.survey.rest_refused:
+            lines.append(f"--until auto builds nothing: {_flat(self.survey.rest_refused)}")
+        elif self.survey.part is None:
+            lines.append("--until auto builds nothing: no layer comes before what can't be built")
+        else:
+            tensors = " and ".join(repr(_flat(name)) for name in self.survey.part.tensors)
+            share = f"{self.survey.part.macs_covered:.1%} of the multiply-accumulates"
+            lines.append(f"--until auto builds the part until {tensors}, {share}; ONNX Runtime runs the rest")
+        return lines
+
+    def _room(self) -> str:
+        """Which template could hold the weights."""
+        what = "the network" if self.supported else "it, were all of it built"
+        if self.template is None:
+            return f"no template could hold {what}"
+        held = "row by row" if self.template == "stream" else "tile by tile"
+        return f"template {self.template} ({held}) could hold {what}"
+
+
+def _entry(operator: Operator) -> dict[str, Any]:
+    return {
+        "node": operator.node,
+        "op": operator.op,
+        "verdict": operator.verdict,
+        "reason": operator.reason,
+        **({"help": operator.help} if operator.help else {}),
+        **({"layers": list(operator.layers)} if operator.layers else {}),
+        **({"macs": operator.macs} if operator.macs != 0 else {}),
+        **({"obstacle": operator.obstacle} if operator.verdict == "unsupported" else {}),
+    }
+
+
+def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
+    """Operators of one line each: all by themselves, or, where they are many, those of one kind and fate together.
+
+    What is not supported stands last, each by itself.
+    """
+    if len(operators) <= _SINGLE:
+        yield from ([operator] for operator in operators)
+        return
+    groups: dict[tuple[str, str, str], list[Operator]] = {}
+    for operator in operators:
+        if operator.verdict != "unsupported":
+            groups.setdefault((operator.verdict, operator.op, _kind(operator)), []).append(operator)
+    yield from sorted(groups.values(), key=lambda group: VERDICTS.index(group[0].verdict))
+    yield from ([operator] for operator in operators if operator.verdict == "unsupported")
+
+
+def _kind(operator: Operator) -> str:
+    """The reason without what differs from operator to operator of one fate."""
+    if operator.verdict == "built":
+        return "layers"
+    return "into layers" if operator.reason.startswith("into layer ") else operator.reason
+
+
+def _flat(text: str) -> str:
+    """On one line."""
+    return " ".join(text.split())
