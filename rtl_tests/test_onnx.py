@@ -752,7 +752,7 @@ def quantised_chain(
     rank = 2 if any(operator == "Flatten" for operator, _ in nodes) else len(shape) + 1
     for index, (operator, attributes) in enumerate(nodes):
         extra = []
-        if operator in ("Conv", "ConvTranspose"):
+        if operator == "Conv":
             extra = [f"w{index}"]
             graph_nodes.append(helper.make_node("DequantizeLinear", ["w", "w_s", "w_z"], extra))
         graph_nodes += [
@@ -882,7 +882,7 @@ def test_multiplier(bits: int) -> None:
             r"LRN node 'node0': operator LRN is not supported; supported are Add, AveragePool, Clip",
         ),
         ([("Conv", {}), ("Sigmoid", {})], (2, 8, 8), r"Sigmoid node 'node1': operator Sigmoid is not supported"),
-        ([("ConvTranspose", {})], (2, 8, 8), r"ConvTranspose node 'node0': operator ConvTranspose is not"),
+        ([("LRN", {"size": 3})], (2, 8, 8), r"LRN node 'node0': operator LRN is not supported"),
         (
             [("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 1], "auto_pad": "SAME_LOWER"})],
             (2, 8, 8),

@@ -28,17 +28,33 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.ops import Add, AveragePool, Concat, Conv, Copy, GlobalAveragePool, MaxPool, Mul, Op, Upsample
+from hwgen.network.ops import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    Copy,
+    Crop,
+    DepthToSpace,
+    GlobalAveragePool,
+    MaxPool,
+    Mul,
+    Op,
+    Pad,
+    Select,
+    SpaceToDepth,
+    Upsample,
+)
 from hwgen.network.requantise import Requantisation
-from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, MulStage, UpsampleStage
+from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, MulStage, ReorderStage, SelectStage, UpsampleStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
 from hwgen.templates.unroll import LayerWork, Unroll
 
 
-class MaxPoolStage(WindowStage[MaxPool]):
-    """Comparators."""
+class MaxPoolStage(WindowStage[MaxPool | Crop]):
+    """Comparators; of windows of one tap there are none."""
 
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -317,6 +333,11 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     Concat: ConcatStage,
     Copy: CopyStage,
     Upsample: UpsampleStage,
+    Select: SelectStage,
+    Crop: MaxPoolStage,
+    Pad: MaxPoolStage,
+    DepthToSpace: ReorderStage,
+    SpaceToDepth: ReorderStage,
 }
 
 

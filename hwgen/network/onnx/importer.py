@@ -17,11 +17,15 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host, Layout, OutputEnd
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import average as onnx_average
+from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import moves as onnx_moves
+from hwgen.network.onnx import pad as onnx_pad
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
+from hwgen.network.onnx import select as onnx_select
+from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
@@ -36,6 +40,8 @@ from hwgen.network.ops import Op
 
 _BEHIND_JOINS = {"Clip", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
 """What may follow a sum, a product or a concatenation of dequantised maps."""
+_SEVERAL = {"Split"}
+"""What may have several outputs."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
 
@@ -94,8 +100,12 @@ def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
         build.enter(operands[0])
         if isinstance(build.state, Floats):
             before.append(node.op_type)
+        build.results = []
         _step(build, node)
-        reached(node.output[0])
+        for made, value in zip(node.output, build.results or [build.value], strict=False):
+            build.enter(value)
+            if made:
+                reached(made)
     for output in waiting:
         if output not in values:
             raise ModelError(f"{where}: output {output!r} does not depend on the input")
@@ -179,7 +189,7 @@ def _step(build: Builder, node: onnx.NodeProto) -> None:
             f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
             + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
         )
-    if any(node.output[1:]):
+    if any(node.output[1:]) and node.op_type not in _SEVERAL:
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_moves.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
@@ -290,11 +300,15 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
+    **onnx_depth.OPERATORS,
     **onnx_joins.OPERATORS,
     **onnx_moves.OPERATORS,
+    **onnx_pad.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     **onnx_resize.OPERATORS,
+    **onnx_select.OPERATORS,
+    **onnx_transposed.OPERATORS,
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,

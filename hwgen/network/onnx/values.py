@@ -144,6 +144,27 @@ class Reals:
     in_floats: bool = False
     """Whether an operator stands behind it that ONNX Runtime leaves in float32, so that what follows is, too."""
 
+    def selected(self, index: np.ndarray) -> Reals:
+        """The same of channels ``index`` of the map."""
+        return replace(
+            self,
+            offset=None if self.offset is None else self.offset[index],
+            table=self.table if self.table is None or len(self.table) == 1 else self.table[index],
+            addend=None if self.addend is None else replace(self.addend, values=self.addend.values[index]),
+        )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a transposed convolution makes of the sums of its phases.
+
+    ``channels``: for each channel of the sums that of the map that is made. ``make`` emits the layers behind the
+    convolution.
+    """
+
+    channels: np.ndarray
+    make: Callable[[], None]
+
 
 @dataclass
 class Sums:
@@ -163,6 +184,11 @@ class Sums:
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pools behind it, each with the axes of the map along which it goes."""
     groups: int = 1
+    opened: Opened | None = None
+
+    def of_channels(self, values: np.ndarray) -> np.ndarray:
+        """For each accumulator's channel what ``values`` have for the channel that it is of."""
+        return values if self.opened is None else values[self.opened.channels]
 
 
 @dataclass
