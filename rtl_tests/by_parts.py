@@ -68,7 +68,8 @@ def _by_parts(model: onnx.ModelProto, frames: np.ndarray, ends: dict[str, np.nda
     shown.graph.output.extend(values[name] for name in integers if name not in before | present)
     ours = _golden(shown, frames, folder)
     for name in before:
-        ours[name] = _run(_part(known, [known.graph.input[0].name], name), {known.graph.input[0].name: frames})[0]
+        first = _run(_part(known, [known.graph.input[0].name], name), {known.graph.input[0].name: frames})[0]
+        ours[name] = first.reshape(len(frames), *first.shape[2:])  # each frame was a batch of one
     found = Compared()
     for name in [name for name in integers if name not in before] + [name for name in ends if name not in integers]:
         frontier = sorted(_upstream(known, name) & set(integers))
@@ -107,7 +108,7 @@ def _typed(model: onnx.ModelProto, frames: np.ndarray) -> tuple[onnx.ModelProto,
     del known.graph.value_info[:]
     for name, array in arrays.items():
         kind = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
-        known.graph.value_info.append(helper.make_tensor_value_info(name, kind, None))
+        known.graph.value_info.append(helper.make_tensor_value_info(name, kind, [None] * np.ndim(array)))
     constants = _constant(model)
     return known, [node.output[0] for node in model.graph.node if _quantises(node) and node.output[0] not in constants]
 

@@ -11,7 +11,25 @@ from hypothesis import strategies as st
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import Add, Concat, Conv, GlobalAveragePool, Join, Lookup, MaxPool, Mul, Op, Sub, Sum, Upsample
+from hwgen.network.ops import (
+    Add,
+    Concat,
+    Conv,
+    Crop,
+    DepthToSpace,
+    GlobalAveragePool,
+    Join,
+    Lookup,
+    MaxPool,
+    Mul,
+    Op,
+    Pad,
+    Select,
+    SpaceToDepth,
+    Sub,
+    Sum,
+    Upsample,
+)
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
@@ -149,6 +167,51 @@ class Maker:
         )
         return self.add_layer(layer, source)
 
+    def select(self, source: str) -> str:
+        """Any channels in any order."""
+        before = self.maps[source]
+        index = self.draw(st.lists(st.integers(0, before.channels - 1), min_size=1, max_size=6))
+        layer = Select(
+            name=self.name("select"),
+            input=before,
+            output=replace(before, channels=len(index)),
+            window=Window(kernel=(1, 1)),
+            index=tuple(index),
+        )
+        return self.add_layer(layer, source)
+
+    def blocks(self, source: str) -> str:
+        """Pixels of channels, or channels of pixels where the map has whole blocks."""
+        before, blocks = self.maps[source], self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1), (3, 2)]))
+        count, channels = blocks[0] * blocks[1], before.channels
+        common = {"window": Window(kernel=(1, 1)), "blocks": blocks}
+        if before.height % blocks[0] == before.width % blocks[1] == 0:
+            rows, columns = before.height // blocks[0], before.width // blocks[1]
+            after = replace(before, channels=channels * count, height=rows, width=columns)
+            return self.add_layer(SpaceToDepth(name=self.name("deep"), input=before, output=after, **common), source)
+        if channels % count:
+            source = self.same(source, count * self.draw(st.integers(1, 2)))
+            before = self.maps[source]
+        rows, columns = before.height * blocks[0], before.width * blocks[1]
+        after = replace(before, channels=before.channels // count, height=rows, width=columns)
+        return self.add_layer(DepthToSpace(name=self.name("wide"), input=before, output=after, **common), source)
+
+    def crop(self, source: str) -> str:
+        """A part of the map, or the map in a frame, or both."""
+        before, pads = self.maps[source], self.draw(st.booleans())
+        padding = tuple(self.draw(st.integers(-2, 2 * pads)) for _ in range(4))
+        window = Window(kernel=(1, 1), stride=self.draw(st.sampled_from([(1, 1), (2, 1), (1, 3)])), padding=padding)
+        rows, columns = window.output_size(before.height, before.width)
+        if min(rows, columns) < 1:
+            return self.select(source)
+        after = replace(before, height=rows, width=columns)
+        if pads:
+            value = int(self.rng.integers(before.type.minimum, before.type.maximum + 1))
+            layer = Pad(name=self.name("pad"), input=before, output=after, window=window, value=value)
+        else:
+            layer = Crop(name=self.name("crop"), input=before, output=after, window=window)
+        return self.add_layer(layer, source)
+
     def same(self, source: str, channels: int | None = None) -> str:
         """A convolution that keeps rows and columns."""
         kernel = self.draw(st.sampled_from([(1, 1), (3, 3), (1, 3)]))
@@ -159,7 +222,8 @@ class Maker:
         draw = self.draw
         source = draw(st.sampled_from(list(self.maps)))
         kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled", "lookup", "sum"]
-        kind = draw(st.sampled_from(kinds + ["upsample"] * (pixels_of(self.maps[source]) <= 12)))
+        kinds += ["select", "crop"] + ["upsample", "blocks"] * (pixels_of(self.maps[source]) <= 12)
+        kind = draw(st.sampled_from(kinds))
         before = self.maps[source]
         if kind == "conv":
             self.conv(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
@@ -170,6 +234,12 @@ class Maker:
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
             self.joined(draw(st.sampled_from([Add, Add, Sub])), *draw(st.permutations([source, other])))
+        elif kind == "blocks":
+            self.blocks(source)
+        elif kind == "crop":
+            self.crop(source)
+        elif kind == "select":
+            self.select(source)
         elif kind == "upsample":
             self.upsample(source)
         elif kind == "lookup":
@@ -224,15 +294,15 @@ def graphs(draw, *, most_steps: int = 3, most_side: int = 6, several: bool = Fal
 def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     """Any unroll factors, with ample buffers."""
     wide = draw(st.sampled_from([1, 1, 2]))
+    if any(isinstance(layer, DepthToSpace | SpaceToDepth) for layer in network.layers):
+        wide = 1
     plans, pixels = [], {INPUT: min(wide, network.input.width)}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)
-        if isinstance(layer, Join | Lookup | Upsample):
+        if stage.in_step or isinstance(layer, Join):
             tp = pixels[layer.name] = pixels[edges[0]]
-            tn = draw(st.integers(1, max(each.channels for each in layer.inputs)))
-        else:
-            tn = draw(st.integers(1, stage.most_lanes[0]))
+        tn = draw(st.integers(1, stage.most_lanes[0]))
         tm = tn if stage.channelwise else draw(st.integers(1, stage.most_lanes[1]))
         unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
         readers = len(network.readers[layer.name]) + len(network.places(layer.name))

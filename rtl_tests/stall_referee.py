@@ -13,6 +13,8 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 
 FRAMES = 3
@@ -35,6 +37,10 @@ class Order:
 def order(config: LayerConfig) -> Order:
     if isinstance(config, WholeMapLayerConfig):
         return _order_of_whole_map(config)
+    if isinstance(config, CollectLayerConfig):
+        return _order_of_collected(config)
+    if isinstance(config, ReorderLayerConfig):
+        return _order_of_reordered(config)
     if isinstance(config, JoinLayerConfig):
         return _order_of_join(config)
     return _order_of_lines(config)
@@ -54,10 +60,12 @@ def _order_of_lines(config: LayerConfig) -> Order:
             # A step of pixels takes the place of the one ``rows`` above it, in this frame or one before.
             above = frame * source.height * source.row_steps + pixels - window.rows * source.row_steps
             folds = 0
-            if above >= 0:
-                of_frame, place = divmod(above, source.height * source.row_steps)
-                row, step = divmod(place, source.row_steps)
-                last = row * source.width + min((step + 1) * source.pixels, source.width) - 1
+            of_frame, place = divmod(above, source.height * source.row_steps)
+            row, step = divmod(place, source.row_steps)
+            last = row * source.width + min((step + 1) * source.pixels, source.width) - 1
+            if above >= 0 and last < window.skipped:
+                folds = of_frame * window.windows * window.output_folds
+            elif above >= 0:
                 windows = next(number for number, count in enumerate(released) if count > last) + 1
                 folds = (of_frame * window.windows + windows) * window.output_folds
             takes += [folds] * source.folds
@@ -75,6 +83,26 @@ def _order_of_join(config: JoinLayerConfig) -> Order:
         needs.append(np.cumsum(counts))
         takes.append(steps + 1)
     return Order(tuple(needs), tuple(takes), False)
+
+
+def _order_of_collected(config: CollectLayerConfig) -> Order:
+    """All beats of a pixel before its first fold; its last beat once the folds of the pixel before have started."""
+    beats, folds = config.window.input.folds, config.window.output_folds
+    pixels = np.arange(FRAMES * config.windows)
+    takes = np.repeat(np.maximum(pixels - 1, 0) * folds, beats)
+    takes[beats - 1 :: beats] = pixels * folds
+    return Order((np.repeat((pixels + 1) * beats, folds),), (takes,), True)
+
+
+def _order_of_reordered(config: ReorderLayerConfig) -> Order:
+    """Each step once its beat is there; a beat once the block before the last one is given."""
+    first, second, run = config.window.block
+    size = first * second * run
+    order = [(a * second + b) * run + beat for b in range(second) for a in range(first) for beat in range(run)]
+    blocks = np.arange(FRAMES * config.input_beats[0] // size)[:, None] * size
+    needs = np.maximum.accumulate((blocks + np.array(order)).ravel()) + 1
+    takes = np.maximum(blocks - size, 0) + np.zeros(size, np.int64)
+    return Order((needs,), (takes.ravel(),), True)
 
 
 def _order_of_whole_map(config: WholeMapLayerConfig) -> Order:

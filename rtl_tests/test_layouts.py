@@ -453,17 +453,6 @@ TURNED = ("Transpose", {"perm": [0, 1, 3, 2]})
             r"MaxPool node 'n2': needs channels, rows and columns in this order, but its input is laid out as "
             r"\(N, H, W, C\)",
         ),
-        (
-            (4, 3, 2),
-            [
-                ("MaxPool", LAST),
-                ("Reshape", {"constants": [[0, 2, 2, 3, 2]]}),
-                ("Transpose", {"perm": [0, 2, 1, 3, 4]}),
-                ("Reshape", {"constants": [[0, 4, 3, 2]]}),
-                ("MaxPool", LAST),
-            ],
-            r"MaxPool node 'n4': its input's channels are in another order than its map's, as behind a channel shuffle",
-        ),
         ((3, 4, 5), [("Transpose", {"perm": [1, 0, 2, 3]})], r"perm must leave the batch the first .* \[1, 0, 2, 3\]"),
         ((3, 4, 5), [("MaxPool", LAST), ("Squeeze", {}), ("MaxPool", LAST)], r"Squeeze node 'n1': must name its axes"),
         (

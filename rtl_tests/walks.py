@@ -25,9 +25,10 @@ def line_buffers(
     least: bool | None = None,
     inside: bool = False,
     memories: bool = False,
+    cropped: bool = False,
 ) -> LineBufferConfig:
     """Any geometry; ``least``: as few rows as hold a window; ``inside``: steps may say which taps lie in the map;
-    ``memories``: rows may lie elsewhere than their number says."""
+    ``memories``: rows may lie elsewhere than their number says; ``cropped``: rows and columns may be in no window."""
     bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
     walk = draw(st.booleans()) if channelwise is None else channelwise
     groups = draw(st.sampled_from([1, 1, 2, 3]))
@@ -57,7 +58,7 @@ def line_buffers(
             input=source,
             kernel=kernel,
             stride=draw(st.sampled_from([(1, 1), kernel, (2, 1), (1, 3), (4, 2)])),
-            padding=padding or tuple(draw(st.integers(0, 2)) for _ in range(4)),
+            padding=padding or tuple(draw(st.integers(-3 * cropped, 2)) for _ in range(4)),
             pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
             taps=draw(st.integers(1, kernel[0] * kernel[1])),
             output_folds=source.folds if walk else groups * draw(st.integers(1, 3)),
@@ -81,10 +82,12 @@ def whole_windows(config: LineBufferConfig, frames: np.ndarray) -> np.ndarray:
     """``(frames, rows, columns, folds * Tn, Kh, Kw)`` of frames ``(n, C, H, W)``: zero in lanes past the channels of a
     group, ``pad_value`` in the padding."""
     source = config.input
-    top, left, bottom, right = config.padding
+    top, left, bottom, right = (max(pad, 0) for pad in config.padding)
     padded = np.zeros((len(frames), source.folds * source.lanes, source.height, source.width), np.int64)
     padded[:, channel_lanes(source)] = frames
     padded = np.pad(padded, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=config.pad_value)
+    top, left, bottom, right = (max(-pad, 0) for pad in config.padding)
+    padded = padded[:, :, top : padded.shape[2] - bottom, left : padded.shape[3] - right]
     windows = np.lib.stride_tricks.sliding_window_view(padded, config.extent, axis=(2, 3))
     windows = windows[:, :, :: config.stride[0], :: config.stride[1], :: config.dilation[0], :: config.dilation[1]]
     return windows.transpose(0, 2, 3, 1, 4, 5)

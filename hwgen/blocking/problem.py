@@ -146,8 +146,10 @@ class Problem:
         Raises
         ------
         PlanError
-            If its window is dilated: what is counted here are windows without gaps.
+            If its window is dilated: what is counted here are windows without gaps; if it only moves values.
         """
+        if not layer.weight_count and layer.taps == 1 and (not layer.channelwise or min(layer.window.padding) < 0):
+            raise PlanError(f"{layer.name}: a layer of the kind {layer.kind!r} only moves values: it can't be blocked")
         if layer.window.dilation != (1, 1):
             dilation = "x".join(map(str, layer.window.dilation))
             raise PlanError(f"{layer.name}: loops over a window with dilation {dilation} can't be blocked, 1x1 can")

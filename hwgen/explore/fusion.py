@@ -106,7 +106,7 @@ def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
 
 def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
     """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
-    if layer.channelwise:
+    if layer.channelwise or not layer.weight_count:
         return 0
     return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 

@@ -74,6 +74,11 @@ class JoinConfig:
         return self.inputs[0]
 
     @property
+    def lanes(self) -> int:
+        """Channels of a step."""
+        return self.input.lanes
+
+    @property
     def pixels(self) -> int:
         """``Tp``: pixels of a step."""
         return self.input.pixels

@@ -222,7 +222,7 @@ class LayerConfig:
             shape=self.compute.result,
             clears=self.finish is None,
             pixels=self.pixels,
-            groups=self.window.input.groups,
+            groups=1 if self.fold_channels else self.window.input.groups,
             folds=self.fold_channels,
         )
 

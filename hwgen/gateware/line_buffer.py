@@ -89,7 +89,7 @@ class LineBufferConfig:
     kernel, stride : tuple of int
         Vertical, horizontal.
     padding : tuple of int
-        Top, left, bottom, right.
+        Top, left, bottom, right; where it is negative, so many rows or columns of the map are in no window.
     pad_value : int
         What a tap in the padding reads as.
     taps : int
@@ -143,8 +143,6 @@ class LineBufferConfig:
             raise ConfigError(f"kernel and stride must be positive, not {self.kernel!r} and {self.stride!r}")
         if min(self.dilation) < 1:
             raise ConfigError(f"dilation must be positive, not {self.dilation!r}")
-        if min(self.padding) < 0:
-            raise ConfigError(f"padding must not be negative, not {self.padding!r}")
         if not 1 <= self.taps <= kernel_taps:
             raise ConfigError(f"taps must be between 1 and the kernel's {kernel_taps}, not {self.taps!r}")
         if not 1 <= self.pixels <= max(self.output_width, 1):
@@ -164,7 +162,7 @@ class LineBufferConfig:
         least, most = self.input.value_range
         if not least <= self.pad_value <= most:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
-        if self.inside and (self.taps != kernel_taps or not any(self.padding)):
+        if self.inside and (self.taps != kernel_taps or not self.padded):
             raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
         check_place("memory_in", self.memory_in, self.bank_depth)
 
@@ -173,6 +171,16 @@ class LineBufferConfig:
         """Rows and columns that a window covers, from its first tap to its last."""
         (height, width), (below, beside) = self.kernel, self.dilation
         return (height - 1) * below + 1, (width - 1) * beside + 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether a window may reach beyond the map."""
+        return max(self.padding) > 0
+
+    @property
+    def skipped(self) -> int:
+        """Pixels of a frame's first rows, if these are in no window: they are given back before the frame begins."""
+        return max(-self.padding[0], 0) * self.input.width
 
     @property
     def least_rows(self) -> int:
@@ -319,7 +327,7 @@ class LineBufferConfig:
         """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
         number, _ = stacked(self.word_bits, self.bank_depth)
         ways = self.row_banks if self.row_banks > 1 else self.column_banks
-        padded = self.row_banks == 1 and any(self.padding)
+        padded = self.row_banks == 1 and self.padded
         return self.in_block_ram and number * ways + padded > LUT_WAYS
 
     @property
@@ -356,12 +364,13 @@ class LineBufferConfig:
         return bottom * self.input.width + right + 1
 
     def released(self, row: int, step: int) -> int:
-        """Leading pixels of the frame that no window after those of (``row``, ``step``) needs."""
+        """Leading pixels of the frame that no window after those of (``row``, ``step``) needs; behind the last one also
+        those of the next frame that none needs."""
         height, width = self.input.height, self.input.width
         top = row * self.stride[0] - self.padding[0]
         if step == self.row_steps - 1:
             if row == self.output_height - 1:
-                return height * width
+                return height * width + self.skipped
             return min(max(top + self.stride[0], 0), height) * width
         if top + self.stride[0] <= 0 or top >= height:
             return min(max(top, 0), height) * width
@@ -382,7 +391,7 @@ class LineBufferConfig:
     def release_steps(self) -> WindowSteps:
         """How ``released`` grows with each window."""
         rows, last = range(self.output_height), self.row_steps - 1
-        befores = [0, *(self.released(row, last) for row in rows[:-1])]
+        befores = [self.skipped, *(self.released(row, last) for row in rows[:-1])]
         ends = tuple(
             self.released(row, last) - (self.released(row, last - 1) if last else before)
             for row, before in zip(rows, befores, strict=True)
@@ -432,7 +441,7 @@ class LineBufferConfig:
         if row_banks > 1 and self.turns:
             cost.lut += patch_rows * column_banks * word * mux_luts(row_banks)
         cost.ff += patch_rows * reads * word
-        cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=any(self.padding))
+        cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=self.padded)
         if self.chooses:
             cost.ff += self.pixels * self.taps * word
             cost.lut += self.pixels * word * self.choice_luts
@@ -448,7 +457,7 @@ class LineBufferConfig:
         if row_banks > 1 and self.turns:
             cost.delay(counter_bits(self.rows), 3)
             cost.ff += counter_bits(self.rows) * self.registers_words
-        if any(self.padding):
+        if self.padded:
             cost.delay(patch_rows * reads, self.word_stage)
             cost.ff += patch_rows * reads * self.inside
         if self.chooses:
@@ -468,7 +477,7 @@ class LineBufferConfig:
         total = 1.33 * (counters - banks * width) + 0.7 * banks * width + 2.6 * entries
         if banks > 1:
             total += 4 * banks
-        if any(self.padding):
+        if self.padded:
             total += 2.4 * self.patch[0] * len(self.read_columns)
         if self.row_banks == 1:
             total += 3.6 * self.rows
@@ -497,9 +506,9 @@ class LineBufferConfig:
     @property
     def _flow_ff(self) -> int:
         source, capacity = self.input, self.rows * self.input.width
-        most = 2 * source.frame_pixels + capacity
+        most = 2 * source.frame_pixels + capacity + self.skipped
         total = bits_for_range(-most, most).width
-        total += bits_for_range(-source.pixels, capacity + source.frame_pixels - source.pixels).width
+        total += bits_for_range(-source.pixels, capacity + self.skipped + source.frame_pixels - source.pixels).width
         need, release = self.need_steps, self.release_steps
         total += 2 * table_bits({0, *release.ends, *release.columns})
         if self.window_cycles > 1:
@@ -519,7 +528,7 @@ class LineBufferConfig:
         total += counter_bits(self.extent[1]) - trailing_zeros(self.dilation[1])
         turns = self.tap_folds if self.chooses else self.kernel[0] // self.patch[0]
         total += counter_bits(turns)
-        if not self.chooses and turns > 1 and any(self.padding):
+        if not self.chooses and turns > 1 and self.padded:
             total += counter_bits(self.extent[0]) - trailing_zeros(self.dilation[0])
         return total
 
@@ -777,7 +786,7 @@ class _Walk:
         """A bit for each row and column read, a cycle later: it lies in the map, not in the padding. ``None`` without
         padding."""
         m, config = self._m, self._config
-        if not any(config.padding):
+        if not config.padded:
             return None
 
         def inside(name: str, first: Value, size: int, places: Sequence[int]) -> list[Value]:
@@ -919,7 +928,7 @@ class LineBuffer(wiring.Component):
         """``margin`` and ``space``."""
         config = self.config
         need = self._by_window(walk, config.need_steps)
-        most = 2 * config.input.frame_pixels + config.rows * config.input.width
+        most = 2 * config.input.frame_pixels + config.rows * config.input.width + config.skipped
         margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
         used = Signal.like(need, name="used")
         # The next window asks for it no sooner than two cycles later, unless windows take but one.
@@ -929,13 +938,14 @@ class LineBuffer(wiring.Component):
         # The sign bit, not a comparison: that would be a second carry chain on the path that starts windows.
         m.d.comb += walk.window_ready.eq(~margin[-1])
 
-        released = Signal(range(config.input.frame_pixels + 1))
+        released = Signal(range(config.input.frame_pixels + config.skipped + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
         # Beyond a beat's pixels: where all beats have as many, the sign bit tells whether there is room for one.
         pixels = config.input.pixels
         capacity = config.rows * config.input.width - pixels
-        space = Signal(bits_for_range(-pixels, capacity + config.input.frame_pixels), init=capacity)
+        first = capacity + config.skipped
+        space = Signal(bits_for_range(-pixels, first + config.input.frame_pixels), init=first)
         m.d.sync += space.eq(space + released - writer.written)
         even = config.input.width % pixels == 0
         m.d.comb += self.i.ready.eq(~space[-1] if even else space + pixels >= writer.count)

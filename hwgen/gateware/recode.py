@@ -14,6 +14,8 @@ from hwgen.gateware.cost import Cost, Resources, mux_luts, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import by_bits, delayed, look_up
+from hwgen.gateware.reorder import ReorderConfig
+from hwgen.gateware.select import SelectConfig
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 from hwgen.gateware.upsample import UpsampleConfig
 
@@ -24,7 +26,7 @@ class RecodeConfig(Weightless):
 
     Parameters
     ----------
-    window : JoinConfig or UpsampleConfig
+    window : JoinConfig, UpsampleConfig, SelectConfig or ReorderConfig
         Where the steps come from; it takes its inputs in turn.
     tables : tuple of tuple of int
         For each input the output for each of its values, from the least to the greatest; empty where values stay, which
@@ -38,7 +40,7 @@ class RecodeConfig(Weightless):
         If the inputs don't come in turn, a table has not an entry for each value, or values of another type stay.
     """
 
-    window: JoinConfig | UpsampleConfig
+    window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig
     tables: tuple[tuple[int, ...], ...]
     bits: int
     signed: bool
@@ -52,6 +54,10 @@ class RecodeConfig(Weightless):
                 raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
             if table and len(table) != 1 << beat.bits:
                 raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
+
+    @property
+    def lanes(self) -> int:
+        return self.window.lanes
 
     @property
     def changes(self) -> bool:

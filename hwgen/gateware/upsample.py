@@ -59,6 +59,11 @@ class UpsampleConfig:
         return (self.input,)
 
     @property
+    def lanes(self) -> int:
+        """Channels of a step."""
+        return self.input.lanes
+
+    @property
     def pixels(self) -> int:
         """``Tp``: pixels of a step, as of a beat that comes in."""
         return self.input.pixels

@@ -34,7 +34,7 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
     """
     top, _, bottom, _ = window.padding
     in_flight = -(-IN_FLIGHT // (width * folds))
-    return 2 * window.extent[0] + window.stride[0] + top + bottom + in_flight
+    return 2 * window.extent[0] + window.stride[0] + max(top, 0) + max(bottom, 0) + in_flight
 
 
 def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:

@@ -17,6 +17,8 @@ from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.schedule.settle import Times, Wait
 
@@ -152,6 +154,7 @@ class LineEvents(LayerEvents[LayerConfig]):
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
         pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
         releasing = np.searchsorted(_released(window), pixels, side="right")
+        releasing[pixels < window.skipped] = -1  # by the last window of the frame before
         return Wait(
             ports.taken[0],
             ports.starts,
@@ -178,7 +181,7 @@ def _released(window: LineBufferConfig) -> Times:
     inside = (top + window.stride[0] > 0) & (top < height)
     result[inside, :last] += left.clip(0, width)
     result[:, last] = (top + window.stride[0]).clip(0, height) * width
-    result[-1, last] = height * width
+    result[-1, last] = height * width + window.skipped
     return result.ravel()
 
 
@@ -200,6 +203,60 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         """The steps of a frame that take a beat of an input."""
         shape, index = self.config.join.taking(place)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
+
+
+class CollectEvents(LayerEvents[CollectLayerConfig]):
+    """Of a layer that takes a pixel before it gives any of it; of the next one all but the last beat may come in."""
+
+    def waits(self, ports: Ports) -> list[Wait]:
+        window = self.config.collects
+        (taken,), (offered,), beats = ports.taken, ports.offered, window.input.folds
+        pixels = np.arange(window.windows)
+        # All steps of the pixel before have been issued when the last beat is taken; those of the one before that, when
+        # the others are.
+        steps = np.repeat(pixels * window.output_folds - 1, beats)
+        steps.reshape(-1, beats)[:, :-1] -= window.output_folds
+        found = [
+            Wait(
+                ports.starts,
+                taken,
+                (pixels + 1) * beats - 1,
+                self.beats_in[0],
+                window.write_delay,
+                every=window.output_folds,
+            ),
+            Wait(taken, ports.starts, steps, self.folds, data=False),
+        ]
+        if offered is not None:
+            found.append(offered.waited_for(taken))
+        return found
+
+
+class ReorderEvents(LayerEvents[ReorderLayerConfig]):
+    """Of a layer that gives beats in another order: while one block of them is read, the next one comes in."""
+
+    def waits(self, ports: Ports) -> list[Wait]:
+        window = self.config.reorder
+        (taken,), (offered,), beats = ports.taken, ports.offered, window.block_beats
+        order = np.arange(beats).reshape(window.block).swapaxes(0, 1).ravel()
+        blocks = np.arange(self.beats_in[0] // beats)
+        needed = (blocks[:, None] * beats + np.maximum.accumulate(order)).ravel()
+        found = [
+            Wait(ports.starts, taken, needed, self.beats_in[0], window.write_delay),
+            Wait(
+                taken,
+                ports.starts,
+                (blocks + 1) * beats - 1,
+                self.folds,
+                window.release_delay,
+                every=beats,
+                lead=2,
+                data=False,
+            ),
+        ]
+        if offered is not None:
+            found.append(offered.waited_for(taken))
+        return found
 
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):

@@ -22,14 +22,18 @@ from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig, Link
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.schedule.events import (
+    CollectEvents,
     JoinEvents,
     LayerEvents,
     LineEvents,
     Origin,
     Ports,
     RegroupEvents,
+    ReorderEvents,
     WholeMapEvents,
     back_of,
 )
@@ -75,6 +79,8 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     LayerConfig: LineEvents,
     JoinLayerConfig: JoinEvents,
     WholeMapLayerConfig: WholeMapEvents,
+    CollectLayerConfig: CollectEvents,
+    ReorderLayerConfig: ReorderEvents,
     PyramidLayerConfig: PyramidEvents,
 }
 

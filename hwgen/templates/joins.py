@@ -1,11 +1,11 @@
-"""What becomes of layers without a line buffer: sums by tables, products, concatenations, lookups and the like."""
+"""What becomes of layers without a line buffer: sums by tables, products, concatenations, lookups, moves of values."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,14 +17,16 @@ from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
+from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
 from hwgen.gateware.requantise import SIGNIFICAND_BITS
+from hwgen.gateware.select import CollectLayerConfig, SelectConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import MOST_BITS, TableSumConfig
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
-from hwgen.network.ops import Add, Concat, Copy, Lookup, Mul, Op, Sum, Upsample
+from hwgen.network.ops import Add, Concat, Copy, DepthToSpace, Lookup, Mul, Op, Select, SpaceToDepth, Sum, Upsample
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import block_rams
 from hwgen.templates.stage import Kind, Stage, beat_format
@@ -38,6 +40,8 @@ MOST_ROUNDS = 64
 
 #: Bits of a sum of several maps at most: scales far apart take many.
 MOST_SUM_BITS = 53
+
+Built = TypeVar("Built", bound=JoinLayerConfig)
 
 #: Beyond any share of an output.
 _FAR = 1 << 60
@@ -139,8 +143,11 @@ class StepStage(Stage[Kind]):
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
     ) -> JoinLayerConfig:
-        lanes, compute = plan.fifo_lanes or plan.tm, self.compute(sources)
-        return JoinLayerConfig(
+        return self._layer(JoinLayerConfig, self.compute(sources), plan, sinks)
+
+    def _layer(self, kind: type[Built], compute: Compute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]) -> Built:
+        lanes = plan.fifo_lanes or plan.tm
+        return kind(
             name=self.op.name,
             compute=compute,
             finish=self.finish(compute, lanes),
@@ -325,6 +332,68 @@ class LookupStage(StepStage[Lookup]):
         return replace(layer, compute=replace(layer.compute, tables_in=plan.tables_in))
 
 
-def _as_they_are(window: JoinConfig | UpsampleConfig) -> RecodeConfig:
+class SelectStage(StepStage[Select]):
+    """Registers of a pixel, and for each lane the choice among the channels that it gives."""
+
+    @property
+    def most_lanes(self) -> tuple[int, int]:
+        return self.op.channels, self.op.outputs
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, "apart": True}
+
+    def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
+        (source,) = sources
+        return _as_they_are(SelectConfig(input=source, index=self.op.index, lanes=lanes))
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> CollectLayerConfig:
+        return self._layer(CollectLayerConfig, self.compute(sources, plan.tm), plan, sinks)
+
+
+class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
+    """A memory of some rows."""
+
+    @property
+    def channelwise(self) -> bool:
+        """Lanes keep the channels of a pixel of a block."""
+        return True
+
+    @property
+    def groups(self) -> int:
+        return self._parts[0]
+
+    @property
+    def _parts(self) -> tuple[int, int]:
+        """Pixels of blocks that are one pixel that comes in, and one that leaves."""
+        return (self.op.count, 1) if self.op.parts else (1, self.op.count)
+
+    @property
+    def most_lanes(self) -> tuple[int, int]:
+        most = self.op.channels // self.groups
+        return most, most
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, "parts": self._parts, "most_pixels": 1}
+
+    def check(self, plan: LayerPlan) -> None:
+        super().check(plan)
+        if plan.tp != 1:
+            raise PlanError(f"{self.op.name}: unroll pixels of a layer that moves pixels must be 1, not {plan.tp!r}")
+
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
+        (source,) = sources
+        return _as_they_are(ReorderConfig(input=source, blocks=self.op.blocks, opens=self.op.parts))
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> ReorderLayerConfig:
+        return self._layer(ReorderLayerConfig, self.compute(sources), plan, sinks)
+
+
+def _as_they_are(window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig) -> RecodeConfig:
     """Values leave as they came."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

@@ -34,25 +34,40 @@ from hwgen.network.ops import (
     Concat,
     Conv,
     Copy,
+    Crop,
+    DepthToSpace,
     GlobalAveragePool,
     Lookup,
     MaxPool,
     Mul,
     Op,
+    Pad,
+    Select,
+    SpaceToDepth,
     Sub,
     Sum,
     Upsample,
 )
 from hwgen.network.requantise import Requantisation
-from hwgen.templates.joins import AddStage, ConcatStage, CopyStage, LookupStage, MulStage, SumStage, UpsampleStage
+from hwgen.templates.joins import (
+    AddStage,
+    ConcatStage,
+    CopyStage,
+    LookupStage,
+    MulStage,
+    ReorderStage,
+    SelectStage,
+    SumStage,
+    UpsampleStage,
+)
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
 from hwgen.templates.unroll import LayerWork, Unroll
 
 
-class MaxPoolStage(WindowStage[MaxPool]):
-    """Comparators."""
+class MaxPoolStage(WindowStage[MaxPool | Crop]):
+    """Comparators; of windows of one tap there are none."""
 
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -334,6 +349,11 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     Copy: CopyStage,
     Upsample: UpsampleStage,
     Lookup: LookupStage,
+    Select: SelectStage,
+    Crop: MaxPoolStage,
+    Pad: MaxPoolStage,
+    DepthToSpace: ReorderStage,
+    SpaceToDepth: ReorderStage,
 }
 
 

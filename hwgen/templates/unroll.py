@@ -59,6 +59,13 @@ class LayerWork:
         Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
     turns : tuple of int
         Channels of each input, where these come one behind the other (concatenation).
+    apart : bool
+        Beats come in while output folds of a cycle each leave, each with lanes of their own (selections of channels).
+    parts : tuple of int
+        Parts of the channels of a pixel that comes in, and of one that leaves, that share no beat; a part has as many
+        channels on both sides (where channels become pixels, or pixels channels). Empty where there are none.
+    most_pixels : int
+        ``Tp`` at most.
     """
 
     name: str
@@ -78,6 +85,9 @@ class LayerWork:
     back: tuple[int, ...] = (1,)
     in_step: int = 0
     turns: tuple[int, ...] = ()
+    apart: bool = False
+    parts: tuple[int, ...] = ()
+    most_pixels: int = MOST_PIXELS
 
     @classmethod
     def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
@@ -103,12 +113,16 @@ class LayerWork:
         """Input channels of a group; lanes that keep their channels may hold any."""
         if self.turns:
             return max(self.turns)
+        if self.parts:
+            return self.channels // self.parts[0]
         return self.channels if self.channelwise else self.channels // self.groups
 
     @property
     def group_outputs(self) -> int:
         if self.turns:
             return max(self.turns)
+        if self.parts:
+            return self.outputs // self.parts[1]
         return self.outputs if self.channelwise else self.outputs // self.groups
 
     def products(self, unroll: Unroll) -> Any:
@@ -123,24 +137,30 @@ class LayerWork:
         """Cycles for each step of output pixels."""
         if self.turns:
             return self._turn_folds(unroll)
+        if self.parts:
+            return self.parts[1] * ceil_div(self.group_outputs, unroll.tm)
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
-        return folds if self.channelwise else folds * self.beats(unroll)
+        return folds if self.channelwise or self.apart else folds * self.beats(unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
         """Of a pixel, over all groups."""
         if self.turns:
             return self._turn_folds(unroll)
+        if self.parts:
+            return self.walk(unroll)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
 
     def steps(self, unroll: Unroll) -> Any:
         """Cycles of an output fold."""
-        folds = 1 if self.channelwise else ceil_div(self.group_channels, unroll.tn)
+        folds = 1 if self.channelwise or self.apart else ceil_div(self.group_channels, unroll.tn)
         return folds * ceil_div(self.taps, unroll.tk)
 
     def beats(self, unroll: Unroll) -> Any:
         """Input beats for each step of input pixels."""
         if self.turns:
             return self._turn_folds(unroll)
+        if self.parts:
+            return self.parts[0] * ceil_div(self.group_channels, unroll.tn)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
 
     def _turn_folds(self, unroll: Unroll) -> Any:
@@ -188,6 +208,8 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
     and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
     The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
     """
+    if work.apart:
+        return unroll.tp * 30 * (unroll.tn + unroll.tm)
     if not work.weighted:
         return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
     chains = ceil_div(work.products(unroll), work.chain)
@@ -485,7 +507,7 @@ def least_text(search: Search) -> str:
 def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
     """The least ``Tp`` for each number of output steps; and of input steps, where the input has ``Tp`` too."""
     found: dict[tuple[int, int], int] = {}
-    for tp in range(1, min(MOST_PIXELS, work.width) + 1):
+    for tp in range(1, min(work.most_pixels, work.width) + 1):
         found.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)
     return list(found.values())
 

@@ -24,7 +24,7 @@ from hwgen.network.onnx.tables import Function
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import padding_mode, window_of
-from hwgen.network.ops import Join, Lookup, MaxPool, Op
+from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
@@ -54,6 +54,8 @@ class Builder:
         """Whether others read that map, or what it was selected from, so that its layer must stay as it is."""
         self.operands: list[Value] = []
         """All values that the present node takes, the current one first."""
+        self.results: list[Value] = []
+        """What the present node gives, if it has several outputs: a value for each, unused ones included."""
         self.warnings: list[str] = []
         """What can be built, but hardly be meant."""
         self.made: dict[int, list[str]] = {}
@@ -108,6 +110,8 @@ class Builder:
         """Accumulators become integers: emit their convolution, and the pools behind it."""
         low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, kind).tolist()
         self.emit_conv(state, scale, zero, kind, low, high)
+        if state.opened is not None:
+            state.opened.make()
         for pool, axes in state.pools:
             self.emit_pool(pool, axes)
 
@@ -269,6 +273,7 @@ class Builder:
         """A max pool of the current map along some of its ``axes``."""
         here = self.map
         window, size = self.pool_window(node, (here.height, here.width), axes)
+        window = self._padded(window, here.type.minimum)
         self.emit(node, MaxPool, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
@@ -276,6 +281,27 @@ class Builder:
         step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
         self._append(step)
+
+    def emit_select(self, node: onnx.NodeProto, index: Sequence[int]) -> None:
+        """Channel ``j`` of the current map is now the one that was channel ``index[j]``; any may be missing or repeat.
+
+        One selection behind another is a single one of what the first one takes.
+        """
+        places = tuple(index)
+        if len(places) > MOST_SIDE:
+            raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(places):,}")
+        if isinstance(self.state, Reals):
+            self.state = self.state.selected(np.array(places))
+        if places == tuple(range(self.map.channels)):
+            return
+        if self.source is not None and self.source.kind is Select:
+            before = self.source.parameters["index"]
+            places = tuple(before[place] for place in places)
+            self.map, (self.source,), self.shared = self.source.input, self.source.sources, True
+        here = self.map
+        if places != tuple(range(here.channels)):
+            output = Map(len(places), here.height, here.width, here.type, here.zero_point, here.scale)
+            self.emit(node, Select, Window(kernel=(1, 1)), output, index=places)
 
     def emit_join(
         self, node: onnx.NodeProto, kind: type[Join], operands: Sequence[Value], output: Map, **parameters: Any
@@ -400,11 +426,15 @@ class Builder:
 
     def reorder_channels(self, node: onnx.NodeProto, order: np.ndarray) -> None:
         """Make the current value plain, whose channel ``i`` is the channel ``order[i]`` of its map."""
-        raise self.refusal(
-            node,
-            f"its input's channels are in another order than its map's, as behind a channel shuffle ({self.view}), "
-            "which is not supported",
-        )
+        if not isinstance(self.state, Integers | Reals):
+            raise self.refusal(
+                node,
+                f"its input's channels are in another order than its map's, as behind a channel shuffle ({self.view}); "
+                "it must be quantised first",
+            )
+        axes = self.view.spatial_axes() or ()
+        self.emit_select(node, order.tolist())
+        self.view = View.channels_first(self.view.sizes, axes)
 
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
@@ -472,7 +502,17 @@ class Builder:
         if axes[0] == COLUMNS:
             weights = weights.swapaxes(2, 3) if len(axes) == 2 else weights
         weights = weights.reshape(*weights.shape[:2], *window.kernel)
+        window = self._padded(window, self.map.zero_point)
         return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
+
+    def _padded(self, window: Window, value: int | None) -> Window:
+        """A window over the current map, or one with more padding over the map that a Pad with this value takes."""
+        pad = self.source
+        if pad is None or pad.kind is not Pad or pad.parameters["value"] != value or min(pad.window.padding) < 0:
+            return window
+        self.map, (self.source,) = pad.input, pad.sources
+        top, left, bottom, right = (sum(both) for both in zip(window.padding, pad.window.padding, strict=True))
+        return replace(window, padding=(top, left, bottom, right))
 
     def multiply(
         self,

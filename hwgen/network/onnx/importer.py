@@ -20,12 +20,16 @@ from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx import average as onnx_average
+from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import moves as onnx_moves
+from hwgen.network.onnx import pad as onnx_pad
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
+from hwgen.network.onnx import select as onnx_select
+from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
@@ -42,6 +46,8 @@ from hwgen.network.ops import Op
 
 _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_moves.MOVES}
 """What may follow a sum, a product or a concatenation of dequantised maps."""
+_SEVERAL = {"Split"}
+"""What may have several outputs."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _QUANTISERS = {"QuantizeLinear"}
 _REALS = {
@@ -156,7 +162,7 @@ class Walk:
                 if self._is_size(node, operands) or not wanted or not operands:
                     return
                 if self._step(node, operands):
-                    self._reached(node.output[0])
+                    self._give(node)
                     return
                 cause = next(value.state.cause for value in operands if isinstance(value.state, Foreign))
                 self.ledger.behind_refused[id(node)] = cause
@@ -165,6 +171,13 @@ class Walk:
         if wanted:
             for tensor in filter(None, node.output):
                 self._take_foreign(tensor, cause, constant=not operands)
+
+    def _give(self, node: onnx.NodeProto) -> None:
+        """Go on with each output of a node."""
+        for tensor, value in zip(node.output, self.build.results or [self.build.value], strict=False):
+            if tensor:
+                self.build.enter(value)
+                self._reached(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
         """Whether a node gives sizes that are known; they are constants from now on."""
@@ -181,7 +194,7 @@ class Walk:
     def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
         """Make of a node what it is; false if that is nothing, as it takes what no layer gives."""
         build, foreign = self.build, [value.state for value in operands if isinstance(value.state, Foreign)]
-        build.operands = operands
+        build.operands, build.results = operands, []
         build.enter(operands[0])
         if foreign and not _begins(node, operands):
             if node.op_type != "Shape" and (any(state.real for state in foreign) or not may_run(node)):
@@ -426,7 +439,7 @@ def _operator(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.N
         )
         error.unknown = True
         raise error
-    if any(node.output[1:]):
+    if any(node.output[1:]) and node.op_type not in _SEVERAL:
         raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
     return operator
 
@@ -541,12 +554,16 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
+    **onnx_depth.OPERATORS,
     **onnx_functions.OPERATORS,
     **onnx_joins.OPERATORS,
     **onnx_moves.OPERATORS,
+    **onnx_pad.OPERATORS,
     **onnx_qdq.OPERATORS,
     **onnx_qoperator.OPERATORS,
     **onnx_resize.OPERATORS,
+    **onnx_select.OPERATORS,
+    **onnx_transposed.OPERATORS,
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,

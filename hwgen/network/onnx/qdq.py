@@ -140,7 +140,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Sums):
         if (state.low, state.high) != (-math.inf, math.inf):
             raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
-        values = build.constants.by_channel(node, values, build.view)
+        values = state.of_channels(build.constants.by_channel(node, values, build.view))
         state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")

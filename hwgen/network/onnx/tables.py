@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from hwgen.network.float32 import Label
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import line, title
-from hwgen.network.onnx.values import Applied, Map, Operand, Reals
+from hwgen.network.onnx.values import Applied, Map, Operand, Reals, steps_in_order
 from hwgen.network.ops.join import MOST_BITS
 
 _OPSET = 17
@@ -115,7 +114,7 @@ class _Writer:
 
     def expression(self, formula: Applied | None, source: str) -> str:
         """The tensor of what ``formula`` makes of the tensor ``source``."""
-        for step in _in_order(formula):
+        for step in steps_in_order(formula):
             node = onnx.NodeProto()
             node.CopyFrom(step.node)
             del node.input[:], node.output[:]
@@ -161,19 +160,3 @@ class _Writer:
         session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
         (found,) = session.run(None, {"x": x})
         return np.asarray(found)
-
-
-def _in_order(formula: Applied | None) -> Iterator[Applied]:
-    """All steps of an expression, each once, behind what it takes."""
-    done: set[int] = set()
-    waiting = [] if formula is None else [formula]
-    while waiting:
-        step = waiting[-1]
-        before = [each for each in step.operands if isinstance(each, Applied) and id(each) not in done]
-        if before and id(step) not in done:
-            waiting += before
-            continue
-        waiting.pop()
-        if id(step) not in done:
-            done.add(id(step))
-            yield step

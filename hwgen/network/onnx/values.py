@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,6 +165,37 @@ class Applied:
     node: onnx.NodeProto
     operands: tuple[Applied | Operand | str | None, ...]
 
+    def selected(self, index: np.ndarray) -> Applied:
+        """The same of channels ``index`` of the map."""
+        made: dict[int, Applied] = {}
+
+        def taken(operand: Applied | Operand | str | None) -> Applied | Operand | str | None:
+            if isinstance(operand, Applied):
+                return made[id(operand)]
+            if isinstance(operand, Operand) and operand.values.ndim:
+                return replace(operand, values=operand.values[index])
+            return operand
+
+        for step in steps_in_order(self):
+            made[id(step)] = Applied(step.node, tuple(map(taken, step.operands)))
+        return made[id(self)]
+
+
+def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
+    """All steps of an expression, each once, behind what it takes."""
+    done: set[int] = set()
+    waiting = [] if formula is None else [formula]
+    while waiting:
+        step = waiting[-1]
+        before = [each for each in step.operands if isinstance(each, Applied) and id(each) not in done]
+        if before and id(step) not in done:
+            waiting += before
+            continue
+        waiting.pop()
+        if id(step) not in done:
+            done.add(id(step))
+            yield step
+
 
 @dataclass
 class Reals:
@@ -191,6 +222,28 @@ class Reals:
     by_runtime: bool = False
     """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
 
+    def selected(self, index: np.ndarray) -> Reals:
+        """The same of channels ``index`` of the map."""
+        return replace(
+            self,
+            offset=None if self.offset is None else self.offset[index],
+            table=self.table if self.table is None or len(self.table) == 1 else self.table[index],
+            addend=None if self.addend is None else replace(self.addend, values=self.addend.values[index]),
+            formula=None if self.formula is None else self.formula.selected(index),
+        )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a transposed convolution makes of the sums of its phases.
+
+    ``channels``: for each channel of the sums that of the map that is made. ``make`` emits the layers behind the
+    convolution.
+    """
+
+    channels: np.ndarray
+    make: Callable[[], None]
+
 
 @dataclass
 class Sums:
@@ -210,6 +263,11 @@ class Sums:
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pools behind it, each with the axes of the map along which it goes."""
     groups: int = 1
+    opened: Opened | None = None
+
+    def of_channels(self, values: np.ndarray) -> np.ndarray:
+        """For each accumulator's channel what ``values`` have for the channel that it is of."""
+        return values if self.opened is None else values[self.opened.channels]
 
 
 @dataclass

@@ -1,20 +1,28 @@
 """The kinds of layers: one class each, registered by its name.
 
->>> " ".join(sorted(KINDS))
-'add averagepool concat conv copy globalaveragepool lookup maxpool mul sub sum upsample'
+>>> " ".join(sorted(KINDS)[:9])
+'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
+>>> " ".join(sorted(KINDS)[9:])
+'maxpool mul pad select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.average import AveragePool, GlobalAveragePool
 from hwgen.network.ops.conv import Conv
+from hwgen.network.ops.crop import Crop, Pad
+from hwgen.network.ops.depth import DepthToSpace, SpaceToDepth
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.op import Op
 from hwgen.network.ops.pool import MaxPool
+from hwgen.network.ops.select import Select
 from hwgen.network.ops.upsample import Upsample
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
-KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, Add, Sub, Sum, Mul, Concat, Copy, Upsample, Lookup)}
+_JOINS: tuple[type[Op], ...] = (Add, Sub, Sum, Mul, Concat, Copy)
+_MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
+
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *_JOINS, *_MOVES, Lookup)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
 """Kinds without weights that keep each channel to itself, by their ONNX operators."""
@@ -27,12 +35,17 @@ __all__ = [
     "Concat",
     "Conv",
     "Copy",
+    "Crop",
+    "DepthToSpace",
     "GlobalAveragePool",
     "Join",
     "Lookup",
     "MaxPool",
     "Mul",
     "Op",
+    "Pad",
+    "Select",
+    "SpaceToDepth",
     "Sub",
     "Sum",
     "Upsample",

@@ -1,0 +1,250 @@
+"""Beats of some rows in another order: where channels become neighbouring pixels, or pixels become channels.
+
+What comes in as ``a`` times ``b`` runs of beats leaves as ``b`` times ``a`` runs. There is a memory for two such
+blocks: one is read while the next one comes in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.join import JoinLayerConfig, walk_ports
+from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.stream import BeatFormat, channels_layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReorderConfig:
+    """A walk that gives every beat of a map once, in the order of a map of other rows and columns.
+
+    Channels to pixels: each pixel comes in as the pixels of its block, row by row. A block is a row of them; its rows
+    of pixels leave one after the other. Pixels to channels: a block is the rows of pixels that become one row; the
+    pixels of each of its columns leave as one.
+
+    Parameters
+    ----------
+    input : BeatFormat
+        The stream that comes in, a pixel a beat; where channels become pixels, those of each pixel are a group.
+    blocks : tuple of int
+        Rows and columns of pixels that are one pixel on the other side.
+    opens : bool
+        Channels become pixels; otherwise pixels become channels.
+
+    Raises
+    ------
+    ConfigError
+        If beats hold several pixels, a block is empty, or the map or its groups are not those of blocks.
+    """
+
+    input: BeatFormat
+    blocks: tuple[int, int]
+    opens: bool
+
+    #: Cycles of an output fold; pixels of a step.
+    steps = pixels = 1
+    #: Cycles from a step being issued to its values being on ``o``.
+    latency = 3
+    #: Cycles from a beat being taken to the step that gives it; from a block's last step to the beat in its place.
+    write_delay = release_delay = 1
+    #: Rows of a line buffer: there is none.
+    rows = least_rows = 0
+    #: Steps hold a beat of the one input.
+    in_turn = True
+
+    def __post_init__(self) -> None:
+        source = self.input
+        if source.pixels != 1:
+            raise ConfigError(f"input.pixels must be 1, not {source.pixels!r}")
+        if min(self.blocks) < 1 or source.groups != (self.blocks[0] * self.blocks[1] if self.opens else 1):
+            raise ConfigError(f"blocks must be positive and the input's groups, not {self.blocks!r} of {source!r}")
+        if not self.opens and (source.height % self.blocks[0] or source.width % self.blocks[1]):
+            raise ConfigError(f"blocks must divide the map, not {self.blocks!r} of {source!r}")
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        return (self.input,)
+
+    @property
+    def lanes(self) -> int:
+        """Channels of a step."""
+        return self.input.lanes
+
+    @property
+    def output_height(self) -> int:
+        return self.input.height * self.blocks[0] if self.opens else self.input.height // self.blocks[0]
+
+    @property
+    def output_width(self) -> int:
+        return self.input.width * self.blocks[1] if self.opens else self.input.width // self.blocks[1]
+
+    @property
+    def row_steps(self) -> int:
+        """Pixels in a row of the output."""
+        return self.output_width
+
+    @property
+    def windows(self) -> int:
+        """Pixels of the output."""
+        return self.output_height * self.output_width
+
+    @property
+    def output_folds(self) -> int:
+        """Steps of a pixel."""
+        return len(self.step_channels)
+
+    @property
+    def window_cycles(self) -> int:
+        return self.output_folds
+
+    @property
+    def step_channels(self) -> tuple[range, ...]:
+        """Channels of the output that each step of a pixel gives."""
+        source = self.input
+        if self.opens:
+            return source.fold_channels[: source.group_folds]
+        count = self.blocks[0] * self.blocks[1]
+        return tuple(
+            range(part * source.channels + channels.start, part * source.channels + channels.stop)
+            for part in range(count)
+            for channels in source.fold_channels
+        )
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """``a``, ``b`` and the beats of a run: it comes in as ``a`` times ``b`` runs, leaves as ``b`` times ``a``."""
+        (down, right), source = self.blocks, self.input
+        run = right * source.group_folds
+        if down == 1:
+            return 1, 1, run
+        return (source.width, down, run) if self.opens else (down, self.output_width, run)
+
+    @property
+    def block_beats(self) -> int:
+        """Beats of a block."""
+        first, second, run = self.block
+        return first * second * run
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """One step: ``operand[lane][0]``."""
+        return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, 1)})
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, bits, beats = Cost(), self.input.data_bits, self.block_beats
+        first, second, run = self.block
+        place, address = counter_bits(beats), counter_bits(2 * beats)
+        counters = [counter_bits(count) for count in (self.output_folds, first, second, run)]
+        cost.ram(bits, 2 * beats)
+        cost.ff += 2 * bits + 3 * place + 2 * address + sum(counters) + 3 + 4
+        cost.lut += 3 * place + 2 * address + 1.5 * sum(counters) + 8
+        cost.delay(1, self.latency)
+        return cost.resources
+
+    def component(self) -> Reorder:
+        return Reorder(self)
+
+
+class Reorder(wiring.Component):
+    """Writes beats as they come, and reads them in the other order as soon as they are there.
+
+    Parameters
+    ----------
+    config : ReorderConfig
+
+    Members
+    -------
+    i, room, fold, start, o
+        As of a `Join` with one input.
+
+    Latency and throughput
+        A beat a cycle, in and out. A step comes ``config.write_delay`` cycles after the last beat that it, or one
+        before it, gives. A beat is taken while fewer than two whole blocks wait: ``config.release_delay`` cycles after
+        the last step of the block in whose place it goes.
+    """
+
+    def __init__(self, config: ReorderConfig):
+        self._config = config
+        super().__init__(walk_ports(config))
+
+    @property
+    def config(self) -> ReorderConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, beats = self.config, self.config.block_beats
+        into, whole = Signal(range(beats), name="into"), Signal(range(3), name="whole_blocks")
+        taken, filled, emptied = Signal(), Signal(), Signal()
+        place = self._elaborate_places(m, emptied)
+        m.d.comb += [
+            self.i.ready.eq(whole != 2),
+            taken.eq(self.i.valid & self.i.ready),
+            filled.eq(taken & (into == beats - 1)),
+            self.start.eq(self.room & ((whole != 0) | (place < into))),
+        ]
+        with m.If(taken):
+            m.d.sync += into.eq(Mux(filled, 0, into + 1))
+        m.d.sync += whole.eq(whole + filled - emptied)
+        with m.If(self.start):
+            m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
+
+        m.submodules.blocks = blocks = memory.Memory(
+            shape=config.input.data_bits, depth=2 * beats, init=[], attrs=ram_attributes(2 * beats)
+        )
+        write, read = blocks.write_port(), blocks.read_port()
+        m.d.sync += write.en.eq(taken)
+        for port, number, ends, name in ((write, into, filled, "into_second"), (read, place, emptied, "of_second")):
+            second = Signal(name=name)
+            with m.If(ends):
+                m.d.sync += second.eq(~second)
+            address = Signal(range(2 * beats), name=f"{name}_address", reset_less=True)
+            m.d.sync += address.eq(Mux(second, number + beats, number))
+            m.d.comb += port.addr.eq(address)
+        word = Signal(config.input.data_bits, name="word", reset_less=True)
+        m.d.sync += word.eq(self.i.payload.data)
+        m.d.comb += write.data.eq(word)
+        layout = channels_layout(config.input.shape, config.lanes, 1)
+        found = data.View(layout, delayed(m, "found", read.data, 1))
+        for lane, pixel in product(range(config.lanes), range(1)):
+            m.d.comb += self.o.payload.operand[lane][pixel].eq(found[lane][pixel])
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
+        return m
+
+    def _elaborate_places(self, m: Module, emptied: Signal) -> Signal:
+        """The place of the step's beat among those of its block, as they came in; ``emptied``: it is the last one."""
+        first, second, run = self.config.block
+        place, begin = Signal(range(self.config.block_beats), name="place"), Signal(range(second * run), name="begin")
+        outer, inner, beat = Signal(range(second)), Signal(range(first)), Signal(range(run))
+        beat_ends, inner_ends = beat == run - 1, inner == first - 1
+        m.d.comb += emptied.eq(self.start & beat_ends & inner_ends & (outer == second - 1))
+        with m.If(self.start):
+            m.d.sync += [beat.eq(Mux(beat_ends, 0, beat + 1)), place.eq(place + 1)]
+            with m.If(beat_ends):
+                m.d.sync += [inner.eq(Mux(inner_ends, 0, inner + 1)), place.eq(place + (second * run - run + 1))]
+                with m.If(inner_ends):
+                    m.d.sync += [outer.eq(outer + 1), begin.eq(begin + run), place.eq(begin + run)]
+        with m.If(emptied):
+            m.d.sync += [outer.eq(0), begin.eq(0), place.eq(0)]
+        return place
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReorderLayerConfig(JoinLayerConfig):
+    """The hardware of a layer that gives beats in another order; its ``window`` is a `ReorderConfig`.
+
+    Parameters and errors are those of `LayerConfig`.
+    """
+
+    @property
+    def reorder(self) -> Any:
+        """The walk."""
+        return self.window

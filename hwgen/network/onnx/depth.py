@@ -1,0 +1,70 @@
+"""DepthToSpace and SpaceToDepth."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.select import check_operand
+from hwgen.network.onnx.values import Map, Reals
+from hwgen.network.onnx.views import COLUMNS, ROWS, View
+from hwgen.network.ops import DepthToSpace, SpaceToDepth
+
+
+def _depth_to_space(build: Builder, node: onnx.NodeProto) -> None:
+    size = _size(build, node)
+    mode = attribute(node, "mode", b"DCR")
+    mode = mode.decode(errors="replace") if isinstance(mode, bytes) else str(mode)
+    if mode not in ("DCR", "CRD"):
+        raise build.refusal(node, f"mode must be DCR or CRD, not {mode}")
+    channels = build.map.channels
+    if channels % size**2:
+        raise build.refusal(node, f"{channels} channels must be a multiple of the {size**2} pixels of a block")
+    if mode == "CRD":  # the pixels of a channel side by side
+        build.emit_select(node, np.arange(channels).reshape(-1, size**2).T.ravel().tolist())
+    emit_depth_to_space(build, node, (size, size))
+    build.view = View.channels_first((channels // size**2, build.map.height, build.map.width))
+
+
+def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
+    """Each pixel of the current map becomes a block of pixels, of its first channels, the next ones, and so on."""
+    here, (down, right) = build.map, blocks
+    sizes = here.height * down, here.width * right
+    if max(sizes) > MOST_SIDE:
+        raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MOST_SIDE:,} a side can be")
+    if blocks != (1, 1):
+        output = Map(here.channels // (down * right), *sizes, here.type, here.zero_point, here.scale)
+        build.emit(node, DepthToSpace, Window(kernel=(1, 1)), output, blocks=blocks)
+
+
+def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
+    size, here = _size(build, node), build.map
+    if here.height % size or here.width % size:
+        raise build.refusal(node, f"{here.height}x{here.width} pixels must be whole blocks of {size}x{size}")
+    if here.channels * size**2 > MOST_SIDE:
+        raise build.refusal(node, f"gives {here.channels * size**2:,} channels; at most {MOST_SIDE:,} can be")
+    if size > 1:
+        sizes = here.channels * size**2, here.height // size, here.width // size
+        output = Map(*sizes, here.type, here.zero_point, here.scale)
+        build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), output, blocks=(size, size))
+        build.view = View.channels_first(sizes)
+
+
+def _size(build: Builder, node: onnx.NodeProto) -> int:
+    """Rows and columns of a block."""
+    check_operand(build, node)
+    if build.spatial_axes(node) != (ROWS, COLUMNS):
+        raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
+    if isinstance(build.state, Reals) and build.state.steps:
+        raise build.refusal(node, f"must take a quantised input, but {title(build.state.steps[-1])!r} gives floats")
+    size = int(attribute(node, "blocksize", 0))
+    if not 1 <= size <= MOST_SIDE:
+        raise build.refusal(node, f"blocksize must be 1 to {MOST_SIDE:,}, not {size}")
+    build.leave_in_floats()
+    return size
+
+
+OPERATORS = {"DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth}

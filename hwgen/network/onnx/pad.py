@@ -1,0 +1,117 @@
+"""Pad with a constant value."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from hwgen.network.float32 import quantize_linear
+from hwgen.network.maps import IntegerType, Window, check_window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.select import axis_of, check_operand, map_axis
+from hwgen.network.onnx.values import Integers, Map, Pending, Reals
+from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
+from hwgen.network.ops import Crop, Pad
+
+
+def _pad(build: Builder, node: onnx.NodeProto) -> None:
+    check_operand(build, node)
+    mode = attribute(node, "mode", b"constant")
+    mode = mode.decode(errors="replace") if isinstance(mode, bytes) else str(mode)
+    if mode != "constant":
+        raise build.refusal(node, f"mode must be constant, not {mode}")
+    padding, view = _padding(build, node)
+    window = Window(kernel=(1, 1), padding=padding)
+    check_window(f"Pad node {title(node)!r}", window, 1, build.map.height, build.map.width)
+    if min(window.output_size(build.map.height, build.map.width)) < 1:
+        raise build.refusal(node, f"leaves nothing of a map of {build.map.height}x{build.map.width} pixels")
+    state, value, build.view = build.state, _value(build, node), view
+    if max(padding) <= 0:
+        build.leave_in_floats()
+        if any(padding):
+            _emit(build, node, window, None)
+    elif isinstance(state, Reals):
+        if state.steps:
+            raise build.refusal(node, f"must take a quantised input, but {title(state.steps[-1])!r} gives floats")
+        _pad_reals(build, node, state, window, np.float32(value))
+    else:
+        if not build.map.type.minimum <= value <= build.map.type.maximum:
+            raise build.refusal(node, f"value must be {build.map.type}, not {value}")
+        _emit(build, node, window, int(value))
+
+
+def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Window, value: np.float32) -> None:
+    """Of a dequantised map: the integer that stands for the value, or is rounded to it by a quantiser like the map's"""
+    here = build.map
+    integer = int(quantize_linear(np.array(value), state.scale, state.zero, here.type))
+    if np.float32(integer - state.zero) * state.scale == value:
+        build.leave_in_floats()
+        _emit(build, node, window, integer)
+        return
+
+    def make(scale: np.float32, zero: int, kind: IntegerType) -> None:
+        if (scale, zero, kind) != (state.scale, state.zero, here.type):
+            raise build.refusal(
+                node,
+                f"value {value:g} is no multiple of its input's scale, so its output must be quantised as its input",
+            )
+        build.state = Integers()
+        _emit(build, node, window, integer)
+
+    build.state = Pending(node, make)
+
+
+def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
+    here = build.map
+    size = window.output_size(here.height, here.width)
+    output = Map(here.channels, *size, here.type, here.zero_point, here.scale)
+    if value is None:
+        build.emit(node, Crop, window, output)
+    else:
+        build.emit(node, Pad, window, output, value=value)
+
+
+def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], View]:
+    """Top, left, bottom, right; and how what is padded lies on its map."""
+    if len(node.input) > 1:
+        pads = [int(pad) for pad in build.constants.read(node, 1, "pads").ravel()]
+    else:
+        pads = list(attribute(node, "pads", ()))
+    rank = 1 + len(build.view.dims)
+    axes = list(range(rank))
+    if len(node.input) > 3 and node.input[3]:
+        axes = [axis_of(build, node, int(axis)) for axis in build.constants.read(node, 3, "axes").ravel()]
+    if len(pads) != 2 * len(axes) or len(set(axes)) < len(axes):
+        raise build.refusal(node, f"pads must be two for each axis of {axes}, not {pads}")
+    found = {axis: (pads[place], pads[place + len(axes)]) for place, axis in enumerate(axes)}
+    sides: dict[int, tuple[int, int]] = {ROWS: (0, 0), COLUMNS: (0, 0)}
+    dims, sizes = list(build.view.dims), list(build.view.sizes)
+    for place, both in found.items():
+        if any(both):
+            axis = CHANNELS if place == 0 else map_axis(build, node, place)[0]
+            if axis == CHANNELS:
+                raise build.refusal(node, "must pad rows and columns alone, not frames or channels")
+            sides[axis] = both
+            sizes[axis] = max(sizes[axis] + sum(both), 1)  # nothing is left of a map that is refused
+            dims[place - 1] = (Atom(axis, sizes[axis]),)
+    (top, bottom), (left, right) = sides[ROWS], sides[COLUMNS]
+    return (top, left, bottom, right), View((sizes[0], sizes[1], sizes[2]), tuple(dims))
+
+
+def _value(build: Builder, node: onnx.NodeProto) -> float:
+    """What is put around the map."""
+    if len(node.input) > 2 and node.input[2]:
+        constant = build.constants.quantised.get(node.input[2])
+        values = constant.real() if constant else build.constants.read(node, 2, "value")
+        if values.size != 1:
+            raise build.refusal(node, f"value must be one number, not of shape {values.shape}")
+        value = values.item()
+    else:
+        value = attribute(node, "value", 0)
+    if np.isnan(value):
+        raise build.refusal(node, "value must be a number, not NaN")
+    return value
+
+
+OPERATORS = {"Pad": _pad}

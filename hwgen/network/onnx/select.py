@@ -1,0 +1,186 @@
+"""Split, Slice and Gather with constants: values picked along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from hwgen.network.maps import Window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.values import Map, Sums
+from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
+from hwgen.network.ops import Crop
+
+AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
+_ENDLESS = (1 << 31) - 1
+"""From here on a Slice's end means that of the axis, however long it is."""
+
+
+def take(build: Builder, node: onnx.NodeProto, places: Mapping[int, Sequence[int]]) -> None:
+    """Only these places of the current value, in this order: by dimension, as `axis_of` gives it."""
+    here, dims = build.map, list(build.view.dims)
+    wanted: dict[int, Sequence[int]] = {}
+    for place, chosen in places.items():
+        axis, order = map_axis(build, node, place)
+        if not chosen:
+            raise build.refusal(node, f"leaves no {AXES[axis]}")
+        wanted[axis] = [int(order[index]) for index in chosen]
+        dims[place - 1] = (Atom(axis, len(chosen)),)
+    rows, columns = (
+        _regular(build, node, axis, wanted.get(axis, range(size)), size)
+        for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
+    )
+    if CHANNELS in wanted:
+        build.emit_select(node, wanted[CHANNELS])
+    window = Window(kernel=(1, 1), stride=(rows[1], columns[1]), padding=(-rows[0], -columns[0], -rows[2], -columns[2]))
+    height, width = window.output_size(here.height, here.width)
+    channels = len(wanted.get(CHANNELS, range(here.channels)))
+    if window != Window(kernel=(1, 1)):
+        build.emit(node, Crop, window, Map(channels, height, width, here.type, here.zero_point, here.scale))
+    build.view = View((channels, height, width), tuple(dims))
+
+
+def map_axis(build: Builder, node: onnx.NodeProto, place: int) -> tuple[int, np.ndarray]:
+    """The axis of the map that a dimension is made of, and for each of its indices that along the axis."""
+    view = build.view
+    dim = view.dims[place - 1]
+    if not dim:
+        axes = view.spatial_axes() if place > 1 else None
+        axis = axes[place - 2] if axes is not None else next(axis for axis in AXES if view.sizes[axis] == 1)
+        return axis, np.zeros(1, np.int64)
+    axis = dim[0].axis
+    if any(atom.axis != axis for atom in dim) or view.shape[place - 1] != view.sizes[axis]:
+        raise build.refusal(
+            node, f"must work along channels, rows or columns, whole, but its input is laid out as {view}"
+        )
+    whole = View((view.sizes[axis], 1, 1), (tuple(replace(atom, axis=CHANNELS) for atom in dim),)).channel_order()
+    assert whole is not None
+    return axis, whole
+
+
+def _regular(build: Builder, node: onnx.NodeProto, axis: int, places: Sequence[int], size: int) -> tuple[int, int, int]:
+    """How many rows or columns are left out before places at equal distances, the distance, and those behind."""
+    first, last = places[0], places[-1]
+    step = places[1] - first if len(places) > 1 else 1
+    if step < 1 or list(places) != list(range(first, last + 1, step)):
+        raise build.refusal(node, f"must pick {AXES[axis]} in their order, at equal distances, not {_text(places)}")
+    return first, step, size - 1 - last
+
+
+def _text(places: Sequence[int]) -> str:
+    return ", ".join(map(str, places[:8])) + (", .." if len(places) > 8 else "")
+
+
+def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
+    """A node's axis, 0 or more; 0 is the batch."""
+    rank = 1 + len(build.view.dims)
+    if not -rank <= axis < rank:
+        raise build.refusal(node, f"axis must be {-rank} to {rank - 1}, not {axis}")
+    return axis % rank
+
+
+def axis_size(build: Builder, axis: int) -> int:
+    """How long an axis from 1 on is."""
+    return build.view.shape[axis - 1]
+
+
+def check_operand(build: Builder, node: onnx.NodeProto) -> None:
+    """The node must take integers, dequantised or not."""
+    if isinstance(build.state, Sums):
+        raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
+    if len(build.operands) != 1:
+        raise build.refusal(node, "must take one feature map, and constants")
+
+
+def _split(build: Builder, node: onnx.NodeProto) -> None:
+    check_operand(build, node)
+    axis = axis_of(build, node, int(attribute(node, "axis", 0)))
+    if axis == 0:
+        raise build.refusal(node, "axis must be another than 0, that of the frames")
+    ends = np.cumsum([0, *_parts(build, node, axis_size(build, axis))]).tolist()
+    build.leave_in_floats()
+    whole, build.results = build.value, []
+    for name, begin, end in zip(node.output, ends, ends[1:], strict=False):
+        build.enter(whole)
+        # What one part's reader does to it must not be done to the others.
+        build.shared |= len(node.output) > 1
+        if name:
+            take(build, node, {axis: range(begin, end)})
+        build.results.append(build.value)
+
+
+def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
+    """How much of an axis each output of a Split has."""
+    count = len(node.output)
+    if len(node.input) > 1 and node.input[1]:
+        parts = [int(part) for part in build.constants.read(node, 1, "split").ravel()]
+    elif attribute(node, "split", None) is not None:
+        parts = list(attribute(node, "split", ()))
+    else:
+        wanted = int(attribute(node, "num_outputs", count))
+        if wanted != count:
+            raise build.refusal(node, f"num_outputs must be {count}, as it has outputs, not {wanted}")
+        each = -(-size // count)
+        parts = [min(each, size - first) for first in range(0, size, each)]
+        if attribute(node, "num_outputs", None) is None and size % count:
+            raise build.refusal(node, f"can't split {size} into {count} equal parts; give their sizes")
+    if len(parts) != count or min(parts) < 1 or sum(parts) != size:
+        raise build.refusal(node, f"must split {size} into {count} parts of 1 or more, not {parts}")
+    return parts
+
+
+def _slice(build: Builder, node: onnx.NodeProto) -> None:
+    check_operand(build, node)
+    # ONNX Runtime moves a DequantizeLinear past a Slice, as past a MaxPool; but not past a Split or a Gather.
+    starts, ends, axes, steps = _slices(build, node)
+    places: dict[int, Sequence[int]] = {}
+    for start, end, given, step in zip(starts, ends, axes, steps, strict=True):
+        axis = axis_of(build, node, given)
+        if step == 0:
+            raise build.refusal(node, "steps must not be 0")
+        if axis == 0:
+            if start != 0 or step != 1 or end < min(build.batch or _ENDLESS, _ENDLESS):
+                raise build.refusal(node, "must leave all frames of a batch")
+            continue
+        places[axis] = range(axis_size(build, axis))[slice(start, end, step)]
+    take(build, node, places)
+
+
+def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
+    """Starts, ends, axes and steps."""
+    given = [
+        [int(value) for value in build.constants.read(node, place, name).ravel()]
+        if len(node.input) > place and node.input[place]
+        else list(attribute(node, name, ()))
+        for place, name in enumerate(("starts", "ends", "axes", "steps"), start=1)
+    ]
+    starts, ends, axes, steps = given
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or len(set(axes)) < len(axes):
+        raise build.refusal(
+            node,
+            f"starts, ends, axes and steps must be as many, and no axis twice, not {starts}, {ends}, {axes}, {steps}",
+        )
+    return [starts, ends, axes, steps]
+
+
+def _gather(build: Builder, node: onnx.NodeProto) -> None:
+    check_operand(build, node)
+    axis = axis_of(build, node, int(attribute(node, "axis", 0)))
+    indices = build.constants.read(node, 1, "indices")
+    if axis == 0:
+        raise build.refusal(node, "axis must be another than 0, that of the frames")
+    if indices.ndim != 1:
+        raise build.refusal(node, f"indices must be a list, which keeps the axis, not of shape {indices.shape}")
+    size = axis_size(build, axis)
+    if not all(-size <= index < size for index in indices.tolist()):
+        raise build.refusal(node, f"indices must be {-size} to {size - 1}, not {indices.tolist()}")
+    build.leave_in_floats()
+    take(build, node, {axis: [index % size for index in indices.tolist()]})
+
+
+OPERATORS = {"Gather": _gather, "Slice": _slice, "Split": _split}

@@ -1,0 +1,84 @@
+"""Pixels of a map left out, or put around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.network.maps import Window
+from hwgen.network.ops.op import Op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Crop(Op):
+    """Every ``stride``-th row and column of a part of the map: type, scale and zero point pass through.
+
+    The window has one tap. Its padding is what is put around the map, and what is left out where it is negative: of
+    that of a crop nothing is above 0.
+
+    Raises
+    ------
+    ConfigError
+        If the window has several taps, or a crop puts something around the map.
+    """
+
+    kind = "crop"
+    operators = ("Slice", "Split")
+    channelwise = True
+    selects = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.taps != 1:
+            raise ConfigError(f"{self.name}: the window must be 1x1, not {self.window.kernel}")
+        if self.selects and max(self.window.padding) > 0:
+            raise ConfigError(f"{self.name}: padding of a crop must be 0 or less, not {self.window.padding}")
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.type.minimum
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        top, left, bottom, right = (max(-pad, 0) for pad in self.window.padding)
+        inner = maps[0][:, top : self.height - bottom, left : self.width - right]
+        top, left, bottom, right = (max(pad, 0) for pad in self.window.padding)
+        padded = np.pad(inner, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
+        return padded[:, :: self.window.stride[0], :: self.window.stride[1]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pad(Crop):
+    """A constant around the map; pixels are left out at sides where the padding is negative.
+
+    Parameters
+    ----------
+    value : int
+        The integer that is put there.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of the map's type.
+    """
+
+    value: int
+
+    kind = "pad"
+    operators = ("Pad",)
+    selects = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.input.type.minimum <= self.value <= self.input.type.maximum:
+            raise ConfigError(f"{self.name}: value must be {self.input.type}, not {self.value}")
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        return {"value": 0}
+
+    @property
+    def pad_value(self) -> int:
+        return self.value

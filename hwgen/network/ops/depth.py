@@ -1,0 +1,116 @@
+"""Channels that become neighbouring pixels, and pixels that become channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hwgen.errors import ConfigError
+from hwgen.network.maps import Window
+from hwgen.network.ops.op import Op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Blocks(Op):
+    """Type, scale and zero point pass through.
+
+    Parameters
+    ----------
+    blocks : tuple of int
+        Rows and columns of pixels that are one pixel on the other side.
+
+    Raises
+    ------
+    ConfigError
+        If a block is empty, there is a window, or the channels are not those of the blocks.
+    """
+
+    blocks: tuple[int, int]
+
+    selects = True
+    parts: ClassVar[bool]
+    """Whether the input's channels are those of a block, otherwise the output's."""
+
+    def __post_init__(self) -> None:
+        if min(self.blocks) < 1 or self.taps != 1:
+            raise ConfigError(f"{self.name}: blocks must be positive, and the window 1x1, not {self.blocks}")
+        super().__post_init__()
+        deep, shallow = (self.input, self.output) if self.parts else (self.output, self.input)
+        if deep.channels != shallow.channels * self.count:
+            raise ConfigError(
+                f"{self.name}: {self.count} pixels of {shallow.channels} channels must be one of as many, "
+                f"not of {deep.channels}"
+            )
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        return {"blocks": (1, 1)}
+
+    @property
+    def count(self) -> int:
+        """Pixels of a block."""
+        return self.blocks[0] * self.blocks[1]
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        return (*super().geometry, self.blocks)
+
+    @property
+    def pad_value(self) -> int:
+        """Nothing is read beyond the map."""
+        return self.input.type.minimum
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DepthToSpace(_Blocks):
+    """Each pixel becomes a block of pixels, row by row, of its first channels, the next ones, and so on (mode DCR)."""
+
+    kind = "depthtospace"
+    operators = ("DepthToSpace",)
+    parts = True
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return self.height * self.blocks[0], self.width * self.blocks[1]
+
+    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        return begin // self.blocks[axis], -(-end // self.blocks[axis])
+
+    def pace(self, place: int, axis: int) -> Fraction:
+        return Fraction(1, self.blocks[axis])
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        parted = maps[0].reshape(*self.blocks, self.outputs, self.height, self.width)
+        return parted.transpose(2, 3, 0, 4, 1).reshape(self.output.shape)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpaceToDepth(_Blocks):
+    """Each block of pixels becomes a pixel of the channels of them all, row by row."""
+
+    kind = "spacetodepth"
+    operators = ("SpaceToDepth",)
+    parts = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.height % self.blocks[0] or self.width % self.blocks[1]:
+            raise ConfigError(f"{self.name}: a map of {self.height} x {self.width} must be whole blocks {self.blocks}")
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return self.height // self.blocks[0], self.width // self.blocks[1]
+
+    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        return begin * self.blocks[axis], end * self.blocks[axis]
+
+    def pace(self, place: int, axis: int) -> Fraction:
+        return Fraction(self.blocks[axis])
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        (down, right), (_, rows, columns) = self.blocks, self.output.shape
+        parted = maps[0].reshape(self.channels, rows, down, columns, right)
+        return parted.transpose(2, 4, 0, 1, 3).reshape(self.output.shape)
