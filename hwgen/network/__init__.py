@@ -28,6 +28,7 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
     from hwgen.network.onnx import importer as onnx_import
+    from hwgen.network.onnx import qonnx
     from hwgen.network.zoo import builtin
 
     path = Path(source)
@@ -59,7 +60,7 @@ def load(source: str | os.PathLike[str], *, calibration: np.ndarray | None = Non
     name = path.stem.encode(errors="surrogateescape").decode(errors="replace")
     network = onnx_import.to_network(model, name, where)
     if calibration is None:  # otherwise ONNX Runtime wrote it
-        onnx_check.check_by_runtime(path)
+        onnx_check.check_by_runtime(path, qonnx.stand_in(model) if qonnx.is_qonnx(model) else None)
     return network
 
 

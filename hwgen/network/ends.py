@@ -86,6 +86,8 @@ class Host:
         Operators on the host in front of the first integer tensor, in order.
     batch : int, optional
         Frames that the model takes at a time; ``None`` if any number.
+    limits : tuple of int, optional
+        The least and the greatest integer that the hardware gets, where the model clips those of its input.
     """
 
     input: str
@@ -94,3 +96,4 @@ class Host:
     input_layout: Layout | None = None
     before: tuple[str, ...] = ()
     batch: int | None = None
+    limits: tuple[int, int] | None = None

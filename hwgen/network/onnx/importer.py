@@ -7,7 +7,7 @@ The graph is walked node by node, from its input on; `hwgen.network.onnx.values`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -16,6 +16,7 @@ from onnx import TensorProto
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.ends import Host, Layout, OutputEnd
 from hwgen.network.graph import INPUT, Network
+from hwgen.network.onnx import affine as onnx_affine
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
@@ -23,13 +24,17 @@ from hwgen.network.onnx import moves as onnx_moves
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
+from hwgen.network.onnx.affine import refuse_falling
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, title
+from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.host import Ends, may_run
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.narrow import is_narrow
+from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.values import Floats, Joined, Map, Pending, Reals, Step, Sums, Value
 from hwgen.network.onnx.views import View
@@ -43,21 +48,27 @@ _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
     """The quantised ``model`` as a network called ``name``; ``where`` (a path) starts error messages."""
     where = where or name
-    check(model, where)
+    check(stand_in(model) if is_qonnx(model) else model, where)
+    if model.graph.sparse_initializer:
+        initialiser = model.graph.sparse_initializer[0].values.name
+        raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
+    qonnx, narrow = is_qonnx(model), is_narrow(model)
+    model = fold(model, where)
+    if qonnx:
+        model = fold(rewritten(model, where), where)
     try:
         # Absurd scales overflow; what they lead to is checked where it matters.
         with np.errstate(all="ignore"):
-            return _walk(model, name, where)
+            return _walk(model, name, where, qonnx=qonnx, fine=qonnx or narrow)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None
 
 
-def _walk(model: onnx.ModelProto, name: str, where: str) -> Network:
+def _walk(model: onnx.ModelProto, name: str, where: str, *, qonnx: bool, fine: bool) -> Network:
+    """``fine``: whether maps and weights may have fewer than 8 bits."""
     graph = model.graph
-    if graph.sparse_initializer:
-        initialiser = graph.sparse_initializer[0].values.name
-        raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
     build = Builder(Constants(model, where))
+    build.fine, build.rounds_bias = fine, not qonnx
     nodes = build.constants.fold(needed(graph))
     _begin(build, model, where, nodes)
     consumers: dict[str, list[onnx.NodeProto]] = {}
@@ -133,6 +144,7 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
             waiting += step.sources
     layers: dict[int | None, Op] = {}
     edges = []
+    limits = None
     for step in (step for step in build.steps if id(step) in used):
         sources = [None if source is None else id(source) for source in step.sources]
         maps = [
@@ -140,6 +152,8 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
             for source, given in zip(sources, (step.input, *step.more), strict=True)
         ]
         layers[id(step)] = step.frozen(*maps)
+        if None in sources:
+            limits = (step.input, *step.more)[sources.index(None)].bounds
         edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
     network = Network(
         name=name,
@@ -147,7 +161,7 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
         edges=tuple(edges),
         outputs=tuple(layers[id(step)].name for step in ends),
         warnings=tuple(build.warnings),
-        host=host,
+        host=host if limits is None else replace(host, before=(*host.before, "Clip"), limits=limits),
     )
     return network.with_input_read_once()
 
@@ -238,7 +252,7 @@ def _end(build: Builder, model: onnx.ModelProto, ends: Ends, output: str, tensor
         shape=shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
+        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), dequantise) if behind else None,
     )
     return end, build.source
 
@@ -282,6 +296,7 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(
             node, f"can't follow {last!r}, which doesn't keep the order, without a QuantizeLinear between"
         )
+    refuse_falling(build, node)
     build.emit_pool(node, axes)
 
 
@@ -298,6 +313,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
     **onnx_functions.OPERATORS,
+    **onnx_affine.OPERATORS,
     **onnx_joins.OPERATORS,
     **onnx_moves.OPERATORS,
     **onnx_qdq.OPERATORS,

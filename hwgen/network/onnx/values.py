@@ -29,7 +29,10 @@ from hwgen.network.requantise import Requantisation
 
 @dataclass
 class Map:
-    """A feature map whose zero point and scale may become known later than its shape."""
+    """A feature map whose zero point and scale may become known later than its shape.
+
+    ``type`` is the model's; ``bounds`` are the least and the greatest integer where the model clips them.
+    """
 
     channels: int
     height: int
@@ -37,13 +40,16 @@ class Map:
     type: IntegerType
     zero_point: int | None = None
     scale: np.float32 | None = None
+    bounds: tuple[int, int] | None = None
 
     def frozen(self) -> FeatureMap:
+        """With the narrowest type that holds all integers, the zero point included, where the model clips them."""
+        kind = self.type if self.bounds is None else self.type.narrowed(*self.bounds, self.zero_point or 0)
         return FeatureMap(
             channels=self.channels,
             height=self.height,
             width=self.width,
-            type=self.type,
+            type=kind,
             zero_point=self.zero_point or 0,
             scale=None if self.scale is None else float(self.scale),
         )
@@ -70,6 +76,8 @@ class Step:
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
     """Its inputs after the first."""
+    fraction: int = 0
+    """Bits of the bias below a step of the products."""
     sources: tuple[Step | None, ...] = (None,)
     """What makes its inputs; ``None`` is the model's input."""
 
@@ -79,6 +87,8 @@ class Step:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
         output = self.output.frozen()
+        if self.kind.selects:
+            output = replace(output, type=sources[0].type)
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **self.parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
@@ -94,6 +104,7 @@ class Step:
             bias=self.bias,
             requantisation=self.requantisation and replace(self.requantisation, low=self.low, high=self.high),
             groups=self.groups,
+            fraction=self.fraction,
         )
 
 
@@ -174,6 +185,25 @@ class Reals:
     """The last of ``steps``, with what it takes."""
     by_runtime: bool = False
     """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
+    for_sums: bool = False
+    """Whether one of ``steps`` is arithmetic that only a convolution right behind them takes in."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``gain * value + offset``, float64 (channels,) each."""
+
+    gain: np.ndarray
+    offset: np.ndarray
+
+    def behind(self, first: Affine) -> Affine:
+        """First that, then this."""
+        return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all channels have the same."""
+        return bool((self.gain == self.gain[0]).all() and (self.offset == self.offset[0]).all())
 
 
 @dataclass
@@ -194,6 +224,25 @@ class Sums:
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pools behind it, each with the axes of the map along which it goes."""
     groups: int = 1
+    residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    """By how much the bias in the model, a real number, exceeds ``bias``, float64 (M,) or (1,)."""
+    rounded: bool = True
+    """Whether the model's bias counts as rounded to steps of the accumulators.
+
+    ONNX Runtime does that where a bias is the convolution's own, DequantizeLinear stands in front and QuantizeLinear
+    behind.
+    """
+    affine: Affine | None = None
+    """What is done to the real values that they stand for."""
+    factor: np.ndarray | None = None
+    """float32 (M,), if it is known without ``x_scale`` and ``w_scale``."""
+    fraction: int = 0
+    """Bits of ``bias`` below a step of the products."""
+
+    @property
+    def unit(self) -> np.ndarray:
+        """The step of the accumulators, float64 (M,)."""
+        return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
 
 @dataclass
