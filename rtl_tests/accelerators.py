@@ -89,6 +89,13 @@ def a_requantisation(rng: np.random.Generator, layer: Conv) -> Requantisation:
     )
 
 
+def requantised(rng: np.random.Generator, layer: Conv) -> Conv:
+    """Now and then with a bias that is finer than the sums."""
+    rule, fraction = a_requantisation(rng, layer), int(rng.choice([0, 0, 0, 4]))
+    bias = (layer.bias << fraction) + rng.integers(0, 1 << fraction, len(layer.bias))
+    return replace(layer, requantisation=replace(rule, shift=rule.shift + fraction), bias=bias, fraction=fraction)
+
+
 def average_pool(rng: np.random.Generator, name: str, source: FeatureMap, window: Window) -> AveragePool:
     """One of any scales: equal ones, powers of two, any; a window of which every one holds a pixel of the map."""
     rows, columns = window.output_size(source.height, source.width)
@@ -199,7 +206,7 @@ def networks(
                 requantisation=None,
                 groups=groups,
             )
-            layers.append(layer if raw else replace(layer, requantisation=a_requantisation(rng, layer)))
+            layers.append(layer if raw else requantised(rng, layer))
         before = after
     assume(sum(layer.output.height * layer.output.width for layer in layers) <= 150)
     return Network(name="random", layers=tuple(layers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from accelerators import Case, a_requantisation, choices, integers, windows
+from accelerators import Case, choices, integers, requantised, windows
 from hypothesis import strategies as st
 
 from hwgen.network.float32 import Label
@@ -89,7 +89,7 @@ class Maker:
             requantisation=None,
             groups=groups,
         )
-        return self.add_layer(replace(layer, requantisation=a_requantisation(rng, layer)), source)
+        return self.add_layer(requantised(rng, layer), source)
 
     def pool(self, source: str, window: Window) -> str:
         before = self.maps[source]

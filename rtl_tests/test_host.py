@@ -458,10 +458,10 @@ def _relu(net: Net) -> None:
     net.behind("Relu")
 
 
-def _turned_sigmoid(net: Net) -> None:
+def _turned_normalisation(net: Net) -> None:
     net.dequantise()
     net.behind("Transpose", perm=[0, 2, 3, 1])
-    net.behind("Sigmoid")
+    net.behind("LRN", size=3)
     net.tensor = net.quantise(net.tensor)
 
 
@@ -478,7 +478,7 @@ def _around(net: Net) -> None:
         (_sigmoid_then_float_conv, r"Conv node '\w+': must take a quantised input, but '\w+' gives floats"),
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
-        (_turned_sigmoid, r"Sigmoid node '\w+': operator Sigmoid is not supported"),
+        (_turned_normalisation, r"LRN node '\w+': operator LRN is not supported"),
         (_around, r"takes floats that go to '\w+' and '\w+'; only integers may: quantise them first"),
     ],
 )

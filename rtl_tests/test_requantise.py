@@ -39,7 +39,7 @@ def expected(config: RequantiseConfig, channel: int, accumulator: int) -> int:
 
     NumPy multiplies in float32.
     """
-    total = accumulator + config.bias[channel]
+    total = accumulator * 2**config.fraction + config.bias[channel]
     significand, shift = config.significand[channel], config.shift[channel]
     if config.float32:
         scaled = int(np.rint(np.float32(total) * np.ldexp(np.float32(significand), -shift)))
@@ -124,7 +124,8 @@ def configs(draw) -> RequantiseConfig:
     full = draw(st.booleans())
     low, high = (least, least + 2**bits - 1) if full else sorted((draw(values), draw(values)))
     # Shifts that scale the accumulator's range to about the output's are the ones that matter.
-    apt = max(0, 23 + accumulator_bits - bits)
+    fraction = draw(st.sampled_from([0, 0, 0, 1, 6, 13]))
+    apt = max(0, 23 + accumulator_bits + fraction - bits)
     usual = st.integers(max(0, apt - 3), apt + 3)
     shift = draw(st.sampled_from([st.integers(0, 60), usual, st.just(draw(usual))]))
     significand = draw(
@@ -137,7 +138,7 @@ def configs(draw) -> RequantiseConfig:
             ]
         )
     )
-    half = 2 ** (accumulator_bits - 1)
+    half = 2 ** (accumulator_bits + fraction - 1)
     bias = st.one_of(st.just(0), st.integers(-half, half))
 
     def each(strategy):
@@ -159,6 +160,7 @@ def configs(draw) -> RequantiseConfig:
         pixels=draw(PIXELS),
         tables_in=draw(PLACES),
         products_in=draw(st.sampled_from(["dsp", "dsp", "lut"])),
+        fraction=fraction,
     )
 
 
@@ -173,7 +175,8 @@ def corners(config, rng: random.Random, channel: int) -> int:
     # Around the sum that gives a random (half) step between the bounds.
     step = Fraction(2 * rng.randint(config.low, config.high + 1) - 1, 2) - config.zero_point
     total = step * 2 ** config.shift[channel] / config.significand[channel]
-    return min(max(round(total) + rng.choice([-1, 0, 0, 1]) - config.bias[channel], -half), half - 1)
+    accumulator = round((total - config.bias[channel]) / 2**config.fraction)
+    return min(max(accumulator + rng.choice([-1, 0, 0, 1]), -half), half - 1)
 
 
 def stimulus(config, seed: int, length: int) -> list[list[int] | None]:

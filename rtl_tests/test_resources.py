@@ -64,6 +64,34 @@ def test_sixteen_bits_take_one_slice():
         assert measured.dsp == part.multipliers == 6
 
 
+def narrow_layers():
+    """By bits of activations and most weight, lanes and taps, channels, signed: products of 4 to 9 bits."""
+    shapes = (
+        (4, 7, 2, 3, 3, 8, False), (2, 1, 4, 3, 3, 8, False), (4, 7, 2, 2, 9, 2, False), (5, 7, 2, 2, 3, 8, False),
+        (4, 7, 3, 2, 9, 6, True), (4, 7, 1, 4, 1, 8, False), (3, 3, 2, 3, 3, 8, False), (4, 3, 2, 2, 9, 8, False),
+        (2, 15, 2, 3, 3, 8, False), (5, 3, 2, 3, 3, 6, True), (3, 7, 4, 4, 1, 8, False),
+    )  # fmt: skip
+    small = next(shape for shape in SHAPES if shape.name == "conv3x3-small")
+    for bits, most, tn, tm, tk, channels, signed in shapes:
+        outputs = 2 * tm if channels > 2 else tm
+        more = {"bits": bits, "most_weight": most, "signed": signed, "zero_point": 0, "size": (8, 8)}
+        shape = replace(small, name="narrow", channels=channels, outputs=outputs, tn=tn, tm=tm, tk=tk, **more)
+        yield config_of(shape).layers[0].compute
+
+
+@pytest.mark.parametrize("some", [slice(1, 4, 2), pytest.param(slice(None), marks=pytest.mark.long)])
+def test_narrow_products(some):
+    """Of at most 8 bits they take LUTs, and of more DSP slices."""
+    parts = list(narrow_layers())[some]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert isinstance(part, MultiplyConfig)
+        used = part.resources
+        assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
+        assert used.dsp == (0 if part.in_luts else part.multipliers)
+        assert abs(used.lut / measured.lut - 1) <= 0.15, part
+        assert abs(used.ff / measured.ff - 1) <= 0.15, part
+
+
 @pytest.mark.long
 def test_layers():
     errors = {shape.name: compare(shape) for shape in SHAPES + TILED + DILATED}

@@ -22,7 +22,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import ModelError, PlanError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
-from hwgen.network.onnx.importer import Walk
+from hwgen.network.onnx.importer import Walk, checked
 from hwgen.network.onnx.remainder import survey, to_part
 from hwgen.network.quantise import prepare_input
 
@@ -335,7 +335,8 @@ def test_any_tensor_of_random_graphs(count: int) -> None:
         theirs = by_session(model, x)
         if theirs is None:
             continue
-        maps = [name for name, value in Walk(model, "m").maps().items() if value.source is not None]
+        with checked(model, "m") as given:
+            maps = [name for name, value in Walk(given, "m").maps().items() if value.source is not None]
         for tensor in np.random.default_rng(seed).choice(maps, min(3, len(maps)), replace=False):
             part = to_part(model, "m", "m", str(tensor))
             assert part.host is not None

@@ -34,6 +34,8 @@ PACKED_CHAIN = 4
 LAST_LEVEL = 5
 #: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
+#: Bits of both operands together, up to which synthesis makes a product of LUTs.
+SOFT_BITS = 8
 #: Weights and activations of two multiply-adds a slice.
 PACKED_WEIGHT, PACKED_BITS = 127, 8
 
@@ -197,6 +199,11 @@ class MultiplyConfig:
     def multipliers(self) -> int:
         """DSP slices."""
         return self.products * -(-self.lanes // self.macs_per_dsp) * self.window.pixels
+
+    @property
+    def in_luts(self) -> bool:
+        """Whether products are so narrow that synthesis makes them of LUTs, not of slices."""
+        return self.macs_per_dsp == 1 and self.operand.width + self.weight_bits <= SOFT_BITS
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
@@ -427,7 +434,9 @@ class MultiplyConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost(dsp=self.multipliers)
+        cost = Cost(dsp=0 if self.in_luts else self.multipliers)
+        if self.in_luts:
+            self._count_products(cost)
         self._count_memories(cost)
         cost.ff += self.to_sum + 1 + 2 * self.accumulates
         cost.delay(1, self.to_sum)  # last
@@ -478,6 +487,28 @@ class MultiplyConfig:
         address = counter_bits(self.rom_depth)
         cost.ff += (address + enabled) * len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
+
+    def _count_products(self, cost: Cost) -> None:
+        """Products in LUTs, their registers, and the chains' adders with theirs, all of which slices have inside."""
+        product = self.operand.width + self.weight_bits
+        sums = self.lanes * self.window.pixels
+        for chain in range(self.chains):
+            terms = 0
+            for position in range(self.positions):
+                if self.lane_of(chain, position) is None:
+                    continue
+                terms += 1
+                width = min(product + (terms - 1).bit_length(), max(self.sum_bits, product))
+                cost.ff += sums * (product + width)
+                cost.lut += sums * (width * (terms > 1) + self._product_luts)
+
+    @property
+    def _product_luts(self) -> float:
+        """Of a product, as measured: one a bit where a LUT sees both operands, fewer where the weight is constant."""
+        operand, weight = self.operand.width, self.weight_bits
+        if self.rom_depth == 1:
+            return 0.65 * (operand + weight)
+        return {7: 12.0, 8: 1.6 * operand * weight}.get(operand + weight, operand + weight)
 
     def _count_wait(self, cost: Cost, width: int, position: int) -> None:
         """Weights of a joined memory that wait for their position: the last register is the slice's own, and the one

@@ -336,6 +336,8 @@ class RequantiseConfig(ChannelsConfig):
         Whether to round to float32 on the way. An output has at most 8 bits then.
     products_in : str
         What multiplies: ``dsp`` slices, or ``lut``.
+    fraction : int
+        Bits of the bias below an accumulator's lowest one: the sum is ``(acc << fraction) + bias``.
     beats : tuple of tuple of int
         The channels each beat of a pixel carries, lowest lane first.
     pixels : int
@@ -356,6 +358,7 @@ class RequantiseConfig(ChannelsConfig):
     signed: bool
     float32: bool = False
     products_in: str = "dsp"
+    fraction: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -363,6 +366,8 @@ class RequantiseConfig(ChannelsConfig):
             raise ConfigError(f"products_in must be 'dsp' or 'lut', not {self.products_in!r}")
         if self.bits < 1:
             raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
+        if self.fraction < 0:
+            raise ConfigError(f"fraction must not be negative, not {self.fraction!r}")
         if self.float32 and self.bits > 8:
             raise ConfigError(f"bits must be at most 8 with float32, not {self.bits!r}")
         for name in ("significand", "shift"):
@@ -392,7 +397,7 @@ class RequantiseConfig(ChannelsConfig):
 
     def compute(self, channel: int, accumulator: int) -> int:
         """The output for one accumulator, as defined (the hardware is arranged otherwise)."""
-        total = accumulator + self.bias[channel]
+        total = (accumulator << self.fraction) + self.bias[channel]
         scaled = scale_sum(total, self.significand[channel], self.shift[channel], self.float32)
         return min(max(scaled + self.zero_point, self.low), self.high)
 
@@ -401,7 +406,7 @@ class RequantiseConfig(ChannelsConfig):
     def _sums(self, channel: int) -> tuple[int, int]:
         """Least and greatest accumulator + bias."""
         half = 1 << (self.accumulator_bits - 1)
-        return self.bias[channel] - half, self.bias[channel] + half - 1
+        return self.bias[channel] - (half << self.fraction), self.bias[channel] + ((half - 1) << self.fraction)
 
     @property
     def outputs(self) -> tuple[int, int]:
@@ -760,7 +765,7 @@ class RequantiseConfig(ChannelsConfig):
         if pre_adders:
             return cycle, latest
         cost.ff += sums * self.accumulator_bits
-        cost.lut += sums * self.sum_bits
+        cost.lut += sums * (self.sum_bits - self.fraction)
         last = "clamp" if recipe.clamp else "shift" if moves else "rounded" if rounds else "sum"
         if not (in_slice and last == "sum"):
             cost.ff += sums * self.sum_bits
@@ -880,6 +885,10 @@ class _Beats:
         return [value for value in values for _ in range(self._config.pixels)]
 
 
+def _shifted(value: Value, places: int) -> Value:
+    return value.shift_left(places) if places else value
+
+
 def _values(port: Any) -> list[Value]:
     """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
     return [value for channel in port.payload for value in channel]
@@ -976,7 +985,7 @@ class Requantise(wiring.Component):
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
             late = [
-                delayed(m, f"accumulator_{lane}_late", accumulator, delay)
+                _shifted(delayed(m, f"accumulator_{lane}_late", accumulator, delay), config.fraction)
                 + _delayed(m, f"bias_{lane}_late", bias, delay)
                 for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
             ]

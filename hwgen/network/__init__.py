@@ -38,7 +38,6 @@ def load(
     for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
-    from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import importer as onnx_import
     from hwgen.network.onnx import remainder as onnx_remainder
     from hwgen.network.zoo import builtin
@@ -52,8 +51,16 @@ def load(
     else:
         network = onnx_remainder.to_part(model, name, where, until)
     if _is_file(source, Path(source)) and calibration is None:  # otherwise ONNX Runtime wrote it
-        onnx_check.check_by_runtime(Path(source))
+        _check_by_runtime(Path(source), model)
     return network
+
+
+def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
+    """Let ONNX Runtime load the file, or what stands for it in ONNX's own operators."""
+    from hwgen.network.onnx import check as onnx_check
+    from hwgen.network.onnx import qonnx
+
+    onnx_check.check_by_runtime(path, qonnx.stand_in(model) if qonnx.is_qonnx(model) else None)
 
 
 def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Survey:
@@ -61,7 +68,6 @@ def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = N
 
     Raises ModelError for a model that can't be read or is not valid, and InputError as `load` does.
     """
-    from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import remainder as onnx_remainder
 
     model, name, where = _model(source, calibration, bits)
@@ -69,7 +75,7 @@ def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = N
     if not _is_file(source, Path(source)) or calibration is not None:
         return found
     try:
-        onnx_check.check_by_runtime(Path(source))
+        _check_by_runtime(Path(source), model)
     except ModelError as error:
         if not found.obstacles:
             raise

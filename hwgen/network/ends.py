@@ -122,6 +122,8 @@ class Host:
         Frames that the model takes at a time; ``None`` if any number.
     remainder : Remainder, optional
         What ONNX Runtime makes of all that the hardware gives, where only a part of the model is built.
+    limits : tuple of int, optional
+        The least and the greatest integer that the hardware gets, where the model clips those of its input.
     """
 
     input: str
@@ -131,3 +133,4 @@ class Host:
     before: tuple[str, ...] = ()
     batch: int | None = None
     remainder: Remainder | None = None
+    limits: tuple[int, int] | None = None

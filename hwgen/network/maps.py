@@ -36,6 +36,12 @@ class IntegerType:
         width = next(w for w in (8, 16, 32, 64) if w >= self.bits)
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
+    def narrowed(self, *values: int) -> IntegerType:
+        """The narrowest type of the same sign that holds ``values``, of 2 bits at least."""
+        low, high = min(values), max(values)
+        bits = signed_bits(low, high) if self.signed else high.bit_length()
+        return IntegerType(bits=max(bits, 2), signed=self.signed)
+
     def __str__(self) -> str:
         return f"{'' if self.signed else 'u'}int{self.bits}"
 

@@ -40,7 +40,7 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     if not in_order or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
         _check_shape(x, shape, what)
     if x.dtype == expected.type.dtype:
-        maps = host.input_maps(network, x)
+        maps = host.input_maps(network, _limited(network, x))
         golden.check_frames(network, maps)
         return maps
     if expected.scale is None:
@@ -48,8 +48,14 @@ def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
     _check_finite(x, what)
     with np.errstate(over="ignore"):
         steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
-    limited = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
+    limited = _limited(network, np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum))
     return host.input_maps(network, limited.astype(expected.type.dtype))
+
+
+def _limited(network: Network, integers: np.ndarray) -> np.ndarray:
+    """Clipped as the model clips its input."""
+    limits = network.host and network.host.limits
+    return np.clip(integers, *limits) if limits else integers
 
 
 def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: int = 8) -> onnx.ModelProto:

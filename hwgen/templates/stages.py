@@ -133,7 +133,8 @@ class ConvStage(WindowStage[Conv]):
             weights_in=plan.weights_in,
             weights_joined=plan.weights_joined,
         )
-        bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), compute.offsets, strict=True)]
+        offsets = (offset << op.fraction for offset in compute.offsets)
+        bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), offsets, strict=True)]
         if op.requantisation is None and compute.whole:
             return replace(compute, bias=tuple(bias), sum_bits=op.output.type.bits), None
         return compute, self._finish(compute.sum_bits, bias, lanes, beats, window.pixels)
@@ -151,7 +152,7 @@ class ConvStage(WindowStage[Conv]):
                 beats=beats,
                 pixels=pixels,
             )
-        return _requantiser(kind, rule, accumulator_bits, bias, lanes, beats, pixels)
+        return _requantiser(kind, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
 
 
 def _requantiser(
@@ -162,6 +163,7 @@ def _requantiser(
     lanes: int,
     beats: Beats,
     pixels: int,
+    fraction: int = 0,
 ) -> RequantiseConfig:
     """A requantiser that does what ``rule`` says, for outputs of ``kind``."""
     return RequantiseConfig(
@@ -178,6 +180,7 @@ def _requantiser(
         float32=rule.float32,
         beats=beats,
         pixels=pixels,
+        fraction=fraction,
     )
 
 

@@ -60,6 +60,10 @@ class Builder:
         """What can be built, but hardly be meant."""
         self.made: dict[int, list[str]] = {}
         """Names of the layers that were made of each node, by its identity."""
+        self.fine = False
+        """Whether maps and weights may have fewer than 8 bits: then a bias must be finer than the sums' steps."""
+        self.rounds_bias = True
+        """Whether the model's referee is ONNX Runtime's optimised session, which rounds some float biases to steps."""
         self._names: set[str] = set()
         self._weights = 0
 
@@ -119,9 +123,11 @@ class Builder:
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, kind: IntegerType
     ) -> None:
         """Dequantised values become integers: nothing, bounds of the convolution before, or a layer of its own."""
+        if state.for_sums:
+            raise self.refusal(state.steps[-1], "works on dequantised values; a Conv, Gemm or MatMul must take it in")
         values = self._values()
         wanted = self._wanted(node, state, scale, zero, kind)
-        conv = self._source()
+        conv = self.maker()
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
         if clips and not self.shared and conv is not None and conv.requantisation is not None:
@@ -142,7 +148,7 @@ class Builder:
             return self.function(state).quantised(node, scale, zero, kind)
         addend = state.addend
         spared = moot(state.bounds, scale, zero, kind) and not state.in_floats
-        if addend is None or not self.map.type == addend.type == kind or kind.bits > 8 or not spared:
+        if addend is None or not self.map.type == addend.type == kind or kind.bits != 8 or not spared:
             return quantize_linear(self.table(state), scale, zero, kind)
         wanted = add_constant(self._values(), (state.scale, state.zero), addend, scale, zero)
         if wanted is None:
@@ -186,11 +192,11 @@ class Builder:
 
     def _values(self) -> np.ndarray:
         """All integers that the current map can hold, int64."""
-        source = self._source()
+        source = self.maker()
         low, high = (self.map.type.minimum, self.map.type.maximum) if source is None else (source.low, source.high)
         return np.arange(low, high + 1)
 
-    def _source(self) -> Step | None:
+    def maker(self) -> Step | None:
         """The layer that made the integers of the current map; ``None`` if they are the input's."""
         step = self.source
         while step is not None and step.kind.selects:
@@ -216,14 +222,14 @@ class Builder:
         self._count(sums.node, sums.weights.size)
         output = Map(len(sums.weights), *sums.size, kind, zero, scale)
         step = Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
-        step.groups = sums.groups
+        step.groups, step.fraction = sums.groups, sums.fraction
         if scale is not None:
             bound = self.bound(step)
-            factor = sums.x_scale * sums.w_scale / scale
+            factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
             if not np.isfinite(factor).all():
                 raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
             self._warn_of_overflow(step, sums, scale)
-            significand, shift = multiplier(factor, bound)
+            significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
             significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
             step.requantisation = Requantisation(
                 significand=significand,
@@ -232,7 +238,7 @@ class Builder:
                 low=low,
                 high=high,
                 # Where ONNX Runtime has integer kernels.
-                float32=max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
+                float32=sums.factor is None and max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
         self._append(step)
@@ -291,6 +297,9 @@ class Builder:
         if len(places) > MOST_SIDE:
             raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(places):,}")
         if isinstance(self.state, Reals):
+            if self.state.for_sums:
+                last = title(self.state.steps[-1])
+                raise self.refusal(node, f"can't follow {last!r} without a QuantizeLinear between")
             self.state = self.state.selected(np.array(places))
         if places == tuple(range(self.map.channels)):
             return
@@ -338,7 +347,6 @@ class Builder:
             self._emit_lookup(node, wanted, scale, zero, kind)
             return
         channels = self.map.channels
-        self._count(node, channels * channels)
         offset = np.zeros(channels) if state.offset is None else state.offset
         distinct, inverse = np.unique(offset, return_inverse=True)
         if len(wanted) == 1:
@@ -366,16 +374,18 @@ class Builder:
         numbers, middle = found
         weights, bias, significand, shift = numbers[:, inverse]
         output = Map(channels, self.map.height, self.map.width, kind, zero, scale)
+        rule = Requantisation(significand=significand, shift=shift, zero_point=middle, low=low, high=high)
+        self.emit_diagonal(node, weights, bias, rule, output)
+
+    def emit_diagonal(
+        self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
+    ) -> None:
+        """A 1x1 convolution of each channel with itself, with a weight and a bias for each."""
+        channels = len(weights)
+        self._count(node, channels * channels)
+        square = np.diag(weights).reshape(channels, channels, 1, 1)
         step = Step(
-            self._unique(node),
-            self.map,
-            output,
-            Window(kernel=(1, 1)),
-            np.diag(weights).reshape(channels, channels, 1, 1),
-            bias,
-            Requantisation(significand=significand, shift=shift, zero_point=middle, low=low, high=high),
-            low,
-            high,
+            self._unique(node), self.map, output, Window(kernel=(1, 1)), square, bias, rule, rule.low, rule.high
         )
         self._append(step)
 

@@ -40,8 +40,11 @@ def check(model: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"{name}: the ONNX checker can't take it: {line(error)}") from None
 
 
-def check_by_runtime(path: Path) -> None:
-    """Raise ModelError unless ONNX Runtime loads the model in the file ``path``; nothing is computed."""
+def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
+    """Raise ModelError unless ONNX Runtime loads the model in the file ``path``; nothing is computed.
+
+    If ``model`` is given, it is loaded in place of the file, where that has operators that ONNX Runtime doesn't know.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -50,7 +53,8 @@ def check_by_runtime(path: Path) -> None:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     try:
-        onnxruntime.InferenceSession(_source(path), options, providers=["CPUExecutionProvider"])
+        source = _source(path) if model is None else model.SerializeToString()
+        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
 

@@ -17,7 +17,15 @@ from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
 
-TYPES = {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
+NARROW = {
+    getattr(onnx.TensorProto, str(kind).upper()): kind
+    for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
+    if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
+}
+"""ONNX's types of fewer than 8 bits, by its element type; NumPy carries feature maps of them in bytes."""
+_NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, kind in NARROW.items()}
+# Before onnx 1.19 their constants were arrays of bytes, too.
+TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
 """Of feature maps and weights."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
 """The same by ONNX's element type."""
@@ -88,9 +96,9 @@ class Constants:
                 if scale.size > 1:
                     shape[self._axis(node, values, scale)] = -1
                 scale, zero = scale.reshape(shape), zero.reshape(shape)
-                limits = np.iinfo(zero.dtype)
-                rounded = np.rint(values.astype(np.float32) / scale).astype(np.float64) + zero
-                self.arrays[node.output[0]] = np.clip(rounded, limits.min, limits.max).astype(zero.dtype)
+                least, most = self._limits(zero.dtype)
+                rounded = np.rint(values.astype(np.float32) / scale).astype(np.float64) + zero.astype(np.float64)
+                self.arrays[node.output[0]] = np.clip(rounded, least, most).astype(zero.dtype)
             else:
                 rest.append(node)
         return rest
@@ -122,6 +130,12 @@ class Constants:
         if zero.size != scale.size:
             raise self.refusal(node, f"must have one zero point a scale, that is {scale.size}, not {zero.size}")
         return values, scale, zero.reshape(scale.shape)
+
+    @staticmethod
+    def _limits(dtype: np.dtype) -> tuple[int, int]:
+        if dtype in TYPES:
+            return TYPES[dtype].minimum, TYPES[dtype].maximum
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
         axis = int(attribute(node, "axis", 1))
@@ -252,6 +266,15 @@ class Constants:
             raise self.refusal(node, f"bias must be a constant of the model, not computed ({name!r})")
         values = np.broadcast_to(values.reshape(-1), outputs)
         return self.in_steps(node, values, unit)
+
+    def residue(self, node: onnx.NodeProto, index: int, bias: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """What `bias` has rounded off the bias of the input ``index``: float64 (M,) or (1,)."""
+        name = node.input[index] if len(node.input) > index else ""
+        constant = self.quantised.get(name)
+        if not name or (constant is not None and (constant.scale.reshape(-1) == unit).all()):
+            return np.zeros(1)
+        values = self.arrays[name].astype(np.float64) if constant is None else constant.real()
+        return np.broadcast_to(values.reshape(-1), len(bias)) - bias * unit.astype(np.float64)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
         """As ``bias``, of a QOperator node: int32 in the right steps."""

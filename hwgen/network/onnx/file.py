@@ -17,7 +17,7 @@ from hwgen.network.onnx import external as onnx_external
 LARGEST_FILE = (1 << 31) - 1
 """Bytes of an ONNX file: protobuf takes no more."""
 
-_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm"}
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import attribute
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
@@ -132,16 +134,29 @@ class Ends:
         return name
 
     def cut(
-        self, tail: Tail, name: str, dtype: np.dtype, shape: tuple[int | str, ...], first: onnx.NodeProto | None = None
+        self,
+        tail: Tail,
+        name: str,
+        kind: IntegerType,
+        shape: tuple[int | str, ...],
+        first: onnx.NodeProto | None = None,
     ) -> bytes:
-        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the node ``first`` in front."""
+        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the node ``first`` in front.
+
+        What ONNX has in fewer than 8 bits it takes in bytes.
+        """
         graph = self._model.graph
         nodes = [*tail.constants, *([] if first is None else [first]), *tail.nodes]
+        if kind.bits < 8:
+            (element,) = (element for element, other in NARROW.items() if other == kind)
+            bytes_ = self.unused(f"{name}_bytes")
+            nodes.insert(0, helper.make_node("Cast", [bytes_], [name], to=element))
+            name = bytes_
         used = {tensor for node in nodes for tensor in node.input}
         cut = helper.make_graph(
             nodes,
             "tail",
-            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)],
+            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind.dtype), shape)],
             [self._info],
             [tensor for tensor in graph.initializer if tensor.name in used],
         )

@@ -19,6 +19,7 @@ from hwgen.network.ends import Host, Layout, OutputEnd, Remainder
 from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.onnx import affine as onnx_affine
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import functions as onnx_functions
@@ -30,15 +31,19 @@ from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx import select as onnx_select
 from hwgen.network.onnx import transposed as onnx_transposed
+from hwgen.network.onnx.affine import refuse_falling
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import check, depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes, title
+from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.host import Ends, Tail, may_run
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
+from hwgen.network.onnx.narrow import is_narrow
+from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.values import Floats, Foreign, Integers, Joined, Map, Pending, Reals, Step, Sums, Value
 from hwgen.network.onnx.views import View
@@ -66,22 +71,48 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
         If the model is not valid, or something of it can't be built; several such things are an ObstaclesError.
     """
     where = where or name
-    with checked(model, where) as model:
-        walk = Walk(model, where)
+    with checked(model, where) as given:
+        walk = Walk(given, where)
         walk.ledger.check()
         return walk.network(name, walk.ends)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What is walked for a model.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The file's, with constants folded and a dialect translated.
+    fine : bool
+        Whether maps and weights may have fewer than 8 bits.
+    rounds_bias : bool
+        Whether ONNX Runtime's optimised session is the model's referee, which rounds some float biases.
+    """
+
+    model: onnx.ModelProto
+    fine: bool
+    rounds_bias: bool
+
+
 @contextmanager
-def checked(model: onnx.ModelProto, where: str) -> Iterator[onnx.ModelProto]:
+def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
     """Check a model, and give what is walked for it; errors of configurations are the model's then.
 
     Absurd scales overflow: what they lead to is checked where it matters.
     """
-    check(model, where)
+    check(stand_in(model) if is_qonnx(model) else model, where)
+    if model.graph.sparse_initializer:
+        initialiser = model.graph.sparse_initializer[0].values.name
+        raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
+    qonnx, narrow = is_qonnx(model), is_narrow(model)
+    model = fold(model, where)
+    if qonnx:
+        model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            yield model
+            yield Given(model, fine=qonnx or narrow, rounds_bias=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None
 
@@ -96,17 +127,15 @@ class Walk:
         as it is not the host's.
     """
 
-    def __init__(self, model: onnx.ModelProto, where: str, until: Sequence[str] = ()) -> None:
-        graph = model.graph
-        if graph.sparse_initializer:
-            initialiser = graph.sparse_initializer[0].values.name
-            raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
+    def __init__(self, given: Given, where: str, until: Sequence[str] = ()) -> None:
+        model, graph = given.model, given.model.graph
         self.model, self.where = model, where
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
         self.needed = needed(graph)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
         self.build = Builder(constants)
+        self.build.fine, self.build.rounds_bias = given.fine, given.rounds_bias
         self.ledger.layers = self.build.made
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
@@ -377,6 +406,7 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
             waiting += step.sources
     layers: dict[int | None, Op] = {}
     edges = []
+    limits = None
     for step in (step for step in build.steps if id(step) in used):
         sources = [None if source is None else id(source) for source in step.sources]
         maps = [
@@ -384,6 +414,8 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
             for source, given in zip(sources, (step.input, *step.more), strict=True)
         ]
         layers[id(step)] = step.frozen(*maps)
+        if None in sources:
+            limits = (step.input, *step.more)[sources.index(None)].bounds
         edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
     network = Network(
         name=name,
@@ -391,7 +423,7 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
         edges=tuple(edges),
         outputs=tuple(layers[id(step)].name for step in ends),
         warnings=tuple(build.warnings),
-        host=host,
+        host=host if limits is None else replace(host, before=(*host.before, "Clip"), limits=limits),
     )
     return network.with_input_read_once()
 
@@ -494,7 +526,7 @@ def _end(
         shape=shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type.dtype, (batch or "batch", *shape), dequantise) if behind else None,
+        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), dequantise) if behind else None,
     )
     assert build.source is not None
     return end, build.source
@@ -539,6 +571,7 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(
             node, f"can't follow {last!r}, which doesn't keep the order, without a QuantizeLinear between"
         )
+    refuse_falling(build, node)
     build.emit_pool(node, axes)
 
 
@@ -556,6 +589,7 @@ _OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
     **onnx_depth.OPERATORS,
     **onnx_functions.OPERATORS,
+    **onnx_affine.OPERATORS,
     **onnx_joins.OPERATORS,
     **onnx_moves.OPERATORS,
     **onnx_pad.OPERATORS,

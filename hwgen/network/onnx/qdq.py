@@ -8,11 +8,13 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import INT32
+from hwgen.network.onnx.affine import apply_to_sums, before, fold_before, settled
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.functions import add_or_apply, add_step, apply
-from hwgen.network.onnx.values import Floats, Integers, Joined, Map, Pending, Reals, Sums
+from hwgen.network.onnx.narrow import clip_integers
+from hwgen.network.onnx.values import Affine, Floats, Integers, Joined, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -34,7 +36,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Floats):
         build.map = Map(*state.shape, kind, zero, scale)
     elif isinstance(state, Sums):
-        build.requantise_sums(state, scale, zero, kind)
+        build.requantise_sums(settled(build, state, scale), scale, zero, kind)
     elif isinstance(state, Pending):
         state.make(scale, zero, kind)
     elif isinstance(state, Joined):
@@ -58,28 +60,49 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    operand = plain_operand(build, node)
+    operand, first = _operand(build, node)
     weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
-    build.state = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
+    sums = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
+    _finish(build, node, sums, operand, first)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    operand = plain_operand(build, node)
+    operand, first = _operand(build, node)
     transposed = plain_product(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
-    build.state = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
+    sums = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
+    _finish(build, node, sums, operand, first)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
-    operand = plain_operand(build, node)
+    operand, first = _operand(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 1)
     bias = np.zeros(matrix.shape[1], np.int64)
-    build.state = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
+    _finish(build, node, sums, operand, first)
+
+
+def _operand(build: Builder, node: onnx.NodeProto) -> tuple[Reals, Affine | None]:
+    """The float input of a convolution, and what arithmetic with constants has made of its DequantizeLinear."""
+    state = build.state
+    if isinstance(state, Reals) and (first := before(build, state)) is not None:
+        return state, first
+    return plain_operand(build, node), None
+
+
+def _finish(build: Builder, node: onnx.NodeProto, sums: Sums, operand: Reals, first: Affine | None) -> None:
+    sums.rounded = build.rounds_bias and not operand.in_floats
+    sums.residue = np.broadcast_to(
+        build.constants.residue(node, 2, sums.bias, sums.x_scale * sums.w_scale), len(sums.weights)
+    )
+    if first is not None:
+        fold_before(build, node, sums, first)
+    build.state = sums
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
@@ -123,6 +146,8 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
         add_step(build, node, state)
     elif isinstance(state, Joined):
         state.bounds.append((low, high))
+    elif isinstance(state, Integers):
+        clip_integers(build, node, low, high)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 
@@ -137,13 +162,21 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     constant = build.constants.quantised.get(names[0])
     values = constant.real() if constant else build.constants.arrays[names[0]]
     state = build.state
-    if isinstance(state, Sums):
+    if isinstance(state, Sums) and state.affine is not None:
+        apply_to_sums(build, node, state)
+    elif isinstance(state, Sums):
         if (state.low, state.high) != (-math.inf, math.inf):
             raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
         values = state.of_channels(build.constants.by_channel(node, values, build.view))
-        state.bias = state.bias + build.constants.in_steps(node, values, state.x_scale * state.w_scale)
+        unit = state.x_scale * state.w_scale
+        steps = build.constants.in_steps(node, values, unit)
+        # ONNX Runtime makes a Gemm of MatMul and Add, whose bias it rounds.
+        state.rounded &= state.node.op_type == "MatMul"
+        state.bias, state.residue = state.bias + steps, state.residue + values - steps * unit.astype(np.float64)
         if np.abs(state.bias).max() > MOST_BIAS:
             raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
+    elif isinstance(state, Reals) and state.for_sums:
+        state.steps.append(node)
     elif isinstance(state, Reals) and state.steps:
         apply(build, node)
     elif isinstance(state, Reals):

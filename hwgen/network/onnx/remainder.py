@@ -45,8 +45,8 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
         If the model is not valid, something before these tensors can't be built, the hardware can't end at one of
         them, or nothing would be built.
     """
-    with checked(model, where) as model:
-        whole = Walk(model, where)
+    with checked(model, where) as given:
+        whole = Walk(given, where)
         if until == AUTO:
             if not whole.ledger.obstacles:
                 return whole.network(name, whole.ends)
@@ -54,8 +54,8 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
             if not until:
                 raise ModelError(f"{where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
         tensors = [until] if isinstance(until, str) else list(until)
-        _check_names(model, where, tensors)
-        walk = Walk(model, where, tensors)
+        _check_names(given.model, where, tensors)
+        walk = Walk(given, where, tensors)
         walk.ledger.check()
         maps = walk.maps()
         for tensor in tensors:
@@ -72,8 +72,8 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
     ModelError
         If the model is not valid.
     """
-    with checked(model, where) as walked:
-        walk = Walk(walked, where)
+    with checked(model, where) as given:
+        walk = Walk(given, where)
         layers = walk.layers()
         operators = walk.operators()
         part, chain = None, False

@@ -30,7 +30,10 @@ from hwgen.network.requantise import Requantisation
 
 @dataclass
 class Map:
-    """A feature map whose zero point and scale may become known later than its shape."""
+    """A feature map whose zero point and scale may become known later than its shape.
+
+    ``type`` is the model's; ``bounds`` are the least and the greatest integer where the model clips them.
+    """
 
     channels: int
     height: int
@@ -38,13 +41,16 @@ class Map:
     type: IntegerType
     zero_point: int | None = None
     scale: np.float32 | None = None
+    bounds: tuple[int, int] | None = None
 
     def frozen(self) -> FeatureMap:
+        """With the narrowest type that holds all integers, the zero point included, where the model clips them."""
+        kind = self.type if self.bounds is None else self.type.narrowed(*self.bounds, self.zero_point or 0)
         return FeatureMap(
             channels=self.channels,
             height=self.height,
             width=self.width,
-            type=self.type,
+            type=kind,
             zero_point=self.zero_point or 0,
             scale=None if self.scale is None else float(self.scale),
         )
@@ -71,6 +77,8 @@ class Step:
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
     """Its inputs after the first."""
+    fraction: int = 0
+    """Bits of the bias below a step of the products."""
     sources: tuple[Step | None, ...] = (None,)
     """What makes its inputs; ``None`` is the model's input."""
 
@@ -80,6 +88,8 @@ class Step:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
         output = self.output.frozen()
+        if self.kind.selects:
+            output = replace(output, type=sources[0].type)
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **self.parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
@@ -95,6 +105,7 @@ class Step:
             bias=self.bias,
             requantisation=self.requantisation and replace(self.requantisation, low=self.low, high=self.high),
             groups=self.groups,
+            fraction=self.fraction,
         )
 
 
@@ -221,6 +232,10 @@ class Reals:
     """The last of ``steps``, with what it takes."""
     by_runtime: bool = False
     """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
+    for_sums: bool = False
+    """Whether one of ``steps`` is arithmetic that only a convolution right behind them takes in."""
+    moved: bool = False
+    """Whether channels have been selected since, so that constants of ``steps`` belong to others."""
 
     def selected(self, index: np.ndarray) -> Reals:
         """The same of channels ``index`` of the map."""
@@ -230,7 +245,25 @@ class Reals:
             table=self.table if self.table is None or len(self.table) == 1 else self.table[index],
             addend=None if self.addend is None else replace(self.addend, values=self.addend.values[index]),
             formula=None if self.formula is None else self.formula.selected(index),
+            moved=self.moved or bool(self.steps),
         )
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``gain * value + offset``, float64 (channels,) each."""
+
+    gain: np.ndarray
+    offset: np.ndarray
+
+    def behind(self, first: Affine) -> Affine:
+        """First that, then this."""
+        return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all channels have the same."""
+        return bool((self.gain == self.gain[0]).all() and (self.offset == self.offset[0]).all())
 
 
 @dataclass(frozen=True)
@@ -264,6 +297,25 @@ class Sums:
     """Max pools behind it, each with the axes of the map along which it goes."""
     groups: int = 1
     opened: Opened | None = None
+    residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    """By how much the bias in the model, a real number, exceeds ``bias``, float64 (M,) or (1,)."""
+    rounded: bool = True
+    """Whether the model's bias counts as rounded to steps of the accumulators.
+
+    ONNX Runtime does that where a bias is the convolution's own, DequantizeLinear stands in front and QuantizeLinear
+    behind.
+    """
+    affine: Affine | None = None
+    """What is done to the real values that they stand for."""
+    factor: np.ndarray | None = None
+    """float32 (M,), if it is known without ``x_scale`` and ``w_scale``."""
+    fraction: int = 0
+    """Bits of ``bias`` below a step of the products."""
+
+    @property
+    def unit(self) -> np.ndarray:
+        """The step of the accumulators, float64 (M,)."""
+        return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
         """For each accumulator's channel what ``values`` have for the channel that it is of."""

@@ -35,12 +35,16 @@ class Conv(Op):
         ``None`` where the accumulators themselves leave (ConvInteger).
     groups : int
         Groups of channels that have nothing in common.
+    fraction : int
+        So many bits of the bias lie below the products' lowest one: sums are multiplied by ``2**fraction`` before it is
+        added, and the requantisation's factors are for the result. Always 0 where the accumulators themselves leave.
     """
 
     weights: np.ndarray
     bias: np.ndarray
     requantisation: Requantisation | None
     groups: int = 1
+    fraction: int = 0
 
     kind = "conv"
     operators = ("Conv",)
@@ -78,8 +82,8 @@ class Conv(Op):
 
     @cached_property
     def folded_bias(self) -> np.ndarray:
-        """Bias when the raw ``x`` is multiplied: ``bias - x_zero_point * sum(w)``, int64 ``(M,)``."""
-        return self.bias - self.input.zero_point * self.weights.sum(axis=(1, 2, 3))
+        """Bias when the raw ``x`` is multiplied, int64 ``(M,)``: ``bias - 2**fraction * x_zero_point * sum(w)``."""
+        return self.bias - (self.input.zero_point * self.weights.sum(axis=(1, 2, 3)) << self.fraction)
 
     @property
     def accumulator_bound(self) -> int:
@@ -87,7 +91,7 @@ class Conv(Op):
         kind, zero = self.input.type, self.input.zero_point
         reach = max(kind.maximum - zero, zero - kind.minimum)
         weights = int(np.abs(self.weights).sum(axis=(1, 2, 3)).max())
-        return weights * reach + int(np.abs(self.bias).max())
+        return (weights * reach << self.fraction) + int(np.abs(self.bias).max())
 
     @property
     def pad_value(self) -> int:
@@ -115,6 +119,7 @@ class Conv(Op):
             for first in range(0, self.output.height, block):
                 last = min(first + block, self.output.height)
                 accumulators = (weights @ self._im2col(channels, first, last, exact)).astype(np.int64)
+                accumulators <<= self.fraction
                 accumulators += self.bias[filters, None]
                 if self.requantisation is not None:
                     accumulators = requantise(accumulators, self.requantisation.of(filters), bound)
@@ -127,6 +132,8 @@ class Conv(Op):
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):
             raise ConfigError(f"{self.name}: accumulators must fit {bits} bits, not reach {bound}")
+        if self.requantisation is None and self.fraction:
+            raise ConfigError(f"{self.name}: fraction must be 0 where accumulators leave, not {self.fraction}")
         if self.requantisation is None and bound > self.output.type.maximum:
             raise ConfigError(f"{self.name}: accumulators must fit the output's {self.output.type}, not reach {bound}")
         return bound

@@ -1,0 +1,208 @@
+"""Arithmetic with constants that becomes part of a convolution: BatchNormalization, Mul, Div, Add and Sub in floats.
+
+Behind a convolution's sums a factor goes into their scale (a negative one turns the weights' sign), and what is added
+into the bias. In front of a convolution the same is done where that is exact: a factor must be one number for all the
+channels that meet in an output, and nothing may be added where windows are padded, since padding stays zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from hwgen.network.onnx import functions
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.values import Affine, Reals, Sums
+from hwgen.network.rescale import MOST_BIAS
+
+_OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
+_CLOSE = 2.0**-15
+"""Of a step of the output: so much a rounded bias may be off."""
+_MOST_FRACTION = 20
+"""Bits of a bias below a step of the accumulators."""
+
+
+def is_constant(build: Builder, name: str) -> bool:
+    """Whether a tensor is a constant of the model."""
+    return name in build.constants.arrays or name in build.constants.quantised
+
+
+def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
+    """What the node makes of a map of so many channels, if its other inputs are constants."""
+    if node.op_type == "BatchNormalization":
+        return _normalisation(build, node, channels)
+    places = [place for place, name in enumerate(node.input) if is_constant(build, name)]
+    if len(node.input) != 2 or len(places) != 1:
+        raise build.refusal(node, "must take a feature map and a constant")
+    (place,) = places
+    constant = build.constants.quantised.get(node.input[place])
+    values = constant.real() if constant else build.constants.read(node, place, "constant").astype(np.float64)
+    values = build.constants.by_channel(node, values, build.view)
+    one, none = np.ones(channels), np.zeros(channels)
+    if node.op_type == "Mul":
+        found = Affine(values, none)
+    elif node.op_type == "Add":
+        found = Affine(one, values)
+    elif node.op_type == "Sub":
+        found = Affine(-one, values) if place == 0 else Affine(one, -values)
+    elif place == 0:
+        raise build.refusal(node, "divides a constant by a feature map; only a feature map by a constant is supported")
+    else:
+        found = Affine(1 / values, none)
+    if not np.isfinite([found.gain, found.offset]).all():
+        raise build.refusal(node, "its constant must hold finite numbers, and none of 0 to divide by")
+    return found
+
+
+def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
+    for name, usual in (("training_mode", 0), ("spatial", 1)):
+        if attribute(node, name, usual) != usual:
+            raise build.refusal(node, f"{name} must be {usual}, as for inference")
+    names = ("scale", "bias", "mean", "variance")
+    found = [build.constants.read(node, place, name) for place, name in enumerate(names, start=1)]
+    for name, values in zip(names, found, strict=True):
+        if values.shape != (channels,):
+            raise build.refusal(node, f"{name} must have the shape ({channels},), not {values.shape}")
+    along = (channels, *[1] * (len(build.view.dims) - 1))  # the first dimension behind the batch must be the channels
+    scale, bias, mean, variance = (
+        build.constants.by_channel(node, values.astype(np.float64).reshape(along), build.view) for values in found
+    )
+    gain = scale / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
+    offset = bias - mean * gain
+    if not np.isfinite([gain, offset]).all():
+        raise build.refusal(node, "must have a positive variance, and finite numbers")
+    return Affine(gain, offset)
+
+
+def _apply(build: Builder, node: onnx.NodeProto) -> None:
+    """Mul, Div or Sub: behind sums with constants part of them, else a function of one value, or of several maps."""
+    state = build.state
+    if isinstance(state, Sums) and any(is_constant(build, name) for name in node.input):
+        apply_to_sums(build, node, state)
+    else:
+        functions.OPERATORS[node.op_type](build, node)
+
+
+def _normalise(build: Builder, node: onnx.NodeProto) -> None:
+    state = build.state
+    if isinstance(state, Sums):
+        apply_to_sums(build, node, state)
+    elif isinstance(state, Reals):
+        affine_of(build, node, build.map.channels)  # refuses what it can't be
+        state.steps.append(node)
+        state.for_sums = True
+    else:
+        raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+
+
+def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
+    """Fold what the node does into the sums."""
+    affine = affine_of(build, node, build.view.sizes[0])
+    affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
+    bounded = (state.low, state.high) != (-math.inf, math.inf)
+    if bounded and not affine.uniform:
+        raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between, but by one number")
+    if state.pools and not (affine.gain > 0).all():
+        raise build.refusal(node, "turns the order of values that a MaxPool chose from; quantise them before")
+    if bounded:
+        gain, offset = float(affine.gain[0]), float(affine.offset[0])
+        # Nothing times infinity is no number.
+        ends = [end * gain + offset if gain else offset for end in (state.low, state.high)]
+        state.low, state.high = min(ends), max(ends)
+    state.affine = affine if state.affine is None else affine.behind(state.affine)
+
+
+# In front of a convolution.
+
+
+def before(build: Builder, state: Reals) -> Affine | None:
+    """What the operators behind a DequantizeLinear make of its values, if they are all arithmetic with constants."""
+    found = None
+    if state.moved:
+        return None
+    for node in state.steps:
+        if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
+            return None
+        step = affine_of(build, node, build.map.channels)
+        found = step if found is None else step.behind(found)
+    return found
+
+
+def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine) -> None:
+    """Sums over a map to which ``first`` was done, in terms of the map as it is."""
+    channels, groups = len(first.gain), sums.groups
+    gains = first.gain.reshape(groups, channels // groups)
+    if (gains != gains[:, :1]).any():
+        raise build.refusal(
+            node,
+            "must take a quantised input: its channels come with different factors, which no integer weights can "
+            "take in; quantise it behind them",
+        )
+    if first.offset.any() and any(sums.window.padding):
+        raise build.refusal(
+            node, "must take a quantised input: what is added to its values is not added to its padding, which is zero"
+        )
+    outputs = len(sums.weights) // groups
+    offsets = np.repeat(first.offset.reshape(groups, 1, -1), outputs, axis=1).reshape(len(sums.weights), -1)
+    taps = sums.weights.sum(axis=(2, 3))
+    offset = (taps * offsets).sum(axis=1) * sums.w_scale.astype(np.float64)
+    # The bias stays as it is: only the products take the factor.
+    gain = np.repeat(gains[:, 0], outputs)
+    unit = sums.unit
+    sums.affine = Affine(gain, offset + sums.bias * unit + sums.residue)
+    sums.bias, sums.residue = np.zeros_like(sums.bias), np.zeros(len(sums.weights))
+
+
+def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
+    """Refuse a MaxPool over values whose order is not that of the integers."""
+    state = build.state
+    if isinstance(state, Reals) and state.for_sums:
+        raise build.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
+
+
+# When the scale of the output is known.
+
+
+def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
+    """The same sums with what was folded in their weights, bias and factor; their bias as fine as the output asks for.
+
+    Where nothing was folded in, the bias stays as fine as it is, unless the model's maps or weights may be so narrow
+    that this would be seen (``fine``), and ONNX Runtime does not round it itself.
+    """
+    if sums.affine is None and (sums.rounded or not build.fine or not sums.residue.any()):
+        return sums
+    outputs = len(sums.weights)
+    affine = sums.affine or Affine(np.ones(outputs), np.zeros(outputs))
+    unit = sums.unit
+    sign = np.sign(affine.gain).astype(np.int64)
+    gain = np.where(affine.gain == 0, 1.0, np.abs(affine.gain))
+    step = gain * unit
+    with np.errstate(all="ignore"):
+        bias = sign * (sums.bias + sums.residue / unit) + affine.offset / step
+        factor = (step / np.float64(scale)).astype(np.float32)
+    if not (np.isfinite(bias).all() and np.isfinite(factor).all() and (np.abs(bias) <= MOST_BIAS).all()):
+        raise build.refusal(sums.node, "bias and factors, with what follows folded in, must be finite and fit 48 bits")
+    fraction = 0
+    while fraction < _MOST_FRACTION:
+        steps = np.rint(np.ldexp(bias, fraction))
+        if (np.abs(np.ldexp(steps, -fraction) - bias) * factor <= _CLOSE).all():
+            break
+        if np.abs(np.ldexp(steps, 1)).max() > MOST_BIAS:
+            break
+        fraction += 1
+    return replace(
+        sums,
+        weights=sums.weights * sign.reshape(-1, 1, 1, 1),
+        bias=np.rint(np.ldexp(bias, fraction)).astype(np.int64),
+        residue=np.zeros(outputs),
+        affine=None,
+        factor=factor,
+        fraction=fraction,
+    )
+
+
+OPERATORS = {"BatchNormalization": _normalise, "Div": _apply, "Mul": _apply, "Sub": _apply}

@@ -1,0 +1,436 @@
+"""Constants that an ONNX model computes: what depends on constants alone becomes an initialiser.
+
+ONNX Runtime evaluates each such node: its kernels are those with which it folds constants itself, so that values are
+the referee's, and it takes all operators that it would take in the model. Sizes are known before. Shape inference says
+what a node gives, and what is too large is refused before anything is computed. What only moves the values of a
+dequantised constant moves its integers, so that weights behind Transpose or Reshape stay quantised. Shape is a constant
+where the sizes that are taken of it are known; of a symbolic batch, where it ends in the shape of a Reshape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from hwgen.errors import ModelError
+from hwgen.network.onnx.check import needed
+from hwgen.network.onnx.constants import NARROW
+from hwgen.network.onnx.file import attribute, data_inputs, line, title
+from hwgen.network.onnx.host import may_run
+
+MOST_BYTES = 1 << 29
+"""Of all constants that are computed, together; each is copied several times on the way."""
+_MOST_WORK = 1 << 34
+"""Multiplications of a product of constants."""
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
+"""The importer reads them itself; what they give is computed where another constant needs it."""
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+_MOVING = {
+    *("DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Reshape", "Slice", "SpaceToDepth", "Squeeze"),
+    *("Tile", "Transpose", "Unsqueeze"),
+}
+"""They give values of their first input in other places."""
+_PRODUCTS = {"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"}
+_BATCHES = (2, 3)
+"""A symbolic batch is taken for these: what differs depends on it."""
+_ROUNDS = 16
+"""So often constants make more sizes known, of which others are made."""
+
+
+def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """``model`` with what depends on constants alone as initialisers; itself if there is nothing of the kind.
+
+    Raises
+    ------
+    ModelError
+        If constants take more than `MOST_BYTES` together, or ONNX Runtime can't compute one; ``where`` starts it.
+    """
+    spent = 0
+    for _ in range(_ROUNDS):
+        folding = _Folding(model, where, spent)
+        if not folding.run():
+            break
+        model, spent = folding.result(), folding.spent
+    return model
+
+
+class _UnknownError(Exception):
+    """A constant stays as it is."""
+
+
+class _Folding:
+    """One walk over a model's nodes."""
+
+    def __init__(self, model: onnx.ModelProto, where: str, spent: int) -> None:
+        self.spent = spent
+        """Bytes of constants that were computed so far."""
+        self._model, self._where = model, where
+        self._nodes = needed(model.graph)
+        self._kept: list[onnx.NodeProto] = []
+        self._made: list[TensorProto] = []
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        """Constants whose values are known."""
+        self._lazy: dict[str, onnx.NodeProto] = {}
+        """Constants whose values nobody asked for yet, and their nodes."""
+        self._batched: dict[str, list[TensorProto]] = {}
+        """What depends on a symbolic batch, and on constants else: values for each of `_BATCHES`."""
+        self._names = {name for node in model.graph.node for name in (*node.input, *node.output)} | set(self._tensors)
+        self._shapes: dict[str, list[int | str]] = {}
+        self._before: set[int] = set()
+        """Nodes, by identity, that a layer depends on; behind the last the host computes shapes as the model does."""
+
+    def run(self) -> bool:
+        """Whether anything was folded."""
+        if any(node.op_type == "Shape" for node in self._nodes):
+            self._shapes = self._inferred_shapes()
+            self._before = self._before_layers()
+        changed = False
+        for node in self._nodes:
+            try:
+                folded = self._fold(node)
+            except _UnknownError:
+                folded = False
+            changed |= folded
+            if not folded:
+                self._kept.append(node)
+        return changed
+
+    def result(self) -> onnx.ModelProto:
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        del model.graph.node[:]
+        model.graph.node.extend(self._kept)
+        model.graph.initializer.extend(self._made)
+        nodes = needed(model.graph)
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        return model
+
+    def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+        return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
+
+    def _fold(self, node: onnx.NodeProto) -> bool:
+        """Whether something else stands for the node now."""
+        if node.domain not in _DOMAINS or not node.output:
+            return False
+        inputs = [name for name in node.input if name]
+        if node.op_type == "Shape" and inputs[0] in self._shapes and id(node) in self._before:
+            return self._fold_shape(node)
+        if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
+            return self._fold_reshape(node)
+        if not _plain(node):
+            return False
+        if any(name in self._batched for name in inputs):
+            return self._fold_batched(node, inputs)
+        if not self._known(inputs) or not (inputs or node.op_type == "Constant"):
+            return False
+        if node.op_type in _LAZY:
+            self._lazy[node.output[0]] = node
+            return False
+        if node.op_type in _MOVING and self._move(node):
+            return True
+        values = self._evaluated(node, [self._value(name) for name in dict.fromkeys(inputs)])
+        for name, tensor in values.items():
+            self._keep(name, tensor)
+        return bool(values)
+
+    def _known(self, names: Sequence[str]) -> bool:
+        return all(name in self._tensors or name in self._lazy for name in names)
+
+    def _value(self, name: str) -> TensorProto:
+        """The value of a constant.
+
+        Raises
+        ------
+        _UnknownError
+            If its size can't be told before it is computed, as of texts.
+        """
+        if name not in self._tensors:
+            node = self._lazy[name]
+            given = [self._value(each) for each in dict.fromkeys(node.input) if each]
+            values = self._evaluated(node, given)
+            if not values:
+                raise _UnknownError
+            self._tensors |= values
+        return self._tensors[name]
+
+    def _keep(self, name: str, tensor: TensorProto) -> str:
+        """An initialiser; returns its name."""
+        made = TensorProto()
+        made.CopyFrom(tensor)
+        made.name = name
+        self._tensors[name] = made
+        self._made.append(made)
+        return name
+
+    def _unused(self, name: str) -> str:
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
+
+    # What ONNX Runtime computes.
+
+    def _evaluated(self, node: onnx.NodeProto, given: Sequence[TensorProto]) -> dict[str, TensorProto]:
+        """Outputs of a node whose inputs are ``given``; empty if their sizes can't be told before."""
+        outputs = [name for name in node.output if name]
+        values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
+        imports = [entry for entry in self._model.opset_import if entry.domain in _DOMAINS]
+        graph = helper.make_graph([node], "constant", [], values, given)
+        model = helper.make_model(graph, opset_imports=imports, ir_version=max(self._model.ir_version, 4))
+        for value in model.graph.output:
+            value.ClearField("type")
+        try:
+            inferred = shape_inference.infer_shapes(model, data_prop=True).graph.output
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            raise self._refusal(node, f"can't be computed: {line(error)}") from None
+        sizes = [_bytes(value) for value in inferred]
+        if len(sizes) != len(outputs) or any(size is None for size in sizes):
+            return {}
+        self._check(node, given, inferred, sum(filter(None, sizes)))
+        del model.graph.output[:]
+        model.graph.output.extend(inferred)
+        return {name: numpy_helper.from_array(value, name) for name, value in self._run(node, model, outputs).items()}
+
+    def _check(
+        self,
+        node: onnx.NodeProto,
+        given: Sequence[TensorProto],
+        outputs: Sequence[onnx.ValueInfoProto],
+        size: int,
+    ) -> None:
+        """Refuse what takes too much memory or time, and divisions that would end the process."""
+        self.spent += size
+        if self.spent > MOST_BYTES:
+            raise self._refusal(
+                node,
+                f"makes {self.spent:,} bytes of constants of the model up to here ({size:,} by itself); "
+                f"at most {MOST_BYTES:,} are computed",
+            )
+        sizes = {tensor.name: math.prod(tensor.dims) for tensor in given}
+        elements = [sizes[name] for name in node.input if name]
+        result = max((math.prod(_dims(value)) for value in outputs), default=0)
+        work = 0
+        if node.op_type in ("Conv", "ConvTranspose"):
+            work = math.prod(sorted([*elements, result])[-2:])
+        elif node.op_type in _PRODUCTS:  # of matrices exactly, M * K * N
+            work = math.isqrt(math.prod(sorted([*elements, result])[-3:]))
+        if work > _MOST_WORK:
+            raise self._refusal(node, f"takes {work:,} multiplications of constants; at most {_MOST_WORK:,} are done")
+        if node.op_type in ("Div", "Mod"):
+            values = {tensor.name: tensor for tensor in given}
+            dividend, divisor = (numpy_helper.to_array(values[name]) for name in node.input)
+            if divisor.dtype.kind in "iu":
+                least = np.iinfo(divisor.dtype).min
+                wraps = least < 0 and (divisor == -1).any() and (dividend == least).any()
+                if wraps or (divisor == 0).any():
+                    raise self._refusal(node, "divides integers by 0, or beyond their range")
+
+    def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            values = session.run(outputs, {})
+        except Exception as error:  # ONNX Runtime raises many kinds
+            text = " ".join(str(error).split())[:300]
+            raise self._refusal(node, f"ONNX Runtime can't compute this constant: {text}") from None
+        return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
+
+    # Quantised constants that are moved.
+
+    def _move(self, node: onnx.NodeProto) -> bool:
+        """Put a dequantised constant's integers in other places, and its DequantizeLinear behind."""
+        dequantise = self._lazy.get(node.input[0])
+        while dequantise is not None and dequantise.op_type == "Identity":
+            dequantise = self._lazy.get(dequantise.input[0])
+        if dequantise is None or dequantise.op_type != "DequantizeLinear" or attribute(dequantise, "block_size", 0):
+            return False
+        integers, scale, *zero = (self._value(name) for name in dequantise.input if name)
+        element, values = integers.data_type, numpy_helper.to_array(integers)
+        if element in NARROW:
+            values = values.astype(NARROW[element].dtype)
+        labels = [numpy_helper.to_array(each) for each in (scale, *zero)]
+        axis = int(attribute(dequantise, "axis", 1))
+        if labels[0].size > 1:
+            if not -values.ndim <= axis < values.ndim or values.shape[axis] != labels[0].size:
+                return False
+            line_up = [-1 if place == axis % values.ndim else 1 for place in range(values.ndim)]
+            places = np.broadcast_to(np.arange(labels[0].size).reshape(line_up), values.shape)
+            along = _axis(self._moved(node, places.astype(np.int64)))
+            if along is None:
+                return False
+            axis, order = along
+            labels = [each[order] if each.size > 1 else each for each in labels]
+        moved = self._moved(node, values)
+        output = node.output[0]
+        whole = numpy_helper.from_array(moved)
+        if element in NARROW:
+            dtype = helper.tensor_dtype_to_np_dtype(element)
+            whole = numpy_helper.from_array(moved.astype(dtype))
+        names = [self._keep(self._unused(f"{output}_integers"), whole)]
+        for what, label, kind in zip(("scale", "zero"), labels, (scale, *zero), strict=False):
+            tensor = numpy_helper.from_array(np.asarray(label))
+            tensor.data_type = kind.data_type
+            names.append(self._keep(self._unused(f"{output}_{what}"), tensor))
+        moved_node = onnx.NodeProto()
+        moved_node.CopyFrom(dequantise)
+        del moved_node.input[:], moved_node.output[:]
+        moved_node.input.extend(names)
+        moved_node.output.append(output)
+        others = [entry for entry in moved_node.attribute if entry.name != "axis"]
+        del moved_node.attribute[:]
+        moved_node.attribute.extend([*others, *([helper.make_attribute("axis", axis)] if labels[0].size > 1 else [])])
+        self._kept.append(moved_node)
+        self._lazy[output] = moved_node
+        return True
+
+    def _moved(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
+        """What a node that moves values makes of ``values`` in place of its first input."""
+        if node.op_type == "Dropout":
+            return values
+        alone = onnx.NodeProto()
+        alone.CopyFrom(node)
+        alone.input[0] = "values"
+        del alone.output[1:]
+        given = [numpy_helper.from_array(values, "values")]
+        given += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
+        tensors = self._evaluated(alone, given)
+        if not tensors:
+            raise self._refusal(node, "makes a constant whose size can't be told")
+        return numpy_helper.to_array(tensors[node.output[0]])
+
+    # Sizes of feature maps.
+
+    def _inferred_shapes(self) -> dict[str, list[int | str]]:
+        """Of all tensors whose rank is known; a size that isn't is a string, that of a symbolic batch ``batch``."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        batch = "batch"
+        for value in data_inputs(model):
+            dims = value.type.tensor_type.shape.dim
+            if dims and not dims[0].HasField("dim_value"):
+                dims[0].dim_param = dims[0].dim_param or batch
+                batch = dims[0].dim_param
+        try:
+            inferred = shape_inference.infer_shapes(model, data_prop=True).graph
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+            return {}
+        found: dict[str, list[int | str]] = {}
+        for value in (*inferred.input, *inferred.value_info, *inferred.output):
+            if value.type.tensor_type.HasField("shape"):
+                found[value.name] = [
+                    dim.dim_value if dim.HasField("dim_value") else "batch" if dim.dim_param == batch else "?"
+                    for dim in value.type.tensor_type.shape.dim
+                ]
+        return found
+
+    def _before_layers(self) -> set[int]:
+        wanted: set[str] = set()
+        found: set[int] = set()
+        for node in reversed(self._nodes):
+            if wanted & set(filter(None, node.output)) or not may_run(node) or node.op_type == "QuantizeLinear":
+                found.add(id(node))
+                wanted |= set(node.input)
+        return found
+
+    def _fold_shape(self, node: onnx.NodeProto) -> bool:
+        sizes = self._shapes[node.input[0]]
+        begin, end = int(attribute(node, "start", 0)), attribute(node, "end", None)
+        sizes = sizes[begin:] if end is None else sizes[begin : int(end)]
+        if "?" in sizes:
+            return False
+        each = [
+            numpy_helper.from_array(np.array([batch if size == "batch" else size for size in sizes], np.int64))
+            for batch in _BATCHES
+        ]
+        if "batch" in sizes:
+            self._batched[node.output[0]] = each
+            return False
+        self._keep(node.output[0], each[0])
+        return True
+
+    def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> bool:
+        """A constant but for the batch, for several of them: a constant if all are the same."""
+        if not all(name in self._batched or self._known([name]) for name in inputs):
+            return False
+        results = []
+        for place in range(len(_BATCHES)):
+            given = []
+            for name in dict.fromkeys(inputs):
+                tensor = TensorProto()
+                tensor.CopyFrom(self._batched[name][place] if name in self._batched else self._value(name))
+                tensor.name = name
+                given.append(tensor)
+            results.append(self._evaluated(node, given))
+        first, second = results
+        if not first or not second:
+            return False
+        arrays = [(numpy_helper.to_array(first[name]), numpy_helper.to_array(second[name])) for name in first]
+        if all(np.array_equal(one, other) for one, other in arrays):
+            for name, tensor in first.items():
+                self._keep(name, tensor)
+            return True
+        self._batched |= {name: [first[name], second[name]] for name in first}
+        return False
+
+    def _fold_reshape(self, node: onnx.NodeProto) -> bool:
+        """A Reshape to a shape that holds the batch: as 0, which keeps it, or -1."""
+        first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
+        if first.ndim != 1 or first.shape != second.shape:
+            return False
+        places = np.flatnonzero(first != second)
+        if len(places) != 1 or (first[places[0]], second[places[0]]) != _BATCHES:
+            return False
+        (place,) = places
+        if place and (first == -1).any():
+            return False
+        shape = first.copy()
+        shape[place] = -1 if place or attribute(node, "allowzero", 0) else 0
+        if (shape == -1).sum() > 1:
+            return False
+        reshape = onnx.NodeProto()
+        reshape.CopyFrom(node)
+        reshape.input[1] = self._keep(self._unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
+        self._kept.append(reshape)
+        return True
+
+
+def _plain(node: onnx.NodeProto) -> bool:
+    """Whether the node gives the same each time, and has no graph inside."""
+    graphs = any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
+    trains = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]
+    return not (graphs or trains or node.op_type in _RANDOM)
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int]:
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def _bytes(value: onnx.ValueInfoProto) -> int | None:
+    """What a tensor of numbers takes; ``None`` where its size or its type is not known."""
+    tensor = value.type.tensor_type
+    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    if not known or tensor.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+        return None
+    return math.prod(_dims(value)) * helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
+
+
+def _axis(places: np.ndarray) -> tuple[int, np.ndarray] | None:
+    """The axis along which alone ``places`` differ, and its entries; ``None`` if there is none."""
+    for axis in range(places.ndim):
+        entries = np.moveaxis(places, axis, 0).reshape(places.shape[axis], -1)
+        if entries.size and (entries == entries[:, :1]).all():
+            return axis, entries[:, 0]
+    return None

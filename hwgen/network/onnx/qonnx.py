@@ -1,0 +1,301 @@
+"""QONNX models: ``Quant`` nodes, as Brevitas and the QONNX package write them, become QuantizeLinear and the like.
+
+A Quant gives floats, ``scale * (clip(round(x / scale + zeropt)) - zeropt)``, of any number of bits. Of a feature map it
+becomes QuantizeLinear, Clip and DequantizeLinear, of a constant the integers themselves behind DequantizeLinear. From
+there on the model is imported as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from hwgen.errors import ModelError
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.check import needed
+from hwgen.network.onnx.file import attribute, title
+
+DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
+_QUANT = {"IntQuant", "Quant"}
+_BIPOLAR = "BipolarQuant"
+_ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
+"""They give floats in the shape of their first input."""
+_ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ROUND": np.round,
+    "HALF_EVEN": np.round,
+    "CEIL": np.ceil,
+    "FLOOR": np.floor,
+    "UP": lambda x: np.sign(x) * np.ceil(np.abs(x)),
+    "DOWN": np.fix,
+    "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + np.float32(0.5)),
+    "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - np.float32(0.5)),
+}
+_TO_EVEN = ("ROUND", "HALF_EVEN")
+"""As QuantizeLinear rounds."""
+_MOST_BITS = 16
+"""Of feature maps; constants may have 32."""
+
+
+def is_qonnx(model: onnx.ModelProto) -> bool:
+    """Whether ``model`` has nodes of QONNX."""
+    return any(node.domain in DOMAINS for node in model.graph.node)
+
+
+def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` for checks that know ONNX's operators alone: nodes of QONNX let their input pass."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for node in result.graph.node:
+        if node.domain in DOMAINS and node.op_type in _ELEMENTWISE and node.input and node.output:
+            passed, name = node.input[0], node.name
+            output = node.output[0]
+            node.CopyFrom(helper.make_node("Identity", [passed], [output], name=name))
+    return result
+
+
+def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """``model`` with QuantizeLinear, Clip and DequantizeLinear in place of Quant; itself if it has none.
+
+    Constants must be initialisers, or what Constant and Identity give (see `hwgen.network.onnx.fold`).
+
+    Raises
+    ------
+    ModelError
+        If a Quant can't be had in integers: its node is named; ``where`` starts the message.
+    """
+    return _Rewriting(model, where).result() if is_qonnx(model) else model
+
+
+class _Rewriting:
+    def __init__(self, model: onnx.ModelProto, where: str) -> None:
+        self._model, self._where = model, where
+        self._known = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._reals: dict[str, np.ndarray] = {}
+        """Constants that have been computed."""
+        self._names = {name for node in model.graph.node for name in (*node.input, *node.output)} | set(self._known)
+        self._nodes: list[onnx.NodeProto] = []
+        self._made: list[onnx.TensorProto] = []
+        self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+
+    def result(self) -> onnx.ModelProto:
+        for node in needed(self._model.graph):
+            if node.domain not in DOMAINS:
+                self._nodes.append(node)
+                self._note(node)
+            elif node.op_type in _QUANT:
+                self._quant(node)
+            elif node.op_type == _BIPOLAR:
+                self._bipolar(node)
+            else:
+                raise self._refusal(node, "is not supported; of QONNX Quant is, and BipolarQuant of constants")
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        del model.graph.node[:]
+        model.graph.node.extend(self._nodes)
+        model.graph.initializer.extend(self._made)
+        kept = [entry for entry in model.opset_import if entry.domain not in DOMAINS]
+        del model.opset_import[:]
+        model.opset_import.extend(kept)
+        if not any(entry.domain == "com.microsoft" for entry in kept):
+            model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        return model
+
+    def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
+        return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
+
+    def _note(self, node: onnx.NodeProto) -> None:
+        """Constants that others may need."""
+        if node.op_type == "Constant":
+            value: Any = attribute(node, "value", None)
+            for name, kind in (("value_float", np.float32), ("value_int", np.int64)):
+                found = attribute(node, name, attribute(node, f"{name}s", None))
+                value = numpy_helper.from_array(np.asarray(found, kind)) if found is not None else value
+            if isinstance(value, onnx.TensorProto):
+                self._known[node.output[0]] = value
+        elif node.op_type == "Identity" and node.input[0] in self._known:
+            self._known[node.output[0]] = self._known[node.input[0]]
+        elif node.op_type == "Identity" and node.input[0] in self._reals:
+            self._reals[node.output[0]] = self._reals[node.input[0]]
+
+    def _constant(self, name: str) -> np.ndarray | None:
+        if name in self._reals:
+            return self._reals[name]
+        return numpy_helper.to_array(self._known[name]) if name in self._known else None
+
+    def _parameter(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
+        """An input that must be a constant of numbers."""
+        value = self._constant(node.input[index]) if len(node.input) > index else None
+        if value is None or not value.size:
+            raise self._refusal(node, f"{what} must be a constant of the model, with a value")
+        if value.dtype.kind not in "fiub" or not np.isfinite(value.astype(np.float64)).all():
+            raise self._refusal(node, f"{what} must be finite numbers, not {value.dtype} {value.reshape(-1)[0]}")
+        return value
+
+    def _quant(self, node: onnx.NodeProto) -> None:
+        scale = self._scale(node)
+        zero = self._parameter(node, 2, "zero point").astype(np.float64)
+        bits = self._parameter(node, 3, "bitwidth").astype(np.float64)
+        if not (zero == np.rint(zero)).all() or np.abs(zero).max() >= 1 << 31:
+            raise self._refusal(node, f"zero point must be an integer of 32 bits, not {zero.reshape(-1)[0]}")
+        if not (bits == bits.reshape(-1)[0]).all() or bits.reshape(-1)[0] not in range(1, 33):
+            raise self._refusal(node, f"bitwidth must be one integer, 1 to 32, not {np.unique(bits)[:4].tolist()}")
+        width, mode = int(bits.reshape(-1)[0]), self._mode(node)
+        low, high = _limits(width, bool(attribute(node, "signed", 1)), bool(attribute(node, "narrow", 0)))
+        kind = IntegerType(bits=width, signed=low < 0 or bool(attribute(node, "signed", 1)))
+        values = self._constant(node.input[0])
+        if values is not None:
+            self._check_values(node, values)
+            with np.errstate(all="ignore"):
+                steps = self._divided(node, values, scale) + zero.astype(np.float32)
+            if width == 1 and kind.signed:
+                integers = np.where(steps >= 0, 1, -1).astype(np.float64)
+            else:
+                integers = _ROUNDING[mode](np.clip(steps, np.float32(low), np.float32(high))).astype(np.float64)
+            self._emit_constant(node, integers, scale, zero, kind)
+            return
+        if mode not in _TO_EVEN:
+            raise self._refusal(node, f"rounding_mode {mode} of a feature map is not supported; ROUND is")
+        if width > _MOST_BITS or (width == 1 and kind.signed):
+            raise self._refusal(node, f"feature maps must have 1 to {_MOST_BITS} bits (signed 2), not {width}")
+        self._emit_map(node, scale, zero, kind, (low, high))
+
+    def _mode(self, node: onnx.NodeProto) -> str:
+        mode = attribute(node, "rounding_mode", b"ROUND")
+        name = mode.decode(errors="replace").upper() if isinstance(mode, bytes) else str(mode)
+        if name not in _ROUNDING:
+            raise self._refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
+        return name
+
+    def _scale(self, node: onnx.NodeProto) -> np.ndarray:
+        scale = self._parameter(node, 1, "scale")
+        if scale.dtype.kind != "f" or not (scale.astype(np.float32) == scale).all():
+            raise self._refusal(node, f"scale must be float32 numbers, not {scale.dtype} {scale.reshape(-1)[0]!r}")
+        if not (scale > 0).all():
+            raise self._refusal(node, f"scale must be positive, not {scale.min()}")
+        return scale.astype(np.float32)
+
+    def _check_values(self, node: onnx.NodeProto, values: np.ndarray) -> None:
+        if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise self._refusal(node, "its constant must hold finite numbers")
+
+    def _divided(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        try:
+            steps = values.astype(np.float32) / scale
+        except ValueError:
+            steps = None
+        if steps is None or steps.shape != values.shape:
+            raise self._refusal(node, f"scale of shape {scale.shape} does not fit a constant of shape {values.shape}")
+        return steps
+
+    def _bipolar(self, node: onnx.NodeProto) -> None:
+        values = self._constant(node.input[0])
+        if values is None:
+            raise self._refusal(node, "feature maps of -1 and 1 are not supported; weights may be BipolarQuant")
+        self._check_values(node, values)
+        scale = self._scale(node)
+        self._divided(node, values, scale)
+        integers = np.where(values >= 0, 1.0, -1.0)
+        self._emit_constant(node, integers, scale, np.zeros(()), IntegerType(bits=2, signed=True))
+
+    # What comes in place of a node.
+
+    def _emit_map(
+        self, node: onnx.NodeProto, scale: np.ndarray, zero: np.ndarray, kind: IntegerType, bounds: tuple[int, int]
+    ) -> None:
+        if scale.size != 1 or zero.size != 1:
+            raise self._refusal(
+                node, f"a feature map must have one scale, not {max(scale.size, zero.size)} (per channel)"
+            )
+        point, stored = int(zero.item()), _stored(kind)
+        if not stored.minimum <= point <= stored.maximum:
+            raise self._refusal(node, f"zero point must be {stored}, not {point}")
+        output, label = (
+            node.output[0],
+            [
+                self._keep(node, "scale", scale.reshape(())),
+                self._keep(node, "zero", np.array(point, stored.dtype)),
+            ],
+        )
+        tensor = self._unused(f"{output}_integers")
+        self._add(node, "QuantizeLinear", [node.input[0], *label], tensor, stored)
+        if bounds != (stored.minimum, stored.maximum):
+            ends = [
+                self._keep(node, what, np.array(end, stored.dtype))
+                for what, end in zip(("min", "max"), bounds, strict=True)
+            ]
+            clipped = self._unused(f"{output}_clipped")
+            self._nodes.append(helper.make_node("Clip", [tensor, *ends], [clipped], name=f"{title(node)}_clip"))
+            tensor = clipped
+        self._add(node, "DequantizeLinear", [tensor, *label], output, stored)
+
+    def _emit_constant(
+        self, node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray, kind: IntegerType
+    ) -> None:
+        """``integers`` behind DequantizeLinear."""
+        shape = np.broadcast_shapes(scale.shape, zero.shape)
+        if len(shape) > integers.ndim or np.broadcast_shapes(shape, integers.shape) != integers.shape:
+            raise self._refusal(node, f"zero point of shape {zero.shape} does not fit a constant of {integers.shape}")
+        shape = (1,) * (integers.ndim - len(shape)) + shape
+        axes = [axis for axis, size in enumerate(shape) if size > 1]
+        if len(axes) > 1:
+            raise self._refusal(node, f"a constant must have one scale, or one along one axis, not {shape}")
+        scales, zeros = (np.broadcast_to(each, shape).reshape(-1) for each in (scale, zero))
+        if (zeros == zeros[0]).all() and (scales == scales[0]).all():
+            axes, scales, zeros = [], scales[:1], zeros[:1]
+        self._reals[node.output[0]] = ((integers - zero) * scale).astype(np.float32)
+        stored = _stored(kind)
+        outside = (zeros < stored.minimum) | (zeros > stored.maximum)
+        label_shape = (-1,) if axes else ()
+        zero_points = [zeros.reshape(label_shape).astype(stored.dtype)]
+        if stored.bits == 32 or outside.any():  # without a zero point
+            integers = integers - zero
+            if np.abs(integers).max() >= 1 << 31:
+                raise self._refusal(node, "its integers must fit 32 bits")
+            stored, zero_points = IntegerType(bits=32, signed=True), []
+        names = [
+            self._keep(node, what, array)
+            for what, array in zip(
+                ("integers", "scale", "zero"),
+                (integers.astype(stored.dtype), scales.reshape(label_shape), *zero_points),
+                strict=False,
+            )
+        ]
+        self._add(node, "DequantizeLinear", names, node.output[0], stored)
+        if axes:
+            self._nodes[-1].attribute.append(helper.make_attribute("axis", axes[0]))
+
+    def _add(self, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, kind: IntegerType) -> None:
+        """A node of ONNX, or ONNX Runtime's own where the model's operator set has none of this type."""
+        domain = "" if self._opset >= (21 if kind.bits == 16 else 13) else "com.microsoft"
+        self._nodes.append(
+            helper.make_node(operator, inputs, [output], name=f"{title(node)}_{operator}", domain=domain)
+        )
+
+    def _keep(self, node: onnx.NodeProto, what: str, array: np.ndarray) -> str:
+        name = self._unused(f"{node.output[0]}_{what}")
+        self._made.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return name
+
+    def _unused(self, name: str) -> str:
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
+
+
+def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
+    """The least and the greatest integer of a Quant."""
+    if signed:
+        return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
+    return 0, (1 << bits) - 1 - narrow
+
+
+def _stored(kind: IntegerType) -> IntegerType:
+    """The type in which ONNX carries it."""
+    if kind.bits > 16:
+        return IntegerType(bits=32, signed=True)
+    return IntegerType(bits=8 if kind.bits <= 8 else 16, signed=kind.signed)

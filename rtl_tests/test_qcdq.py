@@ -1,0 +1,205 @@
+"""QCDQ models (Clip between QuantizeLinear and DequantizeLinear) against ONNX Runtime; some through the hardware.
+
+A network without float operators in ONNX Runtime's optimised graph must be equal in every value. Where it leaves some
+in float32 (a bias that is not quantised, BatchNormalization), its sums round, and 1 value in 10,000 may differ by 1.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from dialects import NETWORKS, Dialect
+from onnx import TensorProto, helper, numpy_helper
+from referees import by_integer_kernels, by_onnxruntime
+
+import hwgen
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Conv
+from hwgen.network.quantise import prepare_input
+
+RARELY = 10_000
+SHORT = ("2 bits", "normalised", "narrow")
+
+
+def written(name: str, dialect: str = "qcdq", seed: int = 0, **how) -> Dialect:
+    return NETWORKS[name](Dialect(dialect, seed, **how))
+
+
+def integers(net: Dialect, reals: np.ndarray) -> np.ndarray:
+    return np.rint(reals / net.scale).astype(np.int64) + net.zero
+
+
+def compared(net: Dialect, theirs: np.ndarray, model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int]:
+    """Values, and how many differ by 1; none may by more."""
+    network = to_network(model, "network")
+    ours = golden.run(network, prepare_input(network, frames)).reshape(theirs.shape).astype(np.int64)
+    difference = np.abs(ours - integers(net, theirs))
+    assert difference.max() <= 1
+    return difference.size, int(np.count_nonzero(difference))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_equals_onnx_runtime(name: str) -> None:
+    """In every value of three networks of other weights, but for what float32 rounds."""
+    values = other = 0
+    for seed in range(3):
+        net = written(name, seed=seed)
+        frames = net.frames(40)
+        theirs, floats = by_integer_kernels(net.model(), frames)
+        size, differ = compared(net, theirs, net.model(), frames)
+        assert floats or not differ
+        values, other = values + size, other + differ
+    assert len(np.unique(theirs)) > 2
+    assert other * RARELY <= max(values, RARELY)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in NETWORKS]
+)
+def test_in_hardware(name: str, tmp_path: Path) -> None:
+    """Values and cycles."""
+    net = written(name)
+    onnx.save(net.model(), tmp_path / "network.onnx")
+    result = (
+        hwgen.load(tmp_path / "network.onnx")
+        .plan("zedboard", dsp=60)
+        .simulate(net.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
+    )
+    assert result.mismatches == 0
+    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+
+
+def maps(network: Network) -> list[str]:
+    return [str(each) for each in (network.input.type, *(layer.output.type for layer in network.layers))]
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("2 bits", ["int2", "uint2", "uint2"]),
+        ("4 bits", ["int4", "uint4", "uint4", "int4"]),  # the pool keeps its input's
+        ("narrow", ["int4", "int4", "uint3"]),
+    ],
+)
+def test_maps_are_narrow(name: str, types: list[str]) -> None:
+    network = to_network(written(name).model(), "network")
+    assert maps(network) == types
+
+
+def test_bounds_are_those_of_the_clip() -> None:
+    """-7 to 7 is int4, and -8 never comes: neither from the host nor from a layer."""
+    net = written("narrow")
+    network = to_network(net.model(), "network")
+    x = prepare_input(network, np.full((1, 3, 8, 8), -100, np.float32))
+    assert x.min() == x.max() == -7
+    first = network.layers[0]
+    assert isinstance(first, Conv)
+    assert first.requantisation is not None
+    assert (first.requantisation.low, first.requantisation.high) == (-7, 7)
+    assert network.host is not None
+    assert network.host.before == ("QuantizeLinear", "Clip")
+
+
+def test_weights_are_narrow() -> None:
+    first, *_ = to_network(written("2 bits").model(), "network").layers
+    assert isinstance(first, Conv)
+    assert first.weight_bits == 2
+    assert set(np.unique(first.weights)) == {-1, 0, 1}
+
+
+def clipped_once(low: int, high: int, zero: int, kind: type) -> onnx.ModelProto:
+    """A map of ``kind`` that is clipped for a convolution, and goes to another one as it is."""
+    constants = {
+        "scale": np.float32(0.5),
+        "zero": np.array(zero, kind),
+        "low": np.array(low, kind),
+        "high": np.array(high, kind),
+        "w": np.array([[2], [-3]], np.int8).reshape(2, 1, 1, 1),
+        "w_zero": np.int8(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("Clip", ["q", "low", "high"], ["clipped"]),
+        helper.make_node("DequantizeLinear", ["clipped", "scale", "zero"], ["one"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["other"]),
+        helper.make_node("DequantizeLinear", ["w", "scale", "w_zero"], ["weights"]),
+        helper.make_node("Conv", ["one", "weights"], ["sums"]),
+        helper.make_node("Conv", ["other", "weights"], ["more"]),
+        helper.make_node("QuantizeLinear", ["sums", "scale", "zero"], ["a"]),
+        helper.make_node("QuantizeLinear", ["more", "scale", "zero"], ["b"]),
+        helper.make_node("DequantizeLinear", ["a", "scale", "zero"], ["a_real"]),
+        helper.make_node("DequantizeLinear", ["b", "scale", "zero"], ["b_real"]),
+        helper.make_node("Add", ["a_real", "b_real"], ["sum"]),
+        helper.make_node("QuantizeLinear", ["sum", "scale", "zero"], ["y"]),
+    ]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 4, 16])],
+        [helper.make_tensor_value_info("y", element, ["n", 2, 4, 16])],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "zero", "kind"), [(0, 15, 3, np.uint8), (-5, 4, 9, np.int8), (7, 2, 0, np.uint8)]
+)
+def test_a_map_that_others_take_as_it_was(low: int, high: int, zero: int, kind: type) -> None:
+    """Then a layer clips it. Where ``low`` is above ``high``, all become ``high``."""
+    model = clipped_once(low, high, zero, kind)
+    frames = np.linspace(-40, 40, 64, dtype=np.float32).reshape(1, 1, 4, 16)
+    theirs, _ = by_integer_kernels(model, frames)
+    network = to_network(model, "network")
+    narrow = network.input.type.narrowed(min(low, high), high, zero)
+    assert {layer.output.type.bits for layer in network.layers} == {narrow.bits, 8}
+    np.testing.assert_array_equal(golden.run(network, prepare_input(network, frames)), theirs)
+
+
+def own_type(element: int, opset: int) -> onnx.ModelProto:
+    """Float, QuantizeLinear to one of ONNX's own narrow types, Conv, and the same again."""
+    kind = IntegerType(bits=4 if "4" in TensorProto.DataType.Name(element) else 2, signed=element in (22, 26))
+    rng = np.random.default_rng(int(element))
+    weights = rng.integers(kind.minimum, kind.maximum + 1, (4, 3, 3, 3))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "scale", "zero"], ["weights"]),
+        helper.make_node("Conv", ["real", "weights"], ["sums"]),
+        helper.make_node("QuantizeLinear", ["sums", "y_scale", "zero"], ["y"]),
+        helper.make_node("DequantizeLinear", ["y", "y_scale", "zero"], ["y_real"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y_real", TensorProto.FLOAT, ["n", 4, 6, 6])],
+        [
+            numpy_helper.from_array(np.array(0.5, np.float32), "scale"),
+            numpy_helper.from_array(np.array(2, np.float32), "y_scale"),
+            helper.make_tensor("zero", element, (), [0]),
+            helper.make_tensor("w", element, weights.shape, weights.reshape(-1).tolist()),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset < 25 else 13)
+
+
+@pytest.mark.parametrize("name", ["INT4", "UINT4", "INT2", "UINT2"])
+def test_types_of_onnx_s_own(name: str, tmp_path: Path) -> None:
+    """ONNX Runtime computes them in float32 where it doesn't optimise (optimised it refuses them): all are equal."""
+    if not hasattr(TensorProto, name) or onnx.defs.onnx_opset_version() < 25:
+        pytest.skip(f"this onnx has no {name}")
+    model = own_type(getattr(TensorProto, name), 21 if "4" in name else 25)
+    onnx.save(model, tmp_path / "network.onnx")
+    frames = np.random.default_rng(5).normal(0, 2, (20, 3, 8, 8)).astype(np.float32)
+    loaded = hwgen.load(tmp_path / "network.onnx")
+    assert maps(loaded.network) == [name.lower()] * 2
+    np.testing.assert_array_equal(loaded.golden(frames), by_onnxruntime(model, frames))
