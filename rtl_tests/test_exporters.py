@@ -17,8 +17,8 @@ from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
-#: What can't be built: LRN, BatchNormalization in front of Relu, heads of different sizes in one tensor, a difference in
-#: floats at the end. And in the form of operators on integers what ONNX Runtime's quantiser leaves in floats.
+#: What can't be built: LRN, BatchNormalization in front of Relu, heads of different sizes in one tensor, a difference
+#: in floats at the end. And in the form of operators on integers what ONNX Runtime's quantiser leaves in floats.
 REFUSED = {
     "QDQ": {"alexnet", "densenet", "dncnn", "inception_v1", "resnet_preactivated", "ssd_heads"},
     "QOperator": {

@@ -73,7 +73,7 @@ def test_groups_in_turn():
 def test_pyramids_where_rows_do_not_fit():
     """A wide map's rows need block RAM that a small board hasn't got; tiles that are computed again don't."""
     net = network.load("vgg16:2@32x224")
-    small = replace(ZEDBOARD, bram36=20)
+    small = replace(ZEDBOARD, bram36=10)
     rows = plan.make(net, ZEDBOARD, dsp=60)
     assert rows.groups[0].template.name == "stream"
     assert rows.resources.bram36 > small.bram36
