@@ -164,12 +164,12 @@ def quantised(*, operator=None, attributes=None, height=8):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"operator": "Sigmoid"}, ["Sigmoid", "second"]),
-        ({"operator": "Erf"}, ["Erf", "second"]),
+        ({"operator": "Hardmax"}, ["Hardmax", "second"]),
+        ({"operator": "LpNormalization"}, ["LpNormalization", "second"]),
         ({"attributes": {"dilations": (4, 2)}}, ["kernel 3x3 with dilations 4x2 does not fit its 8x8 input", "first"]),
         ({"height": "rows"}, ["dynamic", "rows"]),
     ],
-    ids=["sigmoid", "erf", "dilation", "dynamic"],
+    ids=["hardmax", "normalisation", "dilation", "dynamic"],
 )
 def test_what_is_not_built(refuse, here, frames, verb, changes, words):
     onnx.save(quantised(**changes), here / "bad.onnx")
