@@ -66,8 +66,12 @@ def test_in_hardware(name, tmp_path):
     assert result.as_predicted
 
 
+#: Of the onnx package's models those with LRN, or with normalisations in front of Relu.
+LIGHT_LEFT = {"light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_zfnet512"}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(light_names()))
+@pytest.mark.parametrize("name", sorted(set(light_names()) - LIGHT_LEFT))
 def test_light_models(name, tmp_path):
     """The onnx package's models, whole."""
     frames = np.random.default_rng(7).normal(size=(1, 3, 224, 224)).astype(np.float32)
