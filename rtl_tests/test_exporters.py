@@ -17,10 +17,10 @@ from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
-#: What can't be built: LRN, BatchNormalization in front of Relu, heads of different sizes in one tensor, a difference
+#: What can't be built: LRN, heads of different sizes in one tensor, a difference
 #: in floats at the end. And in the form of operators on integers what ONNX Runtime's quantiser leaves in floats.
 REFUSED = {
-    "QDQ": {"alexnet", "densenet", "dncnn", "inception_v1", "resnet_preactivated", "ssd_heads"},
+    "QDQ": {"alexnet", "dncnn", "inception_v1", "ssd_heads"},
     "QOperator": {
         *("alexnet", "autoencoder_transposed", "convmixer", "densenet", "dncnn", "fully_convolutional", "ghostnet"),
         *("inception_v1", "resnet_preactivated", "selu_network", "ssd_heads", "text_detection", "text_direction"),
@@ -66,8 +66,8 @@ def test_in_hardware(name, tmp_path):
     assert result.as_predicted
 
 
-#: Of the onnx package's models those with LRN, or with normalisations in front of Relu.
-LIGHT_LEFT = {"light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_zfnet512"}
+#: Of the onnx package's models those with LRN.
+LIGHT_LEFT = {"light_bvlc_alexnet", "light_inception_v1", "light_zfnet512"}
 
 
 @pytest.mark.long

@@ -64,6 +64,9 @@ NUMBERS = {"half": np.float32(0.5), "one": np.float32(1), "three": np.float32(3)
 NUMBERS |= {"zero": np.float32(0), "root": np.float32(np.sqrt(2)), "pi": np.float32(np.sqrt(2 / np.pi))}
 NUMBERS |= {"small": np.float32(0.044715), "cube": np.float32(3)}
 FEW = (-0.4, 0.25, 1.5)
+NORM = {"gain": np.float32(FEW), "bias": np.float32([0.3, -0.2, 0]), "mean": np.float32([0.1, 0.5, -0.4])}
+NORM |= {"variance": np.float32([0.7, 1.3, 2.1])}
+NORMALISE = ("BatchNormalization", ["v", *NORM], "n", {"epsilon": 1e-3})
 
 FUNCTIONS = {
     **{name: one(name) for name in ("Sigmoid", "Tanh", "Softplus", "Softsign", "Erf", "Exp", "Abs", "Neg", "Sign")},
@@ -122,6 +125,26 @@ FUNCTIONS = {
     "Relu and Add": Function([("Relu", ["v"], "a"), ("Add", ["half", "a"], "last")], NUMBERS),
     "Clip behind Tanh": Function([("Tanh", ["v"], "a"), ("Clip", ["a", "zero", "half"], "last")], NUMBERS),
     "Add of an activation": Function([("Relu", ["v"], "a"), ("Add", ["v", "a"], "last")]),
+    "BatchNormalization": Function([("BatchNormalization", ["v", *NORM], "last", {"epsilon": 1e-3})], NORM),
+    "BatchNormalization, Relu": Function([NORMALISE, ("Relu", ["n"], "last")], NORM),
+    "Relu, BatchNormalization": Function(
+        [("Relu", ["v"], "r"), ("BatchNormalization", ["r", *NORM], "last", {"epsilon": 1e-3})], NORM
+    ),
+    "BatchNormalization, scaled, activated": Function(
+        [
+            *(NORMALISE, ("Mul", ["n", "c"], "m"), ("Add", ["m", "half"], "a"), ("PRelu", ["a", "c"], "b")),
+            ("Clip", ["b", "zero", "half"], "last"),
+        ],
+        {**NORM, **NUMBERS, "c": np.float32(FEW)[::-1].reshape(-1, 1, 1)},
+    ),
+    "BatchNormalization by integers": Function(
+        [
+            ("DequantizeLinear", ["q", "q_scale", "q_zero"], "c"),
+            ("BatchNormalization", ["v", "c", "bias", "mean", "variance"], "n"),
+            ("Relu", ["n"], "last"),
+        ],
+        {**NORM, "q": np.int8([90, -70, 100]), "q_scale": np.float32(0.013), "q_zero": np.int8(4)},
+    ),
     "Mul by integers": Function(
         [("DequantizeLinear", ["q", "q_scale", "q_zero"], "c"), ("Mul", ["v", "c"], "last")],
         {"q": np.int8([3, -70, 100]).reshape(3, 1, 1), "q_scale": np.float32(0.013), "q_zero": np.int8(4)},
@@ -219,6 +242,12 @@ def test_tables_of_integer_operators(operator: str, seed: int) -> None:
     assert [layer.kind for layer in to_network(model, "function").layers] == ["lookup"]
 
 
+def normalised(v: np.ndarray) -> np.ndarray:
+    """As ONNX defines BatchNormalization with `NORM`."""
+    gain, bias, mean, variance = (values.astype(np.float64).reshape(-1, 1, 1) for values in NORM.values())
+    return gain * (v - mean) / np.sqrt(variance + 1e-3) + bias
+
+
 @pytest.mark.parametrize(
     ("name", "formula"),
     [
@@ -230,6 +259,7 @@ def test_tables_of_integer_operators(operator: str, seed: int) -> None:
         ("PRelu", lambda v: np.where(v < 0, v * np.array(FEW)[:, None, None], v)),
         ("Sub from", lambda v: np.array(FEW)[:, None, None] - v),
         ("Mean", lambda v: (v + np.array(FEW)[:, None, None]) / 2),
+        ("BatchNormalization, Relu", lambda v: np.maximum(normalised(v), 0)),
     ],
 )
 def test_tables_by_hand(name: str, formula: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -255,7 +285,7 @@ def kinds_of(model: onnx.ModelProto) -> list[str]:
 
 def test_one_table_or_one_a_channel() -> None:
     labels = labels_for(1)
-    for name, tables in (("SiLU", 1), ("PRelu", 3), ("PRelu of one slope", 1), ("Mul", 3)):
+    for name, tables in (("SiLU", 1), ("PRelu", 3), ("PRelu of one slope", 1), ("Mul", 3), ("BatchNormalization", 3)):
         (layer,) = to_network(model_of(FUNCTIONS[name], labels, 17), "function").layers
         assert isinstance(layer, Lookup)
         assert layer.table.shape == (tables, 256)
@@ -433,6 +463,14 @@ def test_products_with_integers_as_they_are_read() -> None:
             Function([("Div", ["v", "w"], "last")]),
             r"Div node 'n_last': must take one feature map and constants, or maps that are quantised anew before it",
         ),
+        (
+            Function([("BatchNormalization", ["v", *["c"] * 4], "last")], {"c": -np.ones(3, np.float32)}),
+            r"BatchNormalization node 'n_last': must have a positive variance, and finite numbers",
+        ),
+        (
+            Function([("Sub", ["v", "w"], "d"), ("BatchNormalization", ["d", *NORM], "last")], NORM),
+            r"Sub node 'n_d': must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by 'n_last'",
+        ),
     ],
 )
 def test_refused(function: Function, message: str) -> None:
@@ -460,6 +498,8 @@ def test_sums_and_wide_values_are_refused() -> None:
         ModelError, match=r"Tanh node 'n_last': takes at most 8 bits, each value of which is tried, not "
     ):
         to_network(model_of(one("Tanh"), (wide, wide), 21), "function")
+    with pytest.raises(ModelError, match=r"'n_last': works on dequantised values; a Conv, Gemm or MatMul must take it"):
+        to_network(model_of(FUNCTIONS["BatchNormalization"], (wide, wide), 21), "function")
     with pytest.raises(ModelError, match=r"node 'quantise': gives at most 8 bits behind 'n_last', not int16"):
         to_network(model_of(one("Tanh"), (Label("int8", 0.05, 0), wide), 21), "function")
     label = Label("uint8", 0.05, 20)

@@ -17,6 +17,7 @@ from hwgen.network.onnx import functions
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Affine, Reals, Sums
+from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.rescale import MOST_BIAS
 
 _OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
@@ -39,9 +40,7 @@ def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
     if len(node.input) != 2 or len(places) != 1:
         raise build.refusal(node, "must take a feature map and a constant")
     (place,) = places
-    constant = build.constants.quantised.get(node.input[place])
-    values = constant.real() if constant else build.constants.read(node, place, "constant").astype(np.float64)
-    values = build.constants.by_channel(node, values, build.view)
+    values = build.constants.by_channel(node, build.constants.real(node, place, "constant"), build.view)
     one, none = np.ones(channels), np.zeros(channels)
     if node.op_type == "Mul":
         found = Affine(values, none)
@@ -63,13 +62,13 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
         if attribute(node, name, usual) != usual:
             raise build.refusal(node, f"{name} must be {usual}, as for inference")
     names = ("scale", "bias", "mean", "variance")
-    found = [build.constants.read(node, place, name) for place, name in enumerate(names, start=1)]
+    found = [build.constants.real(node, place, name) for place, name in enumerate(names, start=1)]
     for name, values in zip(names, found, strict=True):
         if values.shape != (channels,):
             raise build.refusal(node, f"{name} must have the shape ({channels},), not {values.shape}")
     along = (channels, *[1] * (len(build.view.dims) - 1))  # the first dimension behind the batch must be the channels
     scale, bias, mean, variance = (
-        build.constants.by_channel(node, values.astype(np.float64).reshape(along), build.view) for values in found
+        build.constants.by_channel(node, values.reshape(along), build.view) for values in found
     )
     gain = scale / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
     offset = bias - mean * gain
@@ -91,12 +90,14 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
     state = build.state
     if isinstance(state, Sums):
         apply_to_sums(build, node, state)
-    elif isinstance(state, Reals):
+    elif isinstance(state, Reals) and build.map.type.bits > MOST_BITS:
         affine_of(build, node, build.map.channels)  # refuses what it can't be
         state.steps.append(node)
         state.for_sums = True
     else:
-        raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+        if isinstance(state, Reals):
+            affine_of(build, node, build.map.channels)
+        functions.apply(build, node)
 
 
 def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:

@@ -184,6 +184,11 @@ class Constants:
             node, f"{what} must be a constant of the model" + (f", not computed ({name!r})" if name else "")
         )
 
+    def real(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
+        """As `read`, of a constant that may be quantised: what it stands for then, float64."""
+        constant = self.quantised.get(node.input[index] if len(node.input) > index else "")
+        return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
+
     def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.float32, int, IntegerType]:
         """Scale, zero point and type of a feature map, from the inputs ``first`` and ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)

@@ -90,8 +90,12 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
     """A constant of the model, which must be one number, or one for each channel of the map."""
+    vector = node.op_type == "BatchNormalization"
 
     def spread(values: np.ndarray) -> np.ndarray:
+        if vector:
+            along = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
+            return build.constants.by_channel(node, along, build.view).astype(values.dtype)
         if values.size == 1:
             return values.reshape(())
         return build.constants.by_channel(node, values, build.view).astype(values.dtype).reshape(-1, 1, 1)
