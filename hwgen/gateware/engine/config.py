@@ -1,0 +1,89 @@
+"""The sizes of an engine, which its circuit and its programs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from hwgen.errors import ConfigError
+
+#: Channels of a pixel that lie side by side, in memory and in buffers: a word.
+LANES = 8
+#: Strides for which neighbouring output pixels read different banks.
+STRIDES = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """An array of multiply-accumulate elements, its buffers, and its port to off-chip memory.
+
+    Parameters
+    ----------
+    maps : int
+        Output maps at once, a multiple of 16: two of them share a DSP slice, and sums are drained in blocks of 8.
+    pixels : int
+        Output pixels at once, and so banks of the map buffer; odd and without a common divisor with 3.
+    map_words : int
+        Depth of a bank of the map buffer, in words of 8 channels.
+    weight_steps : int
+        Depth of the weight buffer, in steps: ``maps`` weights each.
+    parameter_words : int
+        Depth of the buffer of requantisation parameters, in blocks of 8 maps.
+    output_words : int
+        Depth of the output buffer, in words of 8 channels.
+    slots : int
+        Pixel groups of which each element holds a partial sum.
+    sum_bits : int
+        Width of a partial sum.
+    bus_bytes : int
+        Width of the port to memory: 4, 8 or 16 bytes.
+    queue : int
+        Jobs that may wait in front of each unit.
+
+    Raises
+    ------
+    ConfigError
+        If a size is out of range.
+    """
+
+    maps: int = 32
+    pixels: int = 13
+    map_words: int = 2048
+    weight_steps: int = 2048
+    parameter_words: int = 32
+    output_words: int = 2048
+    slots: int = 32
+    sum_bits: int = 32
+    bus_bytes: int = 8
+    queue: int = 4
+
+    def __post_init__(self) -> None:
+        if self.maps < 16 or self.maps % 16:
+            raise ConfigError(f"maps must be a multiple of 16, not {self.maps!r}")
+        if self.pixels < 5 or any(gcd(self.pixels, stride) > 1 for stride in STRIDES):
+            raise ConfigError(f"pixels must be 5 or more, odd and no multiple of 3, not {self.pixels!r}")
+        for name, most in (
+            ("map_words", 1 << 15),
+            ("weight_steps", 1 << 16),
+            ("parameter_words", 1 << 8),
+            ("output_words", 1 << 16),
+            ("slots", 1 << 8),
+            ("queue", 1 << 8),
+        ):
+            size = getattr(self, name)
+            if size < 2 or size > most or size & (size - 1):
+                raise ConfigError(f"{name} must be a power of two from 2 to {most}, not {size!r}")
+        if not 16 <= self.sum_bits <= 32:
+            raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
+        if self.bus_bytes not in (4, 8, 16):
+            raise ConfigError(f"bus_bytes must be 4, 8 or 16, not {self.bus_bytes!r}")
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 8 maps."""
+        return self.maps // LANES
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of maps, each of which shares a DSP slice a pixel."""
+        return self.maps // 2

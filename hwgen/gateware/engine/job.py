@@ -1,0 +1,258 @@
+"""Jobs: what an engine is told to do. A program is a sequence of them in memory.
+
+A job has a part for each of the four units. The units walk the same sequence, each at its own pace: while the array
+computes job ``j``, ``load`` fetches what later jobs need and ``store`` writes what earlier ones gave. A part may be
+empty. Each unit counts the jobs that it has finished, empty ones too, and a part waits for counts of others:
+
+========= ==============================================================================================
+a part of waits until
+========= ==============================================================================================
+load      ``wait_computed`` jobs were computed and ``wait_stored`` jobs were stored
+compute   this job was loaded
+drain     ``wait_stored`` jobs were stored (its place in the output buffer is free)
+store     this job was drained
+========= ==============================================================================================
+
+A part is packed into 64-bit words, little endian, its fields one after the other from the lowest bit of the first; no
+field crosses a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from amaranth import signed, unsigned
+from amaranth.lib import data
+
+from hwgen.errors import ConfigError
+
+WORD_BITS = 64
+
+
+def _bits(width: int, *, signed: bool = False) -> Any:
+    return field(default=0, metadata={"width": width, "signed": signed})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A unit's part of a job."""
+
+    WORDS: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        for each, _ in self._places():
+            width, value = each.metadata["width"], getattr(self, each.name)
+            low, high = (-(1 << width - 1), (1 << width - 1) - 1) if each.metadata["signed"] else (0, (1 << width) - 1)
+            if not low <= value <= high:
+                raise ConfigError(f"{each.name} must be from {low} to {high}, not {value!r}")
+
+    @classmethod
+    def _places(cls) -> Iterator[tuple[Field[Any], int]]:
+        """Every field and its first bit."""
+        place = 0
+        for each in fields(cls):
+            width = each.metadata["width"]
+            if place // WORD_BITS != (place + width - 1) // WORD_BITS:
+                place = -(-place // WORD_BITS) * WORD_BITS
+            yield each, place
+            place += width
+        assert place <= cls.WORDS * WORD_BITS, cls
+
+    @classmethod
+    def layout(cls) -> data.FlexibleLayout:
+        """Of the part's words as one value, the first word lowest."""
+        members = {
+            each.name: data.Field((signed if each.metadata["signed"] else unsigned)(each.metadata["width"]), place)
+            for each, place in cls._places()
+        }
+        return data.FlexibleLayout(cls.WORDS * WORD_BITS, members)
+
+    def pack(self) -> int:
+        return sum(
+            (getattr(self, each.name) & ((1 << each.metadata["width"]) - 1)) << place for each, place in self._places()
+        )
+
+    @classmethod
+    def unpack(cls, packed: int) -> Self:
+        found = {}
+        for each, place in cls._places():
+            width = each.metadata["width"]
+            value = packed >> place & ((1 << width) - 1)
+            found[each.name] = value - (value >> width - 1 << width) if each.metadata["signed"] else value
+        return cls(**found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Part):
+    """What is fetched: a box of a map, weights, parameters, in this order; each may be missing.
+
+    A box is ``x_blocks`` blocks of 8 channels by ``x_rows`` rows by ``x_words`` pixels, a word each. In the map buffer
+    the pixel in row ``y`` and column ``x`` of the box has position ``x_first + y * x_pitch + x`` in a plane; position ``a``
+    lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane`` words
+    further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``.
+    """
+
+    WORDS = 6
+
+    end: int = _bits(1)
+    """The program ends with this job."""
+    x_blocks: int = _bits(12)
+    """0: no map is fetched."""
+    wait_computed: int = _bits(24)
+    wait_stored: int = _bits(24)
+    x_address: int = _bits(32)
+    """In bytes, as all addresses; a multiple of 8."""
+    x_row_stride: int = _bits(32)
+    """In bytes."""
+    x_block_stride: int = _bits(32)
+    x_rows: int = _bits(16)
+    x_words: int = _bits(16)
+    x_base: int = _bits(15)
+    x_first: int = _bits(8)
+    x_pitch_words: int = _bits(15)
+    x_pitch_rest: int = _bits(8)
+    x_plane: int = _bits(15)
+    w_address: int = _bits(32)
+    w_steps: int = _bits(16)
+    """Steps of weights, ``maps`` bytes each, one behind the other; 0: none are fetched."""
+    w_base: int = _bits(16)
+    """The first step's place in the weight buffer."""
+    p_address: int = _bits(32)
+    p_words: int = _bits(12)
+    """Words of parameters, one a map; 0: none are fetched."""
+    p_base: int = _bits(8)
+    """The first block's place in the buffer of parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute(Part):
+    """Steps of the array for ``groups`` pixel groups.
+
+    For each group, for each block of 8 channels, for each row and column of the kernel, for each channel of the block:
+    a step. In a step the pixels' values of that channel go to all maps, each with its own weight. If ``channelwise``, the
+    8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. ``docs/engine.md`` has the walk.
+    """
+
+    WORDS = 6
+
+    groups: int = _bits(8)
+    """0: nothing is computed."""
+    first: int = _bits(1)
+    """Sums begin with zero, in slots of their own; otherwise with those of the groups that were computed last."""
+    last: int = _bits(1)
+    """Sums are complete, and drained."""
+    channelwise: int = _bits(1)
+    maximum: int = _bits(1)
+    """Elements keep the greatest value instead of a sum (``channelwise`` only, weights of 1)."""
+    walk: int = _bits(1)
+    """The lanes' places are computed anew, as the geometry differs from that of the job before."""
+    kernel_rows: int = _bits(8)
+    kernel_columns: int = _bits(8)
+    channels: int = _bits(16)
+    """Of this chunk."""
+    stride: int = _bits(3)
+    w_base: int = _bits(16)
+    columns: int = _bits(16)
+    """Output columns of the tile, times ``stride``."""
+    group_columns: int = _bits(16)
+    """From a lane's pixel to that of the next group: ``stride * (pixels % output columns)`` columns ..."""
+    group_rows: int = _bits(16)
+    """.. and ``stride * (pixels // output columns)`` rows, one ``stride`` more where a row ends."""
+    group_words: int = _bits(16, signed=True)
+    """Words that go with it, and .."""
+    wrap_words: int = _bits(16, signed=True)
+    """.. those more where a row ends: ``stride * (pitch - output columns) / pixels``."""
+    in_rows: int = _bits(16)
+    """Of the box in the map buffer; what lies outside counts as ``pad``."""
+    in_columns: int = _bits(16)
+    origin_row: int = _bits(16, signed=True)
+    """Of the first tap of the first output pixel, in the box: negative in padding."""
+    origin_column: int = _bits(16, signed=True)
+    start_words: int = _bits(16, signed=True)
+    """Its position in the buffer: words ..."""
+    start_rest: int = _bits(8)
+    """.. and bank."""
+    pad: int = _bits(8, signed=True)
+    dilation_rows: int = _bits(8)
+    dilation_columns: int = _bits(8)
+    column_words: int = _bits(16, signed=True)
+    """From a tap to that in the next column, in positions: words .."""
+    column_rest: int = _bits(8)
+    """.. and banks."""
+    row_words: int = _bits(16, signed=True)
+    """From a tap to that in the next row."""
+    row_rest: int = _bits(8)
+    plane: int = _bits(15)
+    """Words from a block's plane to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain(Part):
+    """What becomes of complete sums: requantised, or added in pairs, word by word into the output buffer.
+
+    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p``.
+    """
+
+    WORDS = 2
+
+    blocks: int = _bits(4)
+    """Of 8 maps; the rest of the maps are not drained."""
+    pixels: int = _bits(14)
+    """Of the tile, all groups together."""
+    add: int = _bits(1)
+    """The sums of blocks 0 and 1 are values of two maps, which are added by tables; one block leaves."""
+    zero_point: int = _bits(8, signed=True)
+    low: int = _bits(8, signed=True)
+    high: int = _bits(8, signed=True)
+    p_base: int = _bits(8)
+    wait_stored: int = _bits(24)
+    o_base: int = _bits(16)
+    o_plane: int = _bits(16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store(Part):
+    """What is written: ``blocks`` times ``rows`` rows of ``words`` words.
+
+    The rows of a block lie one behind the other in the output buffer.
+    """
+
+    WORDS = 4
+
+    blocks: int = _bits(4)
+    """0: nothing is written."""
+    o_base: int = _bits(16)
+    o_plane: int = _bits(16)
+    address: int = _bits(32)
+    row_stride: int = _bits(32)
+    block_stride: int = _bits(32)
+    rows: int = _bits(16)
+    words: int = _bits(16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The four parts of a job."""
+
+    load: Load = Load()
+    compute: Compute = Compute()
+    drain: Drain = Drain()
+    store: Store = Store()
+
+    WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS
+    BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
+
+    def __bytes__(self) -> bytes:
+        parts = (self.load, self.compute, self.drain, self.store)
+        return b"".join(part.pack().to_bytes(part.WORDS * WORD_BITS // 8, "little") for part in parts)
+
+    @classmethod
+    def of_bytes(cls, packed: bytes) -> Job:
+        found, place = [], 0
+        for kind in (Load, Compute, Drain, Store):
+            size = kind.WORDS * WORD_BITS // 8
+            found.append(kind.unpack(int.from_bytes(packed[place : place + size], "little")))
+            place += size
+        return cls(load=found[0], compute=found[1], drain=found[2], store=found[3])
