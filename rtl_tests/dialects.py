@@ -1,16 +1,26 @@
-"""Small networks of any widths, written as Brevitas (QCDQ) and the QONNX package (Quant) write them."""
+"""Small networks of any widths, written as Brevitas (QCDQ) and the QONNX package (Quant) write them; their checks."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import hwgen
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.quantise import prepare_input
+
 QONNX = "qonnx.custom_op.general"
+RARELY = 10_000
+"""Of so many values one may differ by 1, where float32 rounds sums."""
 
 
 @dataclass
@@ -301,3 +311,34 @@ NETWORKS: dict[str, Callable[[Dialect], Dialect]] = {
     ),
 }
 """Each with other widths, signs and ranges."""
+
+
+def integers(net: Dialect, reals: np.ndarray) -> np.ndarray:
+    """What a network's floats are integers of."""
+    return np.rint(reals / net.scale).astype(np.int64) + net.zero
+
+
+def compared(net: Dialect, theirs: np.ndarray, model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int]:
+    """Values, and how many differ by 1; none may by more."""
+    network = to_network(model, "network")
+    ours = golden.run(network, prepare_input(network, frames)).reshape(theirs.shape).astype(np.int64)
+    difference = np.abs(ours - integers(net, theirs))
+    assert difference.max() <= 1
+    return difference.size, int(np.count_nonzero(difference))
+
+
+def maps(network: Network) -> list[str]:
+    """Types of the input's map and of each layer's."""
+    return [str(each) for each in (network.input.type, *(layer.output.type for layer in network.layers))]
+
+
+def check_in_hardware(net: Dialect, folder: Path) -> None:
+    """Values and cycles, with files in ``folder``."""
+    onnx.save(net.model(), folder / "network.onnx")
+    result = (
+        hwgen.load(folder / "network.onnx")
+        .plan("zedboard", dsp=60)
+        .simulate(net.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
+    )
+    assert result.mismatches == 0
+    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)

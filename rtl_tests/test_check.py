@@ -497,7 +497,7 @@ def test_random_models_have_a_verdict_for_each_operator() -> None:
 
     from hwgen.errors import ModelError
     from hwgen.network.onnx.importer import to_network
-    from hwgen.network.onnx.remainder import survey
+    from hwgen.network.onnx.part import survey
 
     found = []
     for seed in range(200):

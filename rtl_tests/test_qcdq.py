@@ -6,43 +6,27 @@ in float32 (a bias that is not quantised, BatchNormalization), its sums round, a
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from dialects import NETWORKS, Dialect
+from dialects import NETWORKS, RARELY, Dialect, check_in_hardware, compared, maps
 from onnx import TensorProto, helper, numpy_helper
 from referees import by_integer_kernels, by_onnxruntime
 
 import hwgen
 from hwgen.network import golden
-from hwgen.network.graph import Network
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_input
 
-RARELY = 10_000
 SHORT = ("2 bits", "normalised", "narrow")
 
 
 def written(name: str, dialect: str = "qcdq", seed: int = 0, **how) -> Dialect:
     return NETWORKS[name](Dialect(dialect, seed, **how))
-
-
-def integers(net: Dialect, reals: np.ndarray) -> np.ndarray:
-    return np.rint(reals / net.scale).astype(np.int64) + net.zero
-
-
-def compared(net: Dialect, theirs: np.ndarray, model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int]:
-    """Values, and how many differ by 1; none may by more."""
-    network = to_network(model, "network")
-    ours = golden.run(network, prepare_input(network, frames)).reshape(theirs.shape).astype(np.int64)
-    difference = np.abs(ours - integers(net, theirs))
-    assert difference.max() <= 1
-    return difference.size, int(np.count_nonzero(difference))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -65,19 +49,7 @@ def test_equals_onnx_runtime(name: str) -> None:
 )
 def test_in_hardware(name: str, tmp_path: Path) -> None:
     """Values and cycles."""
-    net = written(name)
-    onnx.save(net.model(), tmp_path / "network.onnx")
-    result = (
-        hwgen.load(tmp_path / "network.onnx")
-        .plan("zedboard", dsp=60)
-        .simulate(net.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
-    )
-    assert result.mismatches == 0
-    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
-
-
-def maps(network: Network) -> list[str]:
-    return [str(each) for each in (network.input.type, *(layer.output.type for layer in network.layers))]
+    check_in_hardware(written(name), tmp_path)
 
 
 @pytest.mark.parametrize(

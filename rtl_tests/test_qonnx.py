@@ -6,7 +6,6 @@ a value differs by 1: at most 1 in 10,000 may. Scales here are any float32 numbe
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
-from dialects import NETWORKS, QONNX, Dialect
+from dialects import NETWORKS, QONNX, RARELY, Dialect, check_in_hardware, compared, integers, maps
 from onnx import TensorProto, helper, numpy_helper
-from test_qcdq import RARELY, compared, integers, maps
 
 import hwgen
 from hwgen.network import golden
@@ -65,15 +63,7 @@ def test_equals_qonnx(name: str) -> None:
 )
 def test_in_hardware(name: str, tmp_path: Path) -> None:
     """Values and cycles."""
-    net = written(name, seed=1)
-    onnx.save(net.model(), tmp_path / "network.onnx")
-    result = (
-        hwgen.load(tmp_path / "network.onnx")
-        .plan("zedboard", dsp=60)
-        .simulate(net.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
-    )
-    assert result.mismatches == 0
-    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+    check_in_hardware(written(name, seed=1), tmp_path)
 
 
 @pytest.mark.parametrize("domain", [QONNX, "finn.custom_op.general", "onnx.brevitas"])

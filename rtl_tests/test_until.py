@@ -22,8 +22,9 @@ from hwgen.cli import main as cli
 from hwgen.errors import ModelError, PlanError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
-from hwgen.network.onnx.importer import Walk, checked
-from hwgen.network.onnx.remainder import survey, to_part
+from hwgen.network.onnx.importer import checked
+from hwgen.network.onnx.part import survey, to_part
+from hwgen.network.onnx.walk import Walk
 from hwgen.network.quantise import prepare_input
 
 

@@ -171,6 +171,68 @@ class JoinConfig:
         return Join(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneMapConfig:
+    """A walk over one map without a line buffer: what those that give its values in another order have in common.
+
+    Parameters
+    ----------
+    input : BeatFormat
+        The stream that comes in.
+    """
+
+    input: BeatFormat
+
+    #: Cycles of an output fold.
+    steps = 1
+    #: Rows of a line buffer: there is none.
+    rows = least_rows = 0
+    #: Steps hold values of the one input.
+    in_turn = True
+
+    @property
+    def inputs(self) -> tuple[BeatFormat, ...]:
+        return (self.input,)
+
+    @property
+    def pixels(self) -> int:
+        """``Tp``: pixels of a step, as of a beat that comes in."""
+        return self.input.pixels
+
+    @property
+    def output_height(self) -> int:
+        return self.input.height
+
+    @property
+    def output_width(self) -> int:
+        return self.input.width
+
+    @property
+    def row_steps(self) -> int:
+        """Groups of ``Tp`` pixels in a row of the output."""
+        return -(-self.output_width // self.pixels)
+
+    @property
+    def windows(self) -> int:
+        """Groups of ``Tp`` pixels a frame."""
+        return self.output_height * self.row_steps
+
+    @property
+    def step_channels(self) -> tuple[range, ...]:
+        """Channels of the output that each step of a pixel gives."""
+        return self.input.fold_channels
+
+    @property
+    def output_folds(self) -> int:
+        """Steps of a pixel."""
+        return len(self.step_channels)
+
+    @property
+    def window_cycles(self) -> int:
+        """Steps of a group of pixels."""
+        return self.output_folds
+
+
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
     """The ports of a walk without a line buffer: those of `Join`, for as many inputs as ``config`` has."""
     count = len(config.inputs)

@@ -16,13 +16,13 @@ from amaranth.lib import data, memory, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.join import JoinLayerConfig, walk_ports
+from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.stream import BeatFormat, channels_layout
+from hwgen.gateware.stream import channels_layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReorderConfig:
+class ReorderConfig(OneMapConfig):
     """A walk that gives every beat of a map once, in the order of a map of other rows and columns.
 
     Channels to pixels: each pixel comes in as the pixels of its block, row by row. A block is a row of them; its rows
@@ -44,20 +44,13 @@ class ReorderConfig:
         If beats hold several pixels, a block is empty, or the map or its groups are not those of blocks.
     """
 
-    input: BeatFormat
     blocks: tuple[int, int]
     opens: bool
 
-    #: Cycles of an output fold; pixels of a step.
-    steps = pixels = 1
     #: Cycles from a step being issued to its values being on ``o``.
     latency = 3
     #: Cycles from a beat being taken to the step that gives it; from a block's last step to the beat in its place.
     write_delay = release_delay = 1
-    #: Rows of a line buffer: there is none.
-    rows = least_rows = 0
-    #: Steps hold a beat of the one input.
-    in_turn = True
 
     def __post_init__(self) -> None:
         source = self.input
@@ -67,10 +60,6 @@ class ReorderConfig:
             raise ConfigError(f"blocks must be positive and the input's groups, not {self.blocks!r} of {source!r}")
         if not self.opens and (source.height % self.blocks[0] or source.width % self.blocks[1]):
             raise ConfigError(f"blocks must divide the map, not {self.blocks!r} of {source!r}")
-
-    @property
-    def inputs(self) -> tuple[BeatFormat, ...]:
-        return (self.input,)
 
     @property
     def lanes(self) -> int:
@@ -84,25 +73,6 @@ class ReorderConfig:
     @property
     def output_width(self) -> int:
         return self.input.width * self.blocks[1] if self.opens else self.input.width // self.blocks[1]
-
-    @property
-    def row_steps(self) -> int:
-        """Pixels in a row of the output."""
-        return self.output_width
-
-    @property
-    def windows(self) -> int:
-        """Pixels of the output."""
-        return self.output_height * self.output_width
-
-    @property
-    def output_folds(self) -> int:
-        """Steps of a pixel."""
-        return len(self.step_channels)
-
-    @property
-    def window_cycles(self) -> int:
-        return self.output_folds
 
     @property
     def step_channels(self) -> tuple[range, ...]:

@@ -12,13 +12,13 @@ from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
-from hwgen.gateware.join import JoinLayerConfig, walk_ports
+from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.stream import BeatFormat, channels_layout
+from hwgen.gateware.stream import channels_layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectConfig:
+class SelectConfig(OneMapConfig):
     """A walk over the channels ``index`` of each pixel, ``lanes`` a step.
 
     A pixel of 4 channels in two beats ``a b``, ``c d`` becomes ``d a``, ``c c`` with index 3, 0, 2, 2 and two lanes.
@@ -39,58 +39,19 @@ class SelectConfig:
         If there is no index, one is no channel of the input, or there are more lanes than indices.
     """
 
-    input: BeatFormat
     index: tuple[int, ...]
     lanes: int
 
-    #: Cycles of an output fold.
-    steps = 1
     #: Cycles from a step being issued to its values being on ``o``.
     latency = 1
     #: Cycles from a pixel's last beat being taken to its first step.
     write_delay = 1
-    #: Rows of a line buffer: there is none.
-    rows = least_rows = 0
-    #: Steps hold values of the one input.
-    in_turn = True
 
     def __post_init__(self) -> None:
         if not self.index or not all(0 <= channel < self.input.channels for channel in self.index):
             raise ConfigError(f"index must be of channels 0 to {self.input.channels - 1}, not {self.index!r}")
         if not 1 <= self.lanes <= len(self.index):
             raise ConfigError(f"lanes must be 1 to the {len(self.index)} channels of the output, not {self.lanes!r}")
-
-    @property
-    def inputs(self) -> tuple[BeatFormat, ...]:
-        return (self.input,)
-
-    @property
-    def pixels(self) -> int:
-        """``Tp``: pixels of a step, as of a beat that comes in."""
-        return self.input.pixels
-
-    @property
-    def output_width(self) -> int:
-        return self.input.width
-
-    @property
-    def row_steps(self) -> int:
-        """Groups of ``Tp`` pixels a row."""
-        return self.input.row_steps
-
-    @property
-    def windows(self) -> int:
-        """Groups of ``Tp`` pixels a frame."""
-        return self.input.height * self.row_steps
-
-    @property
-    def output_folds(self) -> int:
-        return len(self.step_channels)
-
-    @property
-    def window_cycles(self) -> int:
-        """Steps of a group of pixels."""
-        return self.output_folds
 
     @property
     def step_channels(self) -> tuple[range, ...]:

@@ -12,14 +12,14 @@ from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
-from hwgen.gateware.join import walk_ports
+from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.stream import BeatFormat, channels_layout
+from hwgen.gateware.stream import channels_layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpsampleConfig:
+class UpsampleConfig(OneMapConfig):
     """A walk that goes over each row of a map several times, and over each beat of it as often as it widens the row.
 
     Of a map of two pixels a row, in two beats each, and factors 2 and 2, a row's beats ``a0 a1 b0 b1`` become
@@ -38,25 +38,14 @@ class UpsampleConfig:
         If a factor is not positive.
     """
 
-    input: BeatFormat
     factors: tuple[int, int]
 
-    #: Cycles of an output fold.
-    steps = 1
     #: Cycles from a step being issued to its values being on ``o``.
     latency = 1 + LATENCY
-    #: Rows of a line buffer: there is none.
-    rows = least_rows = 0
-    #: Steps hold a beat of the one input.
-    in_turn = True
 
     def __post_init__(self) -> None:
         if min(self.factors) < 1:
             raise ConfigError(f"factors must be positive, not {self.factors!r}")
-
-    @property
-    def inputs(self) -> tuple[BeatFormat, ...]:
-        return (self.input,)
 
     @property
     def lanes(self) -> int:
@@ -64,37 +53,12 @@ class UpsampleConfig:
         return self.input.lanes
 
     @property
-    def pixels(self) -> int:
-        """``Tp``: pixels of a step, as of a beat that comes in."""
-        return self.input.pixels
+    def output_height(self) -> int:
+        return self.input.height * self.factors[0]
 
     @property
     def output_width(self) -> int:
         return self.input.width * self.factors[1]
-
-    @property
-    def row_steps(self) -> int:
-        """Groups of ``Tp`` pixels in a row of the output."""
-        return -(-self.output_width // self.pixels)
-
-    @property
-    def windows(self) -> int:
-        """Groups of ``Tp`` pixels a frame."""
-        return self.input.height * self.factors[0] * self.row_steps
-
-    @property
-    def output_folds(self) -> int:
-        return self.input.folds
-
-    @property
-    def window_cycles(self) -> int:
-        """Steps of a group of pixels."""
-        return self.input.folds
-
-    @property
-    def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each step of a pixel gives."""
-        return self.input.fold_channels
 
     def taking(self, place: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """The steps that take a beat: those of a row's first pass, and of each beat's first part."""

@@ -32,14 +32,14 @@ def load(
 
     A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
     (frames, C, H, W), to ``bits`` (8 or 16; 8 if ``None``). With ``until``, names of tensors or ``auto``, only the part
-    of it up to these is built (`hwgen.network.onnx.remainder`).
+    of it up to these is built (`hwgen.network.onnx.part`).
 
     Raises ModelError for a model that can't be read or built, InputError for a calibration array that does not fit, and
     for one or ``bits`` where nothing is to quantise.
     """
     # onnx takes a moment to import: not before a model is asked for.
-    from hwgen.network.onnx import importer as onnx_import
-    from hwgen.network.onnx import remainder as onnx_remainder
+    from hwgen.network.onnx import importer as onnx_importer
+    from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
 
     if not _is_file(source, Path(source)) and until is None:
@@ -47,9 +47,9 @@ def load(
         return builtin.load(str(source))
     model, name, where = _model(source, calibration, bits)
     if until is None:
-        network = onnx_import.to_network(model, name, where)
+        network = onnx_importer.to_network(model, name, where)
     else:
-        network = onnx_remainder.to_part(model, name, where, until)
+        network = onnx_part.to_part(model, name, where, until)
     if _is_file(source, Path(source)) and calibration is None:  # otherwise ONNX Runtime wrote it
         _check_by_runtime(Path(source), model)
     return network
@@ -68,10 +68,10 @@ def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = N
 
     Raises ModelError for a model that can't be read or is not valid, and InputError as `load` does.
     """
-    from hwgen.network.onnx import remainder as onnx_remainder
+    from hwgen.network.onnx import part as onnx_part
 
     model, name, where = _model(source, calibration, bits)
-    found = onnx_remainder.survey(model, name, where)
+    found = onnx_part.survey(model, name, where)
     if not _is_file(source, Path(source)) or calibration is not None:
         return found
     try:

@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import Constants
-from hwgen.network.onnx.moves import MOVES, moved
+from hwgen.network.onnx.dimensions import MOVES, moved
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, View
 
 _POINTWISE = {"Clip", "DequantizeLinear", "QuantizeLinear", "Relu"}

@@ -73,7 +73,7 @@ class Join(Op):
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
         """The parameters of `of_maps` that this kind has beyond every join's."""
-        return {"labels": (Label(1.0, 0),) * (inputs + 1), "low": UINT8.minimum, "high": UINT8.maximum}
+        return {}
 
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:
@@ -97,39 +97,63 @@ class Copy(Join):
     operators = ("Identity",)
     selects = copies = True
 
-    @classmethod
-    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        return {}
-
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return maps[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Add(Join):
-    """The sum of two maps of at most 8 bits, value by value.
+class LabelledJoin(Join):
+    """A join that says what its integers stand for, as it gives others.
 
     Parameters
     ----------
-    labels : tuple of three Label
-        Scales and zero points of the two inputs and of the output.
-    fused : bool
-        ONNX Runtime has one integer kernel for the three operators (QLinearAdd): the zero point is added before the
-        sum is rounded to an integer. Otherwise (a Relu stands before the quantiser, for instance) the inputs are
-        dequantised, added and quantised, in float32 each.
+    labels : tuple of Label
+        Scales and zero points of the inputs, then of the output.
     low, high : int
         Bounds of the output: those of its type, or tighter where a Relu or Clip follows.
 
     Raises
     ------
     ConfigError
-        If there are not two inputs of the same shape, values have more than 8 bits, or a sum is beyond float32.
+        If there is not a label for each map, or values have more than 8 bits.
     """
 
-    labels: tuple[Label, Label, Label]
-    fused: bool
+    labels: tuple[Label, ...]
     low: int
     high: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.labels) != len(self.inputs) + 1:
+            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
+        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
+
+    @classmethod
+    def _unlabelled(cls, inputs: int) -> dict[str, Any]:
+        return {"labels": (Label(1.0, 0),) * (inputs + 1), "low": UINT8.minimum, "high": UINT8.maximum}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Add(LabelledJoin):
+    """The sum of two maps of at most 8 bits, value by value.
+
+    Parameters are those of `LabelledJoin`, and:
+
+    Parameters
+    ----------
+    fused : bool
+        ONNX Runtime has one integer kernel for the three operators (QLinearAdd): the zero point is added before the
+        sum is rounded to an integer. Otherwise (a Relu stands before the quantiser, for instance) the inputs are
+        dequantised, added and quantised, in float32 each.
+
+    Raises
+    ------
+    ConfigError
+        As `LabelledJoin`, and if there are not two inputs of the same shape, or a sum is beyond float32.
+    """
+
+    fused: bool
 
     kind = "add"
     operators = ("Add", "QLinearAdd")
@@ -144,8 +168,6 @@ class Add(Join):
         super().__post_init__()
         if len(self.inputs) != 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: two maps of the output's shape must be added, not {self.inputs}")
-        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be added, not {self.inputs}")
         with np.errstate(all="ignore"):
             if not np.isfinite(self._reals).all():
                 raise ConfigError(f"{self.name}: sums must be finite in float32, not with {self.labels}")
@@ -222,26 +244,16 @@ class Sub(Add):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sum(Join):
+class Sum(LabelledJoin):
     """The sum of several maps of at most 8 bits, in float32: each is dequantised, and added to those before it.
 
-    Parameters
-    ----------
-    labels : tuple of Label
-        Scales and zero points of the inputs, then of the output.
-    low, high : int
-        Bounds of the output.
+    Parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        If there are not two inputs or more of the output's shape, values have more than 8 bits, or a sum is beyond
-        float32.
+        As `LabelledJoin`, and if there are not two inputs or more of the output's shape, or a sum is beyond float32.
     """
-
-    labels: tuple[Label, ...]
-    low: int
-    high: int
 
     kind = "sum"
     operators = ("Sum",)
@@ -250,10 +262,6 @@ class Sum(Join):
         super().__post_init__()
         if len(self.inputs) < 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: maps of the output's shape must be added, not {self.inputs}")
-        if len(self.labels) != len(self.inputs) + 1:
-            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
-        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be added, not {self.inputs}")
         with np.errstate(all="ignore"):
             ends = sum(np.abs(terms).max(initial=0) for terms in self.terms) / np.float32(self.labels[-1].scale)
             if not np.isfinite(np.float32(ends)):
@@ -282,26 +290,17 @@ class Sum(Join):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Mul(Join):
+class Mul(LabelledJoin):
     """The product of two maps, value by value (QLinearMul); the second may be a pixel for all pixels of the first.
 
-    Parameters
-    ----------
-    labels : tuple of three Label
-        Scales and zero points of the two inputs and of the output.
-    low, high : int
-        Bounds of the output.
+    Parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        If there are not two inputs of the same channels, the second neither of the first one's size nor a pixel, values
-        have more than 8 bits, or a product is beyond float32.
+        As `LabelledJoin`, and if there are not two inputs of the same channels, the second is neither of the first
+        one's size nor a pixel, or a product is beyond float32.
     """
-
-    labels: tuple[Label, Label, Label]
-    low: int
-    high: int
 
     kind = "mul"
     operators = ("Mul", "QLinearMul")
@@ -310,8 +309,6 @@ class Mul(Join):
         super().__post_init__()
         if len(self.inputs) != 2 or len({each.channels for each in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: two maps of the output's channels must be multiplied, not {self.inputs}")
-        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits to be multiplied")
         with np.errstate(all="ignore"):
             if not np.isfinite(qlinear_mul(np.array(self.reach), *self.labels)).all():
                 raise ConfigError(f"{self.name}: products must be finite in float32, not with {self.labels}")
@@ -349,25 +346,16 @@ class Mul(Join):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Concat(Join):
+class Concat(LabelledJoin):
     """Maps one behind the other, channel by channel, each dequantised and quantised anew (QLinearConcat).
 
-    Parameters
-    ----------
-    labels : tuple of Label
-        Scales and zero points of the inputs, then of the output.
-    low, high : int
-        Bounds of the output.
+    Parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        If the channels of the inputs are not those of the output together, or values have more than 8 bits.
+        As `LabelledJoin`, and if the channels of the inputs are not those of the output together.
     """
-
-    labels: tuple[Label, ...]
-    low: int
-    high: int
 
     kind = "concat"
     operators = ("Concat", "QLinearConcat")
@@ -380,10 +368,6 @@ class Concat(Join):
         super().__post_init__()
         if sum(each.channels for each in self.inputs) != self.output.channels:
             raise ConfigError(f"{self.name}: inputs must have {self.output.channels} channels together")
-        if len(self.labels) != len(self.inputs) + 1:
-            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
-        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:

@@ -18,9 +18,10 @@ from hwgen.network.ends import OutputEnd, Remainder
 from hwgen.network.fates import Operator, Part, Survey, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import data_inputs, line, named, takes
-from hwgen.network.onnx.importer import Walk, checked
+from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.values import Reals, Value
+from hwgen.network.onnx.walk import Walk
 
 AUTO = "auto"
 """In place of a tensor's name: all that can be built before what can't be."""

@@ -1,0 +1,125 @@
+"""What is done with each operator of a graph: the table of them, and what may follow what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+
+from hwgen.network.onnx import affine as onnx_affine
+from hwgen.network.onnx import average as onnx_average
+from hwgen.network.onnx import depth as onnx_depth
+from hwgen.network.onnx import dimensions as onnx_dimensions
+from hwgen.network.onnx import functions as onnx_functions
+from hwgen.network.onnx import joins as onnx_joins
+from hwgen.network.onnx import pad as onnx_pad
+from hwgen.network.onnx import qdq as onnx_qdq
+from hwgen.network.onnx import qoperator as onnx_qoperator
+from hwgen.network.onnx import resize as onnx_resize
+from hwgen.network.onnx import select as onnx_select
+from hwgen.network.onnx import transposed as onnx_transposed
+from hwgen.network.onnx.affine import refuse_falling
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import title
+from hwgen.network.onnx.host import may_run
+from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
+from hwgen.network.onnx.views import View
+
+_BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.MOVES}
+"""What may follow a sum, a product or a concatenation of dequantised maps."""
+_SEVERAL = {"Split"}
+"""What may have several outputs."""
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+
+
+def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
+    """What is done with a node, if that is known of its operator.
+
+    Raises
+    ------
+    ModelError
+        If it is not, or the node has outputs that nothing is known of.
+    """
+    operator = _OPERATORS.get(node.op_type)
+    if operator is None or node.domain not in _DOMAINS:
+        domain = f"{node.domain}." if node.domain else ""
+        error = build.refusal(
+            node,
+            f"operator {domain}{node.op_type} is not supported; supported are "
+            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
+            + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
+        )
+        error.unknown = True
+        raise error
+    if any(node.output[1:]) and node.op_type not in _SEVERAL:
+        raise build.refusal(node, f"output {next(filter(None, node.output[1:]))!r} is not supported, only the first is")
+    return operator
+
+
+def apply(build: Builder, node: onnx.NodeProto) -> None:
+    """Make of the builder's value what ``node`` makes of it.
+
+    Raises
+    ------
+    ModelError
+        If that can't be built.
+    """
+    operator = known(build, node)
+    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
+        raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
+    if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.INTEGER_MOVES):
+        raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
+    if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
+        raise build.refusal(
+            build.state.node,
+            f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
+        )
+    operator(build, node)
+
+
+def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
+    axes = build.spatial_axes(node)
+    channels, height, width = build.view.sizes
+    _, size = build.pool_window(node, (height, width), axes)
+    build.view = View.channels_first((channels, *size), axes)
+    state = build.state
+    if isinstance(state, Joined | Sums):
+        # Quantising keeps the order, so the pool may as well come after it.
+        state.pools.append((node, axes))
+        return
+    if isinstance(state, Reals) and state.by_runtime and not build.function(state).rises:
+        last = title(state.steps[-1])
+        raise build.refusal(
+            node, f"can't follow {last!r}, which doesn't keep the order, without a QuantizeLinear between"
+        )
+    refuse_falling(build, node)
+    build.emit_pool(node, axes)
+
+
+def _softmax(build: Builder, node: onnx.NodeProto) -> None:
+    """Reached only where it can't run on the host."""
+    state = build.state
+    if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and state.steps):
+        raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
+    if not build.steps:
+        raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")
+    raise build.refusal(node, "runs on the host; nothing can come behind it but operators without weights")
+
+
+_OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
+    **onnx_average.OPERATORS,
+    **onnx_depth.OPERATORS,
+    **onnx_functions.OPERATORS,
+    **onnx_affine.OPERATORS,
+    **onnx_joins.OPERATORS,
+    **onnx_dimensions.OPERATORS,
+    **onnx_pad.OPERATORS,
+    **onnx_qdq.OPERATORS,
+    **onnx_qoperator.OPERATORS,
+    **onnx_resize.OPERATORS,
+    **onnx_select.OPERATORS,
+    **onnx_transposed.OPERATORS,
+    "MaxPool": _max_pool,
+    "QLinearSoftmax": _softmax,
+    "Softmax": _softmax,
+}

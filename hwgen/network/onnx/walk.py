@@ -1,0 +1,466 @@
+"""A model's graph gone through node by node, from its input on: what it becomes, and where the hardware ends.
+
+`hwgen.network.onnx.values` says what a value is on the way, `hwgen.network.onnx.operators` what each node makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from hwgen.errors import ConfigError, ModelError
+from hwgen.network.ends import Host, Layout, OutputEnd, Remainder
+from hwgen.network.fates import Operator
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.onnx import operators
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.check import depends, needed
+from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
+from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
+from hwgen.network.onnx.host import Ends, Tail, may_run
+from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.inputs import input_view
+from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.ledger import Ledger, RefusalError
+from hwgen.network.onnx.sizes import note_shape, note_sizes
+from hwgen.network.onnx.values import Floats, Foreign, Integers, Joined, Map, Pending, Reals, Step, Sums, Value
+from hwgen.network.onnx.views import View
+from hwgen.network.ops import Op
+
+_QUANTISERS = {"QuantizeLinear"}
+_REALS = {
+    *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
+    *ELEMENTS,
+}
+"""Types of what layers may work on, where it is quantised; other tensors hold indices, shapes and conditions."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is walked for a model.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The file's, with constants folded and a dialect translated.
+    fine : bool
+        Whether maps and weights may have fewer than 8 bits.
+    rounds_bias : bool
+        Whether ONNX Runtime's optimised session is the model's referee, which rounds some float biases.
+    """
+
+    model: onnx.ModelProto
+    fine: bool
+    rounds_bias: bool
+
+
+class Walk:
+    """A model gone through node by node; what can't be built is noted, and the walk goes on behind it.
+
+    Parameters
+    ----------
+    until : sequence of str
+        Only what these tensors depend on is gone through; where there are none, all that the outputs depend on, as far
+        as it is not the host's.
+    """
+
+    def __init__(self, given: Given, where: str, until: Sequence[str] = ()) -> None:
+        model, graph = given.model, given.model.graph
+        self.model, self.where = model, where
+        self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
+        self.needed = needed(graph)
+        constants, nodes = self._constants()
+        self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
+        self.build = Builder(constants)
+        self.build.fine, self.build.rounds_bias = given.fine, given.rounds_bias
+        self.ledger.layers = self.build.made
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in nodes:
+            for tensor in takes(node) if node.op_type != "Shape" else ():
+                self._consumers.setdefault(tensor, []).append(node)
+        self.values: dict[str, Value] = {}
+        self.found: dict[str, tuple[OutputEnd, Step]] = {}
+        """Where the hardware ends for an output, and the layer there."""
+        self._elsewhere: dict[int, Step] = {}
+        """What stands for the layers of maps that no layer makes, by identity."""
+        # Two outputs of one name are one: a name says which is meant.
+        self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
+        self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
+            value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output
+        }
+        self._nodes = nodes
+        self._begin()
+        for node in nodes:
+            self._visit(node)
+        self._finish()
+
+    def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
+        """The model's constants, and the nodes that are none: those among them that can't be folded are refused."""
+        while True:
+            constants = Constants(self.model, self.where)
+            try:
+                rest = constants.fold([node for node in self.needed if not self.ledger.is_refused(node)])
+            except RefusalError as error:
+                self.ledger.refuse(error)
+                continue
+            kept = {id(node) for node in rest}
+            return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
+
+    def _begin(self) -> None:
+        """The values of the inputs."""
+        sources = data_inputs(self.model)
+        try:
+            _begin(self.build, self.model, self.where, self._nodes)
+        except ModelError as error:
+            self.ledger.refuse(error)
+            for source in sources:
+                self._take_foreign(source.name, f"input {source.name!r}")
+        else:
+            self._reached(sources[0].name)
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        """Go on with what a node gives; if it can't be built, as something that no layer gives."""
+        operands = [self.values[name] for name in takes(node) if name in self.values]
+        wanted = any(id(node) in output.nodes for output in self._waiting.values())
+        cause = named(node)
+        if not self.ledger.is_refused(node):
+            try:
+                if self._is_size(node, operands) or not wanted or not operands:
+                    return
+                if self._step(node, operands):
+                    self._give(node)
+                    return
+                cause = next(value.state.cause for value in operands if isinstance(value.state, Foreign))
+                self.ledger.behind_refused[id(node)] = cause
+            except (ModelError, ConfigError) as error:
+                self.ledger.refuse(error, node)
+        if wanted:
+            for tensor in filter(None, node.output):
+                self._take_foreign(tensor, cause, constant=not operands)
+
+    def _give(self, node: onnx.NodeProto) -> None:
+        """Go on with each output of a node."""
+        for tensor, value in zip(node.output, self.build.results or [self.build.value], strict=False):
+            if tensor:
+                self.build.enter(value)
+                self._reached(tensor)
+
+    def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
+        """Whether a node gives sizes that are known; they are constants from now on."""
+        constants = self.build.constants
+        if not operands:
+            note_sizes(constants, node)
+        elif node.op_type == "Shape" and not isinstance(operands[0].state, Foreign):
+            note_shape(constants, node, operands[0].view, self.build.batch)
+        if node.output[0] not in constants.arrays:
+            return False
+        self.constant.add(id(node))
+        return True
+
+    def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
+        """Make of a node what it is; false if that is nothing, as it takes what no layer gives."""
+        build, foreign = self.build, [value.state for value in operands if isinstance(value.state, Foreign)]
+        build.operands, build.results = operands, []
+        build.enter(operands[0])
+        if foreign and not _begins(node, operands):
+            if node.op_type != "Shape" and (any(state.real for state in foreign) or not may_run(node)):
+                operators.known(build, node)
+            return False
+        if isinstance(build.state, Floats) and not foreign:
+            self.ledger.before.append(node)
+        operators.apply(build, node)
+        if foreign:
+            self.ledger.begun[id(node)] = foreign[0].cause
+            self._stand_in()
+        self._leave(node)
+        return True
+
+    def _leave(self, node: onnx.NodeProto) -> None:
+        """Note what a node left behind."""
+        state, source = self.build.state, self.build.source
+        floats = state.node if isinstance(state, Joined | Pending | Sums) else None
+        self.ledger.left[id(node)] = floats, None if source is None else source.name
+
+    def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
+        """Go on with a tensor that no layer gives; no feature map begins with a ``constant``."""
+        known, build = self.shapes.of(tensor), self.build
+        sizes = (known.shape or ())[1:]
+        fits = not constant and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
+        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch)
+        build.source, build.shared = None, False
+        if fits and known.type in ELEMENTS:
+            _enter(build, view, known.type)
+            self._stand_in()
+        else:
+            _enter(build, view, TensorProto.FLOAT)
+            begins = fits and known.type == TensorProto.FLOAT
+            build.state = Foreign(view.sizes, cause, begins, real=known.type in _REALS)
+        self._reached(tensor)
+
+    def _stand_in(self) -> None:
+        """Note that no layer makes the current map."""
+        here = self.build.map
+        step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
+        self.build.source = self._elsewhere[id(step)] = step
+
+    def _reached(self, tensor: str) -> None:
+        """Note the value of a tensor, and the outputs for which the hardware ends with it."""
+        build, readers = self.build, self._consumers.get(tensor, [])
+        foreign = isinstance(build.state, Foreign)
+        if isinstance(build.state, Integers) and build.source is not None:
+            self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.shape)
+        for name, output in list(self._waiting.items()):
+            if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
+                self._end(name, output.ends, tensor)
+        if not foreign:
+            try:
+                refuse_floats(build, self._float_readers(readers) if isinstance(build.state, Floats) else readers)
+            except ModelError as error:
+                node = self.ledger.refuse(error)
+                if not isinstance(build.state, Floats):
+                    self._take_foreign(tensor, "" if node is None else named(node))
+                    return
+        build.shared |= len(readers) + (tensor in self.outputs) > 1
+        self.values[tensor] = build.value
+
+    def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Those of the model's float input that are to be built; the last one is to blame if they are several."""
+        wanted = [node for node in readers if any(id(node) in output.nodes for output in self._waiting.values())]
+        return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
+
+    def _end(self, name: str, ends: Ends, tensor: str) -> None:
+        """Note an output for which the hardware ends with a tensor, if it does; or would, if it gave that tensor."""
+        state = self.build.state
+        constants = state.node.input[1:] if isinstance(state, Reals) else ()
+        tail = ends.behind(tensor, constants)
+        if tail is None:
+            return
+        self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
+        del self._waiting[name]
+        if not isinstance(state, Foreign) and self.is_built(self.build.source):
+            self.found[name] = _end(self.build, self.model, ends, tail, name, tensor)
+
+    def _finish(self) -> None:
+        """Refuse the outputs that are not reached, or not in integers, if nothing before them is to blame."""
+        for output, waiting in self._waiting.items():
+            if waiting.ends is None or not data_inputs(self.model):
+                continue
+            if output not in self.values:
+                self.ledger.refuse(ModelError(f"{self.where}: output {output!r} does not depend on the input"))
+                continue
+            self.build.enter(self.values[output])
+            if _gives_floats(self.build) or (
+                not isinstance(self.build.state, Foreign) and self.is_built(self.build.source)
+            ):
+                several = output if len(self.outputs) > 1 else None
+                self.ledger.refuse(_unfinished(self.build, self.where, several))
+
+    def is_built(self, source: Step | None) -> bool:
+        """Whether a map is the input's, or a layer's that depends on nothing that can't be built."""
+        waiting, seen = [source], set()
+        while waiting:
+            step = waiting.pop()
+            if id(step) in self._elsewhere:
+                return False
+            if step is not None and id(step) not in seen:
+                seen.add(id(step))
+                waiting += step.sources
+        return True
+
+    def maps(self) -> dict[str, Value]:
+        """The tensors at which the hardware can end, and those that are the input as integers; by their names."""
+        found = {}
+        for tensor, value in self.values.items():
+            state = value.state
+            plain = isinstance(state, Integers)
+            # Maps that are integers here, and floats in the model: pools behind DequantizeLinear.
+            if isinstance(state, Reals) and not state.steps:
+                plain = tensor != state.node.output[0]
+            if plain and self.is_built(value.source):
+                found[tensor] = value
+        return found
+
+    @property
+    def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
+        """Of a model that can be built: where the hardware ends for each output, and the layer there."""
+        return {output: self.found[output] for output in self.outputs}
+
+    def end(self, tensor: str, name: str) -> OutputEnd:
+        """One of `maps` as an end of the hardware, called ``name``, with nothing behind it."""
+        view = self.values[tensor].view
+        return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
+
+    def layers(self) -> tuple[Op, ...]:
+        """All layers that could be made, by themselves; those that contradict themselves are refused."""
+        nodes = {name: node for node in self.ledger.nodes for name in self.build.made.get(id(node), ())}
+        found = []
+        for step in self.build.steps:
+            try:
+                found.append(step.frozen(*(each.frozen() for each in (step.input, *step.more))))
+            except ConfigError as error:
+                self.ledger.refuse(error, nodes[step.name])
+        return tuple(found)
+
+    def operators(self) -> tuple[Operator, ...]:
+        """What became of each node."""
+        macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
+        return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
+
+    def network(
+        self, name: str, found: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
+    ) -> Network:
+        """The layers that some ends depend on."""
+        before = [node.op_type for node in self.ledger.before]
+        view = self.values[data_inputs(self.model)[0].name].view
+        host = _host(self.model, before, view, [end for end, _ in found.values()])
+        return _network(self.build, name, replace(host, remainder=remainder), found)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """An output for which the hardware has to go on, and the nodes (by identity) that it depends on."""
+
+    ends: Ends | None
+    """``None`` where the hardware shall end at the tensor itself."""
+    nodes: set[int]
+
+
+def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
+    """Whether a new feature map begins with a node, as with the first QuantizeLinear of a model."""
+    (state, *others) = (value.state for value in operands)
+    return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
+
+
+def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
+    """The layers that the outputs depend on."""
+    used: set[int] = set()
+    ends = [found[end.name][1] for end in host.outputs]
+    waiting: list[Step | None] = [*ends]
+    while waiting:
+        step = waiting.pop()
+        if step is not None and id(step) not in used:
+            used.add(id(step))
+            waiting += step.sources
+    layers: dict[int | None, Op] = {}
+    edges = []
+    limits = None
+    for step in (step for step in build.steps if id(step) in used):
+        sources = [None if source is None else id(source) for source in step.sources]
+        maps = [
+            layers[source].output if source in layers else given.frozen()
+            for source, given in zip(sources, (step.input, *step.more), strict=True)
+        ]
+        layers[id(step)] = step.frozen(*maps)
+        if None in sources:
+            limits = (step.input, *step.more)[sources.index(None)].bounds
+        edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
+    network = Network(
+        name=name,
+        layers=tuple(layers.values()),
+        edges=tuple(edges),
+        outputs=tuple(layers[id(step)].name for step in ends),
+        warnings=tuple(build.warnings),
+        host=host if limits is None else replace(host, before=(*host.before, "Clip"), limits=limits),
+    )
+    return network.with_input_read_once()
+
+
+def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Make the model's input the builder's value; ``nodes`` say which map it becomes."""
+    shape = input_shape(model, where)
+    (source,) = data_inputs(model)
+    batch = source.type.tensor_type.shape.dim[0].dim_value
+    build.batch = batch if batch > 0 else None
+    kind = source.type.tensor_type.elem_type
+    if kind != TensorProto.FLOAT and kind not in ELEMENTS:
+        raise ModelError(
+            f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
+        )
+    _enter(build, input_view(build.constants, nodes, source.name, shape, build.batch), kind)
+
+
+def _enter(build: Builder, view: View, kind: int) -> None:
+    """Go on with a tensor that no layer gives, which lies as ``view`` says on its map; of ONNX's type ``kind``."""
+    build.view = view
+    if kind == TensorProto.FLOAT:
+        build.state = Floats(view.sizes)
+    else:
+        build.state = Integers()
+        build.map = Map(*view.sizes, ELEMENTS[kind])
+
+
+def _gives_floats(build: Builder) -> bool:
+    """Whether the current value is floats that no QuantizeLinear has met yet, so that the hardware can't end there."""
+    state = build.state
+    return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
+
+
+def _host(model: onnx.ModelProto, before: Sequence[str], view: View, outputs: Sequence[OutputEnd]) -> Host:
+    """The host's part of a model, whose input lies as ``view`` says, and whose ``outputs`` are known."""
+    (source,) = data_inputs(model)
+    dims = source.type.tensor_type.shape.dim
+    return Host(
+        input=source.name,
+        input_shape=tuple(dim.dim_value for dim in dims[1:]),
+        input_layout=_layout(view),
+        outputs=tuple(outputs),
+        before=tuple(operator for operator in before if operator != "Identity"),
+        batch=max(dims[0].dim_value, 0) or None,
+    )
+
+
+def _end(
+    build: Builder, model: onnx.ModelProto, ends: Ends, tail: Tail, output: str, tensor: str
+) -> tuple[OutputEnd, Step]:
+    """What stands behind ``tensor`` up to an output, and the layer whose map it is."""
+    state = build.state
+    name, dequantise = tensor, None
+    if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
+        name, dequantise = ends.unused(f"{tensor}_integers"), onnx.NodeProto()
+        dequantise.CopyFrom(state.node)
+        dequantise.input[0], dequantise.output[0] = name, tensor
+    behind = [*([] if dequantise is None else [dequantise]), *tail.nodes]
+    if behind:
+        _label(build, behind[0])
+    (source,) = data_inputs(model)
+    batch = max(source.type.tensor_type.shape.dim[0].dim_value, 0)  # 0 where it is symbolic
+    shape = build.view.shape
+    end = OutputEnd(
+        name=output,
+        tensor=name,
+        shape=shape,
+        layout=_layout(build.view),
+        behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
+        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), dequantise) if behind else None,
+    )
+    assert build.source is not None
+    return end, build.source
+
+
+def _layout(view: View) -> Layout | None:
+    """How a tensor lies on its map; ``None`` if in the map's order."""
+    return None if view.in_order else view.layout
+
+
+def _label(build: Builder, node: onnx.NodeProto) -> None:
+    """Note the scale of the last integer tensor, if only the DequantizeLinear behind it says it."""
+    if node.op_type == "DequantizeLinear" and build.map.scale is None:
+        scale, zero = build.constants.scale_and_zero(node, 1, build.map.type.dtype)
+        if scale.size == zero.size == 1:
+            build.label(node, np.float32(scale.item()), int(zero.item()))
+
+
+def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
+    """The error of a model that ends where the hardware can't; ``output``: of several the one."""
+    state = build.state
+    if isinstance(state, Joined | Pending | Sums):
+        return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
+    if isinstance(state, Reals) and state.steps:
+        return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")
+    before = "" if output is None else f" before output {output!r}"
+    return ModelError(f"{where}: holds no layer to build{before}: no convolution, matrix product or pool")
