@@ -89,9 +89,9 @@ class Load(Part):
     """What is fetched: a box of a map, weights, parameters, in this order; each may be missing.
 
     A box is ``x_blocks`` blocks of 8 channels by ``x_rows`` rows by ``x_words`` pixels, a word each. In the map buffer
-    the pixel in row ``y`` and column ``x`` of the box has position ``x_first + y * x_pitch + x`` in a plane; position ``a``
-    lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane`` words
-    further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``.
+    the pixel in row ``y`` and column ``x`` of the box has position ``x_first + y * x_pitch + x`` in a plane; position
+    ``a`` lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane``
+    words further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``.
     """
 
     WORDS = 6
@@ -131,8 +131,8 @@ class Compute(Part):
     """Steps of the array for ``groups`` pixel groups.
 
     For each group, for each block of 8 channels, for each row and column of the kernel, for each channel of the block:
-    a step. In a step the pixels' values of that channel go to all maps, each with its own weight. If ``channelwise``, the
-    8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. ``docs/engine.md`` has the walk.
+    a step. In a step the pixels' values of that channel go to all maps, each with its own weight. If ``channelwise``,
+    the 8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. ``docs/engine.md`` has the walk.
     """
 
     WORDS = 6
