@@ -63,7 +63,7 @@ class Part:
     @classmethod
     def layout(cls) -> data.FlexibleLayout:
         """Of the part's words as one value, the first word lowest."""
-        members = {
+        members: dict[int | str, data.Field] = {
             each.name: data.Field((signed if each.metadata["signed"] else unsigned)(each.metadata["width"]), place)
             for each, place in cls._places()
         }
