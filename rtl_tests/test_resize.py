@@ -85,6 +85,16 @@ def test_sizes_and_older_versions():
     check(resizing("Resize", None, scales(2, 1), after=0.25))  # other steps behind it
     check(resizing("Resize", scales(2, 3), opset=10))
     check(resizing("Resize", None, scales(1, 1), after=0.25))
+    check(resizing("Resize", None, np.array([3, 2], np.float32), axes=[-1, 2]))
+    check(resizing("Resize", None, None, np.array([12]), axes=[3]))
+    check(resizing("Resize", None, np.array([2, 1, 1], np.float32), axes=[2, 0, 1]))
+
+
+def computed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same; that its scales don't fit is seen only when they are computed."""
+    model.graph.node.insert(0, helper.make_node("Exp", ["constant1"], ["scales"]))
+    model.graph.node[2].input[2] = "scales"
+    return model
 
 
 @pytest.mark.parametrize(
@@ -95,7 +105,9 @@ def test_sizes_and_older_versions():
         (resizing("Resize", None, scales(0.5, 2)), r"scales must be four, whole, of rows and columns alone"),
         (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be four, whole, of rows"),
         (resizing("Resize", None, None, np.array([1, 2, 7, 8])), r"scales must .* not \[1, 1, 2.33333, 2\]"),
-        (resizing("Resize", None, np.array([2, 2], np.float32), axes=[2, 3]), "axes must not be given"),
+        (resizing("Resize", None, np.array([2, 1.5], np.float32), axes=[-1, 2]), r"scales .*, not \[1, 1, 1.5, 2\]"),
+        (resizing("Resize", None, np.array([2, 3], np.float32), axes=[1, 2]), r"scales must .*, not \[1, 2, 3, 1\]"),
+        (computed(resizing("Resize", None, np.ones(2, np.float32), axes=[3])), r"axes must be as many as scales or"),
         (resizing("Resize", None, scales(np.nan, 2)), r"scales must be four, whole, .* not \[1, 1, nan, 2\]"),
         (resizing("Resize", None, scales(np.inf, 2)), r"scales must be four, whole, .* not \[1, 1, inf, 2\]"),
         (resizing("Resize", None, scales(2, 2).reshape(2, 2)), "scales must be four, whole"),

@@ -40,13 +40,13 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
     ModelError
         If it is not, or the node has outputs that nothing is known of.
     """
-    operator = _OPERATORS.get(node.op_type)
+    operator = OPERATORS.get(node.op_type)
     if operator is None or node.domain not in _DOMAINS:
         domain = f"{node.domain}." if node.domain else ""
         error = build.refusal(
             node,
             f"operator {domain}{node.op_type} is not supported; supported are "
-            f"{', '.join(sorted(set(_OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
+            f"{', '.join(sorted(set(OPERATORS) - {'Identity', 'QLinearAdd', 'QLinearSoftmax', 'ReduceMean'}))}"
             + ("; the host runs it at the end, if no layer and no QuantizeLinear follows" if may_run(node) else ""),
         )
         error.unknown = True
@@ -106,7 +106,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
     raise build.refusal(node, "runs on the host; nothing can come behind it but operators without weights")
 
 
-_OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
+OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_average.OPERATORS,
     **onnx_depth.OPERATORS,
     **onnx_functions.OPERATORS,

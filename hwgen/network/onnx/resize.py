@@ -28,8 +28,6 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
     mode = _text(node, "mode", "nearest")
     if mode != "nearest":
         raise build.refusal(node, f"mode must be nearest, not {mode}")
-    if attribute(node, "axes", None) is not None:
-        raise build.refusal(node, "axes must not be given: scales or sizes must be those of all dimensions")
     factors = _factors(build, node, axes)
     build.leave_in_floats()
     here = build.map
@@ -60,9 +58,12 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
         policy = _text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
-        scales = sizes / (build.batch or 1, *build.view.shape) if sizes.shape == (rank,) else sizes
+        shape = np.array((build.batch or 1, *build.view.shape), np.float64)
+        sizes = _spread(build, node, sizes, shape)
+        scales = sizes / shape if sizes.shape == (rank,) else sizes
     elif place in given:
         scales = np.asarray(build.constants.read(node, place, "scales"), np.float64)
+        scales = _spread(build, node, scales, np.ones(rank))
     else:
         scales = np.array(attribute(node, "scales", ()), np.float64)
     fit = scales.shape == (rank,) and np.isfinite(scales).all() and (scales == np.rint(scales)).all()
@@ -72,6 +73,18 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
         raise build.refusal(node, f"scales must be {count}, whole, of rows and columns alone, not [{shown}]")
     factors = dict(zip(axes, scales[2:].tolist(), strict=True))
     return int(factors.get(ROWS, 1)), int(factors.get(COLUMNS, 1))
+
+
+def _spread(build: Builder, node: onnx.NodeProto, given: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Scales or sizes of all dimensions, where the node may give them for some ``axes`` only."""
+    axes = attribute(node, "axes", None)
+    if axes is None:
+        return given
+    if given.shape != (len(axes),):
+        raise build.refusal(node, f"axes must be as many as scales or sizes, which are of shape {given.shape}")
+    found = others.copy()
+    found[list(axes)] = given  # ONNX's shape inference has checked that they differ
+    return found
 
 
 def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:
