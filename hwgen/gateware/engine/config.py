@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from amaranth import signed
+from amaranth.lib import data
+
 from hwgen.errors import ConfigError
 
 #: Channels of a pixel that lie side by side, in memory and in buffers: a word.
 LANES = 8
 #: Strides for which neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
+#: Words of a table that is written at run time: one for each value of 8 bits.
+TABLE_WORDS = 256
+#: What comes to the parameters and tables, a word a cycle. ``index`` counts words from the beginning of the buffer of
+#: parameters (map ``8 * b + j`` is word ``j`` of block ``b``) or, with ``tables``, from that of the first table.
+PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +95,30 @@ class EngineConfig:
     def pairs(self) -> int:
         """Pairs of maps, each of which shares a DSP slice a pixel."""
         return self.maps // 2
+
+    @property
+    def drain_layout(self) -> data.StructLayout:
+        """What leaves the array in a cycle: complete sums of a pixel and a block of 8 maps, and what becomes of them.
+
+        The fields are those of `Drain`. ``parameter`` is the block in the buffer of parameters, ``address`` the place
+        in the output buffer: ``o_base + b * o_plane + p`` of block ``b`` and pixel ``p``, and of the pixel before it is
+        pooled if it is. In additions ``second`` tells the sums of block 1 from those of block 0, which have the
+        same address. ``pixel_end`` comes with the last block of a pixel, ``last`` with the last word of a job.
+        """
+        return data.StructLayout(
+            {
+                "sums": data.ArrayLayout(signed(self.sum_bits), LANES),
+                "address": 16,
+                "parameter": 8,
+                "zero_point": signed(8),
+                "low": signed(8),
+                "high": signed(8),
+                "add": 1,
+                "second": 1,
+                "table": 1,
+                "pool": 1,
+                "columns": 10,
+                "pixel_end": 1,
+                "last": 1,
+            }
+        )

@@ -121,9 +121,11 @@ class Load(Part):
     """The first step's place in the weight buffer."""
     p_address: int = _bits(32)
     p_words: int = _bits(12)
-    """Words of parameters, one a map; 0: none are fetched."""
+    """Words of parameters, one a map, or of tables, one an entry; 0: none are fetched."""
     p_base: int = _bits(8)
-    """The first block's place in the buffer of parameters."""
+    """The first block's place in the buffer of parameters, or the first table."""
+    tables: int = _bits(1)
+    """The words are those of tables, not parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +194,8 @@ class Compute(Part):
 class Drain(Part):
     """What becomes of complete sums: requantised, or added in pairs, word by word into the output buffer.
 
-    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p``.
+    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p``. With ``pool``, ``p``
+    counts pixels of the pooled tile.
     """
 
     WORDS = 2
@@ -207,6 +210,12 @@ class Drain(Part):
     low: int = _bits(8, signed=True)
     high: int = _bits(8, signed=True)
     p_base: int = _bits(8)
+    table: int = _bits(1)
+    """Outputs are looked up in a table of their own, the last thing before they are pooled."""
+    pool: int = _bits(1)
+    """Of each 2 x 2 pixels the greatest values leave. A last odd row or column is dropped."""
+    columns: int = _bits(10)
+    """Of the tile, before it is pooled (``pool`` only)."""
     wait_stored: int = _bits(24)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
