@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from pieces import Piece, check
 from test_select import around, check_model, in_hardware, kinds, quantised
 
 import hwgen
@@ -105,6 +106,15 @@ def test_what_a_relu_behind_a_frame_does() -> None:
         *quantised("positive"),
     ]
     check_model(around(*nodes, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), value=np.float32(-2.5)))
+
+
+def test_integers_before_they_are_dequantised() -> None:
+    """The zero point that DequantizeLinear names is that of the map in front of the Pad, too, which a Conv takes in."""
+    piece = Piece(zero=3)
+    wide = piece.node("Pad", "x", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.uint8(3))
+    network = check(piece.model(piece.quantise(piece.conv(piece.dequantise(wide, 0.7, 3)), 11.3, 100)), piece.frames(9))
+    assert [layer.kind for layer in network.layers] == ["conv"]
+    assert network.input.zero_point == 3
 
 
 def test_sums_of_frames() -> None:

@@ -171,10 +171,9 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
     """The same sums with what was folded in their weights, bias and factor; their bias as fine as the output asks for.
 
-    Where nothing was folded in, the bias stays as fine as it is, unless the model's maps or weights may be so narrow
-    that this would be seen (``fine``), and ONNX Runtime does not round it itself.
+    Where nothing was folded in, and ONNX Runtime rounds the bias itself, it stays as it is.
     """
-    if sums.affine is None and (sums.rounded or not build.fine or not sums.residue.any()):
+    if sums.affine is None and (sums.rounded or not sums.residue.any()):
         return sums
     outputs = len(sums.weights)
     affine = sums.affine or Affine(np.ones(outputs), np.zeros(outputs))

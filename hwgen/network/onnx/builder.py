@@ -31,6 +31,8 @@ from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
 """By so much ONNX Runtime lets a Clip fall short of its quantiser's range and still drops it."""
+_DROPPED = {"Dropout", "Expand", "Identity"}
+"""Operators that do nothing, and that ONNX Runtime drops."""
 _LARGEST_TABLE = 1 << 27
 """Entries of a table of what every integer of every channel has become: 2,048 channels of 16 bits."""
 
@@ -60,8 +62,6 @@ class Builder:
         """What can be built, but hardly be meant."""
         self.made: dict[int, list[str]] = {}
         """Names of the layers that were made of each node, by its identity."""
-        self.fine = False
-        """Whether maps and weights may have fewer than 8 bits: then a bias must be finer than the sums' steps."""
         self.rounds_bias = True
         """Whether the model's referee is ONNX Runtime's optimised session, which rounds some float biases to steps."""
         self._names: set[str] = set()
@@ -93,7 +93,7 @@ class Builder:
         if None not in (here.scale, scale) and here.scale != scale:
             raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
         maps, step = [here], self.source
-        while step is not None and step.kind.selects:  # what selects has its output's label
+        while step is not None and (step.kind.selects or step.kind is Pad):  # they have their output's label
             maps.append(step.input)
             (step,) = step.sources
         for each in maps:
@@ -412,11 +412,18 @@ class Builder:
         """
         if isinstance(self.state, Reals | Joined):
             self.state.in_floats = True
+        elif isinstance(self.state, Sums):
+            self.state.rounded = False
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Note that ONNX Runtime moves DequantizeLinear past the present node, which leaves values as they are."""
+        """Note that ONNX Runtime moves DequantizeLinear and QuantizeLinear past the present node, which leaves values
+        as they are."""
         if isinstance(self.state, Reals) and self.state.tensor == node.input[0]:
             self.state.tensor = node.output[0]
+        if isinstance(self.state, Reals) and self.state.padded == node.input[0] and node.op_type in _DROPPED:
+            self.state.padded = node.output[0]
+        elif isinstance(self.state, Sums):
+            self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
         """The axis of the map (1: rows, 2: columns) for each dimension of the value behind its channels.

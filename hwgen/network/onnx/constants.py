@@ -59,6 +59,18 @@ class Weights(NamedTuple):
     type: IntegerType
 
 
+class Bias(NamedTuple):
+    """A bias in steps of the accumulators.
+
+    ``steps`` are int64 (M,), ``residue`` is by how much the model's real numbers exceed them, float64 (M,).
+    ``may_round``: whether ONNX Runtime rounds it like that in front of a QuantizeLinear: floats in one dimension.
+    """
+
+    steps: np.ndarray
+    residue: np.ndarray
+    may_round: bool
+
+
 class Constants:
     """What the nodes of ``model`` find among its constants; ``where`` starts error messages."""
 
@@ -249,37 +261,32 @@ class Constants:
             )
         return self.weights(node, values, scale, zero, axis)
 
-    def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> np.ndarray:
-        """The bias (int64) of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
+    def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
+        """The bias of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
 
-        A bias in other steps than int32 ones of ``unit`` (float, or of another scale) is rounded to these.
+        One in other steps than int32 ones of ``unit`` (float, or of another scale) is rounded to these.
         """
         name = node.input[index] if len(node.input) > index else ""
+        none = np.zeros(outputs)
         if not name:
-            return np.zeros(outputs, np.int64)
+            return Bias(none.astype(np.int64), none, may_round=True)
         constant = self.quantised.get(name)
         if constant is not None:
             self._check_bias(node, constant.values, outputs)
             scale = constant.scale.reshape(-1)
             if constant.values.dtype == np.int32 and not constant.zero.any() and (scale == unit).all():
-                return np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
+                steps = np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
+                return Bias(steps, none, may_round=False)
             values = constant.real()
         elif name in self.arrays:
             self._check_bias(node, self.arrays[name], outputs)
             values = self.arrays[name].astype(np.float64)
         else:
             raise self.refusal(node, f"bias must be a constant of the model, not computed ({name!r})")
-        values = np.broadcast_to(values.reshape(-1), outputs)
-        return self.in_steps(node, values, unit)
-
-    def residue(self, node: onnx.NodeProto, index: int, bias: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """What `bias` has rounded off the bias of the input ``index``: float64 (M,) or (1,)."""
-        name = node.input[index] if len(node.input) > index else ""
-        constant = self.quantised.get(name)
-        if not name or (constant is not None and (constant.scale.reshape(-1) == unit).all()):
-            return np.zeros(1)
-        values = self.arrays[name].astype(np.float64) if constant is None else constant.real()
-        return np.broadcast_to(values.reshape(-1), len(bias)) - bias * unit.astype(np.float64)
+        reals = np.broadcast_to(values.reshape(-1), outputs)
+        steps = self.in_steps(node, reals, unit)
+        may_round = constant is None and values.ndim == 1
+        return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
         """As ``bias``, of a QOperator node: int32 in the right steps."""

@@ -15,7 +15,6 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.fold import fold
-from hwgen.network.onnx.narrow import is_narrow
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.walk import Given, Walk
 
@@ -45,12 +44,12 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
     if model.graph.sparse_initializer:
         initialiser = model.graph.sparse_initializer[0].values.name
         raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
-    qonnx, narrow = is_qonnx(model), is_narrow(model)
+    qonnx = is_qonnx(model)
     model = fold(model, where)
     if qonnx:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            yield Given(model, fine=qonnx or narrow, rounds_bias=not qonnx)
+            yield Given(model, rounds_bias=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -12,25 +12,9 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import ELEMENTS, NARROW
-from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.values import Map, Step
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, Join
 from hwgen.network.requantise import Requantisation
-
-
-def is_narrow(model: onnx.ModelProto) -> bool:
-    """Whether ``model`` clips integers, or has types of fewer than 8 bits."""
-    graph = model.graph
-    tensors = [
-        *graph.initializer,
-        *(attribute(node, "value", None) for node in graph.node if node.op_type == "Constant"),
-    ]
-    kinds = {tensor.name: tensor.data_type for tensor in tensors if tensor is not None}
-    integers = {name for name, kind in kinds.items() if kind in ELEMENTS}
-    integers |= {name for node in graph.node if node.op_type in ("Constant", "QuantizeLinear") for name in node.output}
-    clips = any(node.op_type == "Clip" and set(node.input[:1]) & integers for node in graph.node)
-    return clips or not NARROW.keys().isdisjoint(kinds.values())
 
 
 def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:

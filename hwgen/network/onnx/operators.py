@@ -86,6 +86,7 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Joined | Sums):
         # Quantising keeps the order, so the pool may as well come after it.
         state.pools.append((node, axes))
+        build.follow(node)
         return
     if isinstance(state, Reals) and state.by_runtime and not build.function(state).rises:
         last = title(state.steps[-1])

@@ -46,7 +46,9 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
     here = build.map
     integer = int(quantize_linear(np.array(value), state.scale, state.zero, here.type))
     if np.float32(integer - state.zero) * state.scale == value:
+        alone = not state.in_floats or node.input[0] == state.padded
         build.leave_in_floats()
+        state.padded = node.output[0] if alone and value == 0 and min(window.padding) >= 0 else ""
         _emit(build, node, window, integer)
         return
 

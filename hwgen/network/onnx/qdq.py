@@ -10,7 +10,7 @@ import onnx
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.affine import apply_to_sums, before, fold_before, settled
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import Weights
+from hwgen.network.onnx.constants import Bias, Weights
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.functions import add_or_apply, add_step, apply
 from hwgen.network.onnx.narrow import clip_integers
@@ -61,10 +61,13 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
     operand, first = _operand(build, node)
+    # ONNX Runtime makes a Pad that no other node takes part of the convolution.
+    if operand.padded == node.input[0] and not build.shared and attribute(node, "auto_pad", b"NOTSET") == b"NOTSET":
+        operand.in_floats = False
     weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
-    sums = build.accumulate(node, Weights(weights, w_scale, kind), bias, operand.scale)
-    _finish(build, node, sums, operand, first)
+    sums = build.accumulate(node, Weights(weights, w_scale, kind), bias.steps, operand.scale)
+    _finish(build, sums, bias, operand, first)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
@@ -73,8 +76,8 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
-    sums = build.multiply(node, Weights(matrix, w_scale, kind), bias, operand.scale)
-    _finish(build, node, sums, operand, first)
+    sums = build.multiply(node, Weights(matrix, w_scale, kind), bias.steps, operand.scale)
+    _finish(build, sums, bias, operand, first)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
@@ -82,9 +85,9 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand, first = _operand(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 1)
-    bias = np.zeros(matrix.shape[1], np.int64)
-    sums = build.multiply(node, Weights(matrix.T, w_scale, kind), bias, operand.scale)
-    _finish(build, node, sums, operand, first)
+    none = build.constants.bias(node, 2, matrix.shape[1], operand.scale * w_scale)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, kind), none.steps, operand.scale)
+    _finish(build, sums, none, operand, first)
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> tuple[Reals, Affine | None]:
@@ -95,13 +98,11 @@ def _operand(build: Builder, node: onnx.NodeProto) -> tuple[Reals, Affine | None
     return plain_operand(build, node), None
 
 
-def _finish(build: Builder, node: onnx.NodeProto, sums: Sums, operand: Reals, first: Affine | None) -> None:
-    sums.rounded = build.rounds_bias and not operand.in_floats
-    sums.residue = np.broadcast_to(
-        build.constants.residue(node, 2, sums.bias, sums.x_scale * sums.w_scale), len(sums.weights)
-    )
+def _finish(build: Builder, sums: Sums, bias: Bias, operand: Reals, first: Affine | None) -> None:
+    sums.residue = bias.residue
+    sums.rounded = build.rounds_bias and bias.may_round and not operand.in_floats
     if first is not None:
-        fold_before(build, node, sums, first)
+        fold_before(build, sums.node, sums, first)
     build.state = sums
 
 
@@ -138,6 +139,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
     state = build.state
     if isinstance(state, Sums):
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
+        state.rounded &= not state.moved
     elif isinstance(state, Reals) and state.by_runtime:
         apply(build, node)
     elif isinstance(state, Reals):
@@ -165,16 +167,10 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Sums) and state.affine is not None:
         apply_to_sums(build, node, state)
     elif isinstance(state, Sums):
-        if (state.low, state.high) != (-math.inf, math.inf):
-            raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
-        values = state.of_channels(build.constants.by_channel(node, values, build.view))
-        unit = state.x_scale * state.w_scale
-        steps = build.constants.in_steps(node, values, unit)
-        # ONNX Runtime makes a Gemm of MatMul and Add, whose bias it rounds.
-        state.rounded &= state.node.op_type == "MatMul"
-        state.bias, state.residue = state.bias + steps, state.residue + values - steps * unit.astype(np.float64)
-        if np.abs(state.bias).max() > MOST_BIAS:
-            raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
+        # ONNX Runtime makes a Gemm, whose bias it rounds, of a MatMul of two dimensions and one Add of a vector.
+        state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
+        state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
+        _add_to_sums(build, node, state, values)
     elif isinstance(state, Reals) and state.for_sums:
         state.steps.append(node)
     elif isinstance(state, Reals) and state.steps:
@@ -188,6 +184,19 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         add_step(build, node, state)
     else:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
+
+
+def _add_to_sums(build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray) -> None:
+    """A constant becomes part of the bias."""
+    if (state.low, state.high) != (-math.inf, math.inf):
+        raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
+    reals = state.of_channels(build.constants.by_channel(node, values, build.view))
+    unit = state.x_scale * state.w_scale
+    steps = build.constants.in_steps(node, reals, unit)
+    state.bias, state.residue = state.bias + steps, state.residue + reals - steps * unit.astype(np.float64)
+    state.added = True
+    if np.abs(state.bias).max() > MOST_BIAS:
+        raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
 
 
 OPERATORS = {

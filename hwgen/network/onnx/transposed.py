@@ -108,7 +108,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"must have at most {MOST_WEIGHTS:,} weights for all phases, not {count:,}")
     weights, channels = _by_phase(of.values, groups, rows, columns)
     scale = np.tile(of.scale, groups) if of.scale.size > 1 else of.scale
-    bias = build.constants.bias(node, 2, outputs, operand.scale * scale)[channels]
+    bias = build.constants.bias(node, 2, outputs, operand.scale * scale)
     window = Window(
         kernel=(rows.taps, columns.taps),
         padding=(rows.padding[0], columns.padding[0], rows.padding[1], columns.padding[1]),
@@ -119,13 +119,16 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
         node,
         window,
         weights,
-        bias,
+        bias.steps[channels],
         operand.scale,
         scale[channels] if scale.size > 1 else scale,
         of.type,
         window.output_size(height, width),
         groups=groups,
     )
+    sums.residue = bias.residue[channels]
+    # ONNX Runtime leaves a bias in floats where there are not as many scales.
+    sums.rounded = build.rounds_bias and bias.may_round and not operand.in_floats and of.scale.size in (1, outputs)
     sizes = [count * axis.stride - sum(axis.skipped) for count, axis in zip(sums.size, (rows, columns), strict=True)]
     emit = partial(_open, build, node, channels, rows, columns)
     sums.opened = Opened(channels, emit)

@@ -228,6 +228,8 @@ class Reals:
     """Of the Relu and Clip behind it."""
     in_floats: bool = False
     """Whether an operator stands behind it that ONNX Runtime leaves in float32, so that what follows is, too."""
+    padded: str = ""
+    """The output of a Pad of zeros that alone is in floats: ONNX Runtime makes it part of a Conv right behind it."""
     formula: Applied | None = None
     """The last of ``steps``, with what it takes."""
     by_runtime: bool = False
@@ -300,11 +302,16 @@ class Sums:
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
     """By how much the bias in the model, a real number, exceeds ``bias``, float64 (M,) or (1,)."""
     rounded: bool = True
-    """Whether the model's bias counts as rounded to steps of the accumulators.
+    """Whether ONNX Runtime rounds the model's bias to steps of the accumulators; of a product of matrices without one,
+    whether it would round one that is added.
 
-    ONNX Runtime does that where a bias is the convolution's own, DequantizeLinear stands in front and QuantizeLinear
-    behind.
+    It does that where a bias of floats is the node's own, DequantizeLinear stands right in front and QuantizeLinear
+    right behind, perhaps with Relu and Clip between them, and then pools and operators of other dimensions.
     """
+    added: bool = False
+    """Whether an Add behind the node is part of the bias."""
+    moved: bool = False
+    """Whether such pools and operators stand behind it, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
     """What is done to the real values that they stand for."""
     factor: np.ndarray | None = None

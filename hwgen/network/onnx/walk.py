@@ -48,14 +48,11 @@ class Given:
     ----------
     model : ModelProto
         The file's, with constants folded and a dialect translated.
-    fine : bool
-        Whether maps and weights may have fewer than 8 bits.
     rounds_bias : bool
         Whether ONNX Runtime's optimised session is the model's referee, which rounds some float biases.
     """
 
     model: onnx.ModelProto
-    fine: bool
     rounds_bias: bool
 
 
@@ -77,7 +74,7 @@ class Walk:
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
         self.build = Builder(constants)
-        self.build.fine, self.build.rounds_bias = given.fine, given.rounds_bias
+        self.build.rounds_bias = given.rounds_bias
         self.ledger.layers = self.build.made
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
