@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from amaranth import signed
 from amaranth.lib import data
 
 from hwgen.errors import ConfigError
@@ -95,30 +94,3 @@ class EngineConfig:
     def pairs(self) -> int:
         """Pairs of maps, each of which shares a DSP slice a pixel."""
         return self.maps // 2
-
-    @property
-    def drain_layout(self) -> data.StructLayout:
-        """What leaves the array in a cycle: complete sums of a pixel and a block of 8 maps, and what becomes of them.
-
-        The fields are those of `Drain`. ``parameter`` is the block in the buffer of parameters, ``address`` the place
-        in the output buffer: ``o_base + b * o_plane + p`` of block ``b`` and pixel ``p``, and of the pixel before it is
-        pooled if it is. In additions ``second`` tells the sums of block 1 from those of block 0, which have the
-        same address. ``pixel_end`` comes with the last block of a pixel, ``last`` with the last word of a job.
-        """
-        return data.StructLayout(
-            {
-                "sums": data.ArrayLayout(signed(self.sum_bits), LANES),
-                "address": 16,
-                "parameter": 8,
-                "zero_point": signed(8),
-                "low": signed(8),
-                "high": signed(8),
-                "add": 1,
-                "second": 1,
-                "table": 1,
-                "pool": 1,
-                "columns": 10,
-                "pixel_end": 1,
-                "last": 1,
-            }
-        )

@@ -32,7 +32,9 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
 
     ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters.
     In an addition (``add``) the sums of blocks 0 and 1 of a pixel follow each other, the latter with ``second``; both
-    have the address of the one word that they give. ``last`` marks the job's last beat.
+    have the address of the one word that they give. A pixel's address is that before it is pooled, if it is: ``o_base +
+    b * o_plane + p`` of block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the job's
+    last beat. The other fields are those of `Drain`.
     """
     return data.StructLayout(
         {
@@ -44,6 +46,10 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
             "high": signed(8),
             "add": 1,
             "second": 1,
+            "table": 1,
+            "pool": 1,
+            "columns": 10,
+            "pixel_end": 1,
             "last": 1,
         }
     )
