@@ -1,0 +1,260 @@
+"""From a network to a program: passes, their tiles, places in memory, jobs, and the bytes of it all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import Job
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Copy
+from hwgen.program.jobs import Emitter, Place
+from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_weights
+from hwgen.program.passes import Pass, passes
+from hwgen.program.tiles import Tiling, best_tiling, chunks
+
+#: Every region of memory begins at a multiple of this, where a burst must end.
+ALIGNMENT = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerJobs:
+    """The jobs of a layer's pass, from ``first`` on, and how it is cut."""
+
+    name: str
+    first: int
+    count: int
+    tiling: Tiling
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Schedule:
+    """What an engine is to do for one frame, whatever the weights are.
+
+    Parameters
+    ----------
+    network : Network
+    engine : EngineConfig
+    tasks : tuple of Pass
+    layers : tuple of LayerJobs
+        For each task.
+    jobs : tuple of Job
+    places : mapping
+        Every map in memory, by its edge.
+    weights, parameters : tuple of int
+        Their addresses, for each task.
+    constants : int
+        Where jobs, weights and parameters end.
+    size : int
+        Bytes of memory, from address 0 on: jobs, weights and parameters, maps.
+    """
+
+    network: Network
+    engine: EngineConfig
+    tasks: tuple[Pass, ...]
+    layers: tuple[LayerJobs, ...]
+    jobs: tuple[Job, ...]
+    places: Mapping[str, Place]
+    weights: tuple[int, ...]
+    parameters: tuple[int, ...]
+    constants: int
+    size: int
+
+    @property
+    def input(self) -> Place:
+        return self.places[INPUT]
+
+    @property
+    def outputs(self) -> tuple[Place, ...]:
+        return tuple(self.places[name] for name in self.network.output_layers)
+
+    @cached_property
+    def image(self) -> bytes:
+        """What lies in memory before the first frame: jobs, weights, parameters.
+
+        Raises
+        ------
+        ModelError
+            If weights are not known.
+        """
+        image = bytearray(self.constants)
+        packed = b"".join(map(bytes, self.jobs))
+        image[: len(packed)] = packed
+        for task, layer, weights, parameters in zip(
+            self.tasks, self.layers, self.weights, self.parameters, strict=True
+        ):
+            for address, data in ((weights, _weights(task, layer.tiling, self.engine)), (parameters, _rules(task))):
+                image[address : address + len(data)] = data
+        return bytes(image)
+
+
+def schedule(network: Network, engine: EngineConfig) -> Schedule:
+    """The jobs of a frame, and where everything lies.
+
+    Raises
+    ------
+    ModelError
+        If the engine can't compute a layer.
+    PlanError
+        If a layer doesn't fit its buffers.
+    """
+    named = [
+        (task, op)
+        for op, edges in zip(network.layers, _sources(network), strict=True)
+        if not isinstance(op, Copy)
+        for task in passes(op, edges)
+    ]
+    tasks = tuple(task for task, _ in named)
+    for task in tasks:
+        _check_sums(task, engine)
+    known: dict[object, Tiling] = {}
+    tilings = []
+    for task in tasks:
+        if task.shape not in known:
+            known[task.shape] = best_tiling(task, engine)
+        tilings.append(known[task.shape])
+    # Addresses don't touch the number of jobs: once to count them, once with the addresses.
+    count = len(_emit(tasks, tilings, engine, _maps(network, 0)[0], [(0, 0)] * len(tasks))[0])
+    end, constants = _aligned(count * Job.BYTES), []
+    for task in tasks:
+        weights, end = end, _aligned(end + _weight_bytes(task, engine))
+        parameters, end = end, end + _parameter_bytes(task)
+        constants.append((weights, parameters))
+    end = _aligned(end)
+    places, size = _maps(network, end)
+    jobs, layers = _emit(tasks, tilings, engine, places, constants)
+    return Schedule(
+        network=network,
+        engine=engine,
+        tasks=tasks,
+        layers=layers,
+        jobs=tuple(jobs),
+        places=places,
+        weights=tuple(each for each, _ in constants),
+        parameters=tuple(each for _, each in constants),
+        constants=end,
+        size=size,
+    )
+
+
+def _same(network: Network) -> dict[str, str]:
+    """For each edge the one whose map in memory it is: a copy is the map itself."""
+    same = {INPUT: INPUT}
+    for layer, edges in zip(network.layers, network.edges, strict=True):
+        same[layer.name] = same[edges[0]] if isinstance(layer, Copy) else layer.name
+    return same
+
+
+def _sources(network: Network) -> list[tuple[str, ...]]:
+    """For each layer the maps in memory that it takes."""
+    same = _same(network)
+    return [tuple(same[edge] for edge in edges) for edges in network.edges]
+
+
+def _emit(
+    tasks: tuple[Pass, ...],
+    tilings: list[Tiling],
+    engine: EngineConfig,
+    places: Mapping[str, Place],
+    constants: list[tuple[int, int]],
+) -> tuple[list[Job], tuple[LayerJobs, ...]]:
+    emitter, layers = Emitter(engine, places), []
+    for task, tiling, addresses in zip(tasks, tilings, constants, strict=True):
+        first = len(emitter.jobs)
+        emitter.add(task, tiling, *addresses)
+        layers.append(LayerJobs(name=task.name, first=first, count=len(emitter.jobs) - first, tiling=tiling))
+    return emitter.end(), tuple(layers)
+
+
+def _aligned(address: int) -> int:
+    return -(-address // ALIGNMENT) * ALIGNMENT
+
+
+def _place(source: FeatureMap, address: int) -> Place:
+    return Place(address=address, blocks=blocks(source.channels), height=source.height, width=source.width)
+
+
+def _maps(network: Network, address: int) -> tuple[dict[str, Place], int]:
+    """A place for each map, from an address on, and where they end.
+
+    The input and the outputs have places of their own. Others share them: a map takes the first gap among those that
+    are still to be read.
+    """
+    same, ends = _same(network), {}
+    for number, edges in enumerate(_sources(network)):
+        ends |= dict.fromkeys(edges, number)
+    fixed = {INPUT, *(same[name] for name in network.output_layers)}
+    places: dict[str, Place] = {}
+
+    def put(edge: str, source: FeatureMap, alive: list[Place]) -> None:
+        size, place = _place(source, 0).size, address
+        for each in sorted(alive, key=lambda each: each.address):
+            if place + size <= each.address:
+                break
+            place = max(place, _aligned(each.address + each.size))
+        places[edge] = _place(source, place)
+
+    put(INPUT, network.input, [])
+    for layer in network.layers:
+        if layer.name in fixed:
+            put(layer.name, layer.output, list(places.values()))
+    for number, layer in enumerate(network.layers):
+        if layer.name not in fixed and not isinstance(layer, Copy):
+            alive = [place for edge, place in places.items() if edge in fixed or ends[edge] >= number]
+            put(layer.name, layer.output, alive)
+    end = _aligned(max(place.address + place.size for place in places.values()))
+    return {edge: places[each] for edge, each in same.items()}, end
+
+
+def _check_sums(task: Pass, engine: EngineConfig) -> None:
+    """Refuse weights whose sums a slot may not hold."""
+    if task.weights is None or task.maximum:
+        return
+    most = int(np.abs(task.weights).sum(axis=(1, 2, 3)).max()) * 128
+    if most >= 1 << engine.sum_bits - 1:
+        raise ModelError(f"{task.name}: sums must fit the engine's {engine.sum_bits} bits (sum_bits), not reach {most}")
+
+
+def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
+    folds = 1 if task.shares_weights else task.folds(engine)
+    channels = len(task.sources) if task.channelwise else task.channels
+    return folds * channels * task.window.taps * engine.maps
+
+
+def _parameter_bytes(task: Pass) -> int:
+    return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
+
+
+def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
+    """Of all folds, each chunk by chunk."""
+    if task.weights is None:
+        raise ModelError(f"{task.name}: weights must be known for a program; those of the network aren't")
+    packed, most = [], task.fold_maps(engine)
+    for first in range(0, len(task.weights), most):
+        fold = task.weights[first : first + most]
+        if task.channelwise:
+            whole = np.zeros((1, LANES, *task.window.kernel), np.int64)
+            whole[0, : len(fold)] = fold[:, 0]
+            packed.append(pack_channelwise(whole, engine.maps))
+            continue
+        for channels, taps in chunks(task, tiling):
+            packed.append(pack_weights(fold[:, slice(*channels), slice(*taps)], engine.maps))
+    return b"".join(packed)
+
+
+def _rules(task: Pass) -> bytes:
+    assert task.parameters is not None
+    return pack_parameters(task.parameters.bias, task.parameters.requantisation)
+
+
+def digest(engine: EngineConfig) -> str:
+    """Sixteen hexadecimal digits that tell one engine from another."""
+    return hashlib.sha256(json.dumps(asdict(engine), sort_keys=True).encode()).hexdigest()[:16]

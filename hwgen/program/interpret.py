@@ -1,0 +1,336 @@
+"""What a program does: its jobs, field by field as documented, on bytes; and whether it may.
+
+The units of an engine walk the jobs each at its own pace, held back by the waits alone. The interpreter goes through
+them job by job, which is one of many orders in time, and refuses whatever another order could change: a place that is
+loaded while a job that reads it may not have been computed, a map that is read before it must have been stored, a
+place in the output buffer that is drained into before it must have been stored, parameters that are loaded while a
+job that needs them may not have been drained. It also refuses words that were never loaded or stored, sums beyond
+their bits, and groups without a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hwgen.errors import CheckError
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.network.requantise import Requantisation, requantise
+from hwgen.program.compile import Schedule
+from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+
+_NEVER = -1
+_BOUND = 1 << 33
+"""Beyond any sum with its bias."""
+
+
+def outputs(schedule: Schedule, frame: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's.
+
+    Raises
+    ------
+    CheckError
+        If a job asks for what an engine may not have then.
+    """
+    network, memory = schedule.network, np.zeros(schedule.size, np.uint8)
+    written = np.zeros(schedule.size // WORD, bool)
+    for address, data in ((0, schedule.image), (schedule.input.address, pack_map(frame, network.input.type))):
+        memory[address : address + len(data)] = np.frombuffer(data, np.uint8)
+        written[address // WORD : (address + len(data)) // WORD] = True
+    Interpreter(schedule.engine, memory, written).run()
+    places = zip(schedule.outputs, network.output_maps, strict=True)
+    return tuple(
+        unpack_map(memory[place.address : place.address + place.size].tobytes(), each) for place, each in places
+    )
+
+
+def jobs(memory: np.ndarray, base: int) -> Iterator[Job]:
+    """The jobs of the program at an address, to its end.
+
+    Raises
+    ------
+    CheckError
+        If it has none.
+    """
+    for address in range(base, len(memory) - Job.BYTES + 1, Job.BYTES):
+        job = Job.of_bytes(memory[address : address + Job.BYTES].tobytes())
+        yield job
+        if job.load.end:
+            return
+    raise CheckError(f"the program at {base:#x} must end within the memory's {len(memory):,} bytes")
+
+
+class Interpreter:
+    """An engine and its memory.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    memory : ndarray
+        uint8, from address 0 on; changed in place.
+    written : ndarray of bool
+        Which words of 8 bytes of the memory hold something.
+    """
+
+    def __init__(self, engine: EngineConfig, memory: np.ndarray, written: np.ndarray) -> None:
+        self.engine, self.memory, self.written = engine, memory, written
+        banks = engine.pixels, engine.map_words
+        self._maps, self._map_readers = np.zeros((*banks, LANES), np.int8), np.full(banks, _NEVER)
+        self._map_known = np.zeros(banks, bool)
+        self._weights = np.zeros((engine.weight_steps, engine.maps), np.int8)
+        self._weight_readers, self._weight_known = np.full(engine.weight_steps, _NEVER), 0 * self._weights[:, 0] > 0
+        self._parameters = np.zeros((engine.parameter_words, LANES), np.uint64)
+        self._parameter_readers = np.full(engine.parameter_words, _NEVER)
+        self._parameter_known = np.zeros((engine.parameter_words, LANES), bool)
+        self._output = np.zeros((engine.output_words, LANES), np.int8)
+        self._output_readers = np.full(engine.output_words, _NEVER)
+        self._output_known = np.zeros(engine.output_words, bool)
+        self._writers = np.full(len(memory) // WORD, _NEVER)
+        self._sums = np.zeros((0, engine.maps), np.int64)
+        self._now = self._computed = self._stored = self._drain_stored = 0
+        self._walked: tuple[int, ...] | None = None
+        self._open = False
+
+    def run(self, base: int = 0) -> int:
+        """Do all jobs of the program at an address; how many there were.
+
+        Raises
+        ------
+        CheckError
+            If a job asks for what an engine may not have then; it says which, and what.
+        """
+        count = 0
+        for count, job in enumerate(list(jobs(self.memory, base)), start=1):
+            self._now = count - 1
+            self._load(job.load)
+            self._compute(job.compute)
+            self._drain(job.compute, job.drain)
+            self._store(job.drain, job.store)
+        if self._open:
+            raise self._wrong("sums are left that no job completes")
+        return count
+
+    def _wrong(self, what: str) -> CheckError:
+        return CheckError(f"job {self._now}: {what}")
+
+    def _fetch(self, addresses: np.ndarray, what: str) -> np.ndarray:
+        """The words at these addresses, uint8 ``(..., 8)``; stored by jobs that must have been stored."""
+        if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(self.memory):
+            raise self._wrong(f"{what}: addresses must be multiples of {WORD} within the memory")
+        words = addresses // WORD
+        if not self.written[words].all():
+            raise self._wrong(f"{what}: the word at {int(addresses[~self.written[words]].min()):#x} was never written")
+        if (self._writers[words] >= self._stored).any():
+            late = int(self._writers[words].max())
+            raise self._wrong(f"{what}: job {late} may not have stored it; only {self._stored} jobs must have been")
+        return self.memory.reshape(-1, WORD)[words]
+
+    def _replace(self, readers: np.ndarray, done: int, what: str) -> None:
+        """Refuse to overwrite what a job reads that may not have come so far."""
+        if readers.size and readers.max() >= done:
+            raise self._wrong(f"{what}: job {int(readers.max())} may still read what lies there; {done} must be done")
+
+    def _load(self, load: Load) -> None:
+        if load.wait_computed > self._now or load.wait_stored > self._now:
+            raise self._wrong("it waits for itself or for a later job")
+        self._computed = max(self._computed, load.wait_computed, load.wait_stored)
+        self._stored = max(self._stored, load.wait_stored)
+        if load.x_blocks:
+            self._load_box(load)
+        if load.w_steps:
+            self._load_weights(load)
+        if load.p_words:
+            self._load_parameters(load)
+
+    def _load_box(self, load: Load) -> None:
+        pixels = self.engine.pixels
+        rows, columns = np.arange(load.x_rows)[:, None], np.arange(load.x_words)
+        position = load.x_first + rows * (load.x_pitch_words * pixels + load.x_pitch_rest) + columns
+        for block in range(load.x_blocks):
+            start = load.x_address + block * load.x_block_stride
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "its map")
+            bank, place = position % pixels, load.x_base + block * load.x_plane + position // pixels
+            if place.max() >= self.engine.map_words:
+                raise self._wrong(f"its map reaches word {place.max()} of a bank of {self.engine.map_words}")
+            self._replace(self._map_readers[bank, place], self._computed, "its map")
+            self._maps[bank, place] = words.view(np.int8)
+            self._map_known[bank, place] = True
+
+    def _load_weights(self, load: Load) -> None:
+        places = np.arange(load.w_base, load.w_base + load.w_steps)
+        if places[-1] >= self.engine.weight_steps:
+            raise self._wrong(f"its weights reach step {places[-1]} of {self.engine.weight_steps}")
+        count = load.w_steps * self.engine.maps // WORD
+        words = self._fetch(load.w_address + np.arange(count) * WORD, "its weights")
+        self._replace(self._weight_readers[places], self._computed, "its weights")
+        self._weights[places] = words.view(np.int8).reshape(load.w_steps, -1)
+        self._weight_known[places] = True
+
+    def _load_parameters(self, load: Load) -> None:
+        number = np.arange(load.p_words)
+        places = load.p_base + number // LANES
+        if places[-1] >= self.engine.parameter_words:
+            raise self._wrong(f"its parameters reach block {places[-1]} of {self.engine.parameter_words}")
+        words = self._fetch(load.p_address + number * WORD, "its parameters")
+        self._replace(self._parameter_readers[places], self._stored, "its parameters")
+        self._parameters[places, number % LANES] = words.view("<u8")[:, 0]
+        self._parameter_known[places, number % LANES] = True
+
+    def _places(self, compute: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns and words of all lanes, each ``(groups, pixels)``, walked as the circuit does."""
+        pixels, stride = self.engine.pixels, compute.stride
+        rows, columns, words = (np.zeros((compute.groups, pixels), np.int64) for _ in range(3))
+        row = column = word = rest = 0
+        for lane in range(pixels):
+            rows[0, lane], columns[0, lane], words[0, lane] = row, column, word
+            column, rest = column + stride, rest + stride
+            if rest >= pixels:
+                rest, word = rest - pixels, word + 1
+            if column >= compute.columns:
+                column, row, word = column - compute.columns, row + stride, word + compute.wrap_words
+        for group in range(1, compute.groups):
+            column = columns[group - 1] + compute.group_columns
+            wraps = column >= compute.columns
+            columns[group] = column - wraps * compute.columns
+            rows[group] = rows[group - 1] + compute.group_rows + wraps * stride
+            words[group] = words[group - 1] + compute.group_words + wraps * compute.wrap_words
+        return rows + compute.origin_row, columns + compute.origin_column, words
+
+    def _compute(self, compute: Compute) -> None:
+        if not compute.groups:
+            return
+        self._check_compute(compute)
+        values = self._values(compute)
+        count = values.shape[1]
+        places = np.arange(compute.w_base, compute.w_base + count)
+        if places[-1] >= self.engine.weight_steps or not self._weight_known[places].all():
+            raise self._wrong(f"steps {compute.w_base} to {places[-1]} of the weights must have been loaded")
+        self._weight_readers[places] = self._now
+        weights = self._weights[places].astype(np.int64)
+        if compute.channelwise:
+            sums = self._channelwise(compute, values, weights)
+        else:
+            sums = (values.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
+        if not compute.first:
+            sums = np.maximum(sums, self._sums) if compute.maximum else sums + self._sums
+        half = 1 << self.engine.sum_bits - 1
+        if sums.min() < -half or sums.max() >= half:
+            raise self._wrong(f"its sums, from {sums.min()} to {sums.max()}, must fit {self.engine.sum_bits} bits")
+        self._sums, self._open = sums, not compute.last
+
+    def _check_compute(self, compute: Compute) -> None:
+        pixels = self.engine.pixels
+        if compute.first == self._open:
+            raise self._wrong("sums must begin where those before are complete, and nowhere else")
+        if not compute.first and len(self._sums) != compute.groups * pixels:
+            raise self._wrong(f"its sums must be those of the job before, {len(self._sums) // pixels} groups")
+        if compute.groups > self.engine.slots and not (compute.first and compute.last):
+            raise self._wrong(f"its {compute.groups} groups must fit {self.engine.slots} slots")
+        if compute.maximum and not compute.channelwise:
+            raise self._wrong("a maximum must be channelwise")
+        walked = compute.stride, compute.columns, compute.wrap_words, compute.origin_row, compute.origin_column
+        if not compute.walk and walked != self._walked:
+            raise self._wrong("lanes must be walked anew where the geometry differs")
+        self._walked = walked
+
+    def _values(self, compute: Compute) -> np.ndarray:
+        """What the lanes read, int8 ``(groups * pixels, steps)``; ``(.., steps, 8)`` if channelwise."""
+        pixels, rows, columns, words = self.engine.pixels, *self._places(compute)
+        lane_rest = compute.stride * np.arange(pixels) % pixels
+        count = -(-compute.channels // LANES)
+        values = np.empty((*rows.shape, count, compute.kernel_rows, compute.kernel_columns, LANES), np.int8)
+        for block in range(count):
+            for y in range(compute.kernel_rows):
+                for x in range(compute.kernel_columns):
+                    tap = (compute.start_words + block * compute.plane) * pixels + compute.start_rest
+                    tap += y * (compute.row_words * pixels + compute.row_rest)
+                    tap += x * (compute.column_words * pixels + compute.column_rest)
+                    position = lane_rest + tap
+                    bank, place = position % pixels, words + position // pixels
+                    row, column = rows + y * compute.dilation_rows, columns + x * compute.dilation_columns
+                    inside = (row >= 0) & (row < compute.in_rows) & (column >= 0) & (column < compute.in_columns)
+                    values[:, :, block, y, x] = self._read(compute, bank, place, inside)
+        flat = values.reshape(rows.size, -1, LANES)
+        if compute.channelwise:
+            return flat
+        steps = values.reshape(rows.size, count, -1, LANES)
+        whole, rest = divmod(compute.channels, LANES)
+        parts = [steps[:, :whole].reshape(rows.size, -1), steps[:, whole:, :, :rest].reshape(rows.size, -1)]
+        return np.concatenate(parts, axis=1)
+
+    def _read(self, compute: Compute, bank: np.ndarray, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
+        """Words ``(groups, pixels, 8)``, or ``pad`` where a tap lies outside the box."""
+        words = place % self.engine.map_words
+        bank = np.broadcast_to(bank, words.shape)
+        if not self._map_known[bank[inside], words[inside]].all():
+            raise self._wrong("a lane reads a word of the map buffer that was never loaded")
+        self._map_readers[bank[inside], words[inside]] = self._now
+        return np.where(inside[..., None], self._maps[bank, words], np.int8(compute.pad))
+
+    def _channelwise(self, compute: Compute, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Sums ``(groups * pixels, maps)`` of ``(groups * pixels, steps, 8)``: channel j goes to pair j alone."""
+        sums = np.zeros((len(values), self.engine.maps), np.int64)
+        for field in range(2):
+            own = slice(field * LANES, (field + 1) * LANES)
+            products = values * weights[None, :, own]
+            sums[:, own] = products.max(axis=1) if compute.maximum else products.sum(axis=1)
+        return sums
+
+    def _drain(self, compute: Compute, drain: Drain) -> None:
+        if bool(drain.blocks) != bool(compute.groups and compute.last):
+            raise self._wrong("complete sums must be drained, and no others")
+        if not drain.blocks:
+            return
+        if drain.wait_stored > self._now:
+            raise self._wrong("its drain waits for itself or for a later job")
+        self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
+        blocks = 1 if drain.add else drain.blocks
+        if not (compute.groups - 1) * self.engine.pixels < drain.pixels <= compute.groups * self.engine.pixels:
+            raise self._wrong(f"{drain.pixels} pixels must be those of {compute.groups} groups")
+        if drain.blocks > self.engine.blocks:
+            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}")
+        for block in range(blocks):
+            places = drain.o_base + block * drain.o_plane + np.arange(drain.pixels)
+            if places[-1] >= self.engine.output_words:
+                raise self._wrong(f"its outputs reach word {places[-1]} of {self.engine.output_words}")
+            if self._output_known[places].any():
+                raise self._wrong("it drains into words of the output buffer that no job has stored")
+            self._replace(self._output_readers[places], self._drain_stored, "its outputs")
+            self._output[places] = self._requantised(drain, block)
+            self._output_known[places] = True
+
+    def _requantised(self, drain: Drain, block: int) -> np.ndarray:
+        place = drain.p_base + block
+        if place >= self.engine.parameter_words or not self._parameter_known[place].all():
+            raise self._wrong(f"block {place} of the parameters must have been loaded")
+        self._parameter_readers[place] = self._now
+        bias, significand, shift = unpack_parameters(self._parameters[place])
+        rule = Requantisation(
+            significand=significand,
+            shift=shift,
+            zero_point=drain.zero_point,
+            low=drain.low,
+            high=drain.high,
+            float32=True,
+        )
+        sums = self._sums[: drain.pixels, block * LANES : (block + 1) * LANES]
+        return requantise(sums.T + bias[:, None], rule, _BOUND).T.astype(np.int8)
+
+    def _store(self, drain: Drain, store: Store) -> None:
+        if not store.blocks:
+            return
+        rows, columns = np.arange(store.rows)[:, None], np.arange(store.words)
+        for block in range(store.blocks):
+            places = store.o_base + block * store.o_plane + rows * store.words + columns
+            if places.max() >= self.engine.output_words or not self._output_known[places].all():
+                raise self._wrong("it stores words that were never drained")
+            self._output_readers[places] = self._now
+            self._output_known[places] = False
+            addresses = store.address + block * store.block_stride + rows * store.row_stride + columns * WORD
+            if (addresses % WORD).any() or addresses.max() + WORD > len(self.memory):
+                raise self._wrong("its outputs must lie within the memory, at multiples of 8")
+            words = addresses // WORD
+            self.memory.reshape(-1, WORD)[words] = self._output[places].view(np.uint8)
+            self.written[words], self._writers[words] = True, self._now

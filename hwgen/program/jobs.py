@@ -1,0 +1,375 @@
+"""The jobs of a pass: what is loaded where and when, what is computed, drained and stored.
+
+Places in the buffers are given in turn, as in a ring: what comes in takes the place of the oldest, and waits until
+that was used for the last time. So while a tile is computed, what the next one needs comes in beside it, and what is
+still there is not loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.program.layout import WORD, blocks
+from hwgen.program.passes import Pass
+from hwgen.program.tiles import Tiling, chunks, pieces, pitch, plane_words, steps
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a map lies in memory: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on."""
+
+    address: int
+    blocks: int
+    height: int
+    width: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.width * WORD
+
+    @property
+    def block_bytes(self) -> int:
+        return self.height * self.row_bytes
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.blocks * self.block_bytes
+
+    def at(self, block: int, row: int, column: int) -> int:
+        """A word's address."""
+        return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
+
+    def part(self, first: int, count: int) -> Place:
+        """Some of its blocks."""
+        return replace(self, address=self.at(first, 0, 0), blocks=count)
+
+
+@dataclass
+class _Entry:
+    base: int
+    size: int
+    used: int = 0
+    """Jobs up to the last one that uses it."""
+
+
+class Ring:
+    """Places in a buffer, given in turn."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._next = size, 0
+        self._entries: dict[Any, _Entry] = {}
+
+    def begin(self, total: int) -> None:
+        """So many words are about to come that may stay: without a gap, if the buffer holds them."""
+        if self._next + total > self._size:
+            self._next = 0
+
+    def find(self, key: Any) -> _Entry | None:
+        return self._entries.get(key)
+
+    def add(self, key: Any, size: int) -> tuple[_Entry, int]:
+        """A place, and how many jobs must have used what lay there."""
+        if size > self._size:
+            raise PlanError(f"a buffer of {self._size} words must hold {size}")
+        if self._next + size > self._size:
+            self._next = 0
+        base, end = self._next, self._next + size
+        below = [each for each, entry in self._entries.items() if entry.base < end and base < entry.base + entry.size]
+        wait = max((self._entries.pop(each).used for each in below), default=0)
+        entry = self._entries[key] = _Entry(base, size)
+        self._next = end
+        return entry, wait
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Output rows and columns, and the rows and columns of the input that its box holds."""
+
+    rows: Span
+    columns: Span
+    box_rows: Span
+    box_columns: Span
+
+    @property
+    def out_columns(self) -> int:
+        return self.columns[1] - self.columns[0]
+
+    @property
+    def pixels(self) -> int:
+        return (self.rows[1] - self.rows[0]) * self.out_columns
+
+
+@dataclass(frozen=True)
+class _Item:
+    """What a job computes: a chunk of a tile of a fold."""
+
+    fold: int
+    tile: _Tile
+    chunk: int
+    channels: Span
+    taps: Span
+    first: bool
+    last: bool
+
+
+@dataclass
+class Emitter:
+    """Makes the jobs of a program, pass by pass.
+
+    ``places`` are the maps in memory by their edges, ``stored`` for each map how many jobs must be stored until the
+    rows of its blocks are there, ``(blocks, height)``.
+    """
+
+    engine: EngineConfig
+    places: Mapping[str, Place]
+    jobs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        engine = self.engine
+        self._maps, self._weights = Ring(engine.map_words), Ring(engine.weight_steps)
+        self._parameters, self._outputs = Ring(engine.parameter_words), Ring(engine.output_words)
+        self._stored = {edge: np.zeros((place.blocks, place.height), np.int64) for edge, place in self.places.items()}
+        self._walked: Any = None
+        self._passes = 0
+
+    def add(self, task: Pass, tiling: Tiling, weights: int, parameters: int) -> None:
+        """The jobs of a pass, whose weights and parameters lie at these addresses."""
+        self._passes += 1
+        _PassJobs(self, task, tiling, weights, parameters).emit()
+
+    def end(self) -> list[Job]:
+        """All jobs, the last one marked."""
+        self.jobs[-1] = replace(self.jobs[-1], load=replace(self.jobs[-1].load, end=1))
+        return self.jobs
+
+
+class _PassJobs:
+    """The jobs of one pass."""
+
+    def __init__(self, emitter: Emitter, task: Pass, tiling: Tiling, weights: int, parameters: int) -> None:
+        self.all, self.task, self.tiling = emitter, task, tiling
+        self.engine, self.number = emitter.engine, emitter._passes
+        self.weights, self.parameters = weights, parameters
+        self.chunks = chunks(task, tiling)
+        self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
+
+    def _chunk_steps(self, channels: Span, taps: Span) -> int:
+        """Of the chunk for each group."""
+        count = (channels[1] - channels[0]) * len(self.task.sources)
+        return steps(self.task, count, taps[1] - taps[0])
+
+    def emit(self) -> None:
+        task, folds = self.task, 1 if self.task.shares_weights else self.task.folds(self.engine)
+        self.all._weights.begin(self.offsets[-1] * folds)
+        boxes = {(each.box_rows, each.box_columns): each for each in self._tiles()}
+        total = sum(self._plane(each) for each in boxes.values()) * blocks(task.channels) * len(task.sources)
+        self.all._maps.begin(total)
+        for item in self._items():
+            self._emit(item)
+
+    def _tiles(self) -> Iterator[_Tile]:
+        task, tiling = self.task, self.tiling
+        for columns in pieces(task.columns, tiling.columns):
+            for outer in pieces(task.rows, tiling.box_rows):
+                box = task.needed(0, *outer), task.needed(1, *columns)
+                for begin, end in pieces(outer[1] - outer[0], tiling.rows):
+                    yield _Tile((outer[0] + begin, outer[0] + end), columns, *box)
+
+    def _items(self) -> Iterator[_Item]:
+        folds = range(self.task.folds(self.engine))
+        tiles = list(self._tiles())
+        if self.task.channelwise or not self.tiling.maps_stay:
+            for fold in folds:
+                yield from self._chunked(fold, tiles)
+            return
+        boxes: dict[Any, list[_Tile]] = {}
+        for tile in tiles:
+            boxes.setdefault((tile.box_rows, tile.box_columns), []).append(tile)
+        for inside in boxes.values():
+            for fold in folds:
+                yield from self._chunked(fold, inside)
+
+    def _chunked(self, fold: int, tiles: list[_Tile]) -> Iterator[_Item]:
+        last = len(self.chunks) - 1
+        for tile in tiles:
+            for number, (channels, taps) in enumerate(self.chunks):
+                yield _Item(fold, tile, number, channels, taps, number == 0, number == last)
+
+    def _plane(self, tile: _Tile) -> int:
+        rows, columns = (end - begin for begin, end in (tile.box_rows, tile.box_columns))
+        return plane_words(self.engine, rows, columns, tile.out_columns)
+
+    def _emit(self, item: _Item) -> None:
+        """The job of an item, and jobs in front of it for what one job can't load."""
+        loads, box = self._load_box(item)
+        weights = self._load_weights(item, loads)
+        compute = self._compute(item, box, weights)
+        parts: dict[str, Any] = {"compute": compute}
+        if item.last:
+            parameters = self._load_parameters(item, loads)
+            parts |= self._finish(item, parameters.base)
+            parameters.used = len(self.all.jobs) + max(len(loads), 1)
+        self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
+        self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
+        box.used = weights.used = len(self.all.jobs)
+        if item.last:
+            self._note_stored(item)
+
+    def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], _Entry]:
+        task, tile = self.task, item.tile
+        first, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
+        if task.channelwise:
+            first = item.fold
+        key = (self.number, first, count, tile.box_rows, tile.box_columns)
+        box = self.all._maps.find(key)
+        if box is not None:
+            return [], box
+        plane = self._plane(tile)
+        box, wait = self.all._maps.add(key, plane * count * len(task.sources))
+        loads = []
+        for number, (edge, source) in enumerate(task.sources):
+            load = self._fetch_box(edge, source + first, count, tile)
+            loads.append(load | {"wait_computed": wait, "x_base": box.base + number * count * plane, "x_plane": plane})
+        return loads, box
+
+    def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile) -> dict[str, int]:
+        place, (top, bottom), (left, right) = self.all.places[edge], tile.box_rows, tile.box_columns
+        rows, words = bottom - top, right - left
+        step = pitch(self.engine, words, tile.out_columns)
+        if words == place.width == step and rows * words < 1 << 16:
+            rows, words = 1, rows * words  # rows lie one behind the other, in memory and in the buffer
+        return {
+            "x_blocks": count,
+            "wait_stored": int(self.all._stored[edge][block : block + count, top:bottom].max()),
+            "x_address": place.at(block, top, left),
+            "x_row_stride": place.row_bytes,
+            "x_block_stride": place.block_bytes,
+            "x_rows": rows,
+            "x_words": words,
+            "x_pitch_words": step // self.engine.pixels,
+            "x_pitch_rest": step % self.engine.pixels,
+        }
+
+    def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> _Entry:
+        fold = 0 if self.task.shares_weights else item.fold
+        key, count = (self.number, fold, item.chunk), self._chunk_steps(item.channels, item.taps)
+        found = self.all._weights.find(key)
+        if found is None:
+            found, wait = self.all._weights.add(key, count)
+            place = fold * self.offsets[-1] + self.offsets[item.chunk]
+            load = {"w_address": self.weights + place * self.engine.maps, "w_steps": count, "w_base": found.base}
+            _join(loads, load, wait_computed=wait)
+        return found
+
+    def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> _Entry:
+        task = self.task
+        fold = 0 if task.shares_parameters else item.fold
+        found = self.all._parameters.find((self.number, fold))
+        if found is None:
+            count = self._fold_blocks(item.fold)
+            found, wait = self.all._parameters.add((self.number, fold), count)
+            address = self.parameters + fold * task.fold_maps(self.engine) * WORD
+            _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": found.base}, wait_stored=wait)
+        return found
+
+    def _fold_blocks(self, fold: int) -> int:
+        most = self.task.fold_maps(self.engine)
+        return blocks(min(most, self.task.maps - fold * most))
+
+    def _compute(self, item: _Item, box: _Entry, weights: _Entry) -> Compute:
+        task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
+        (top, bottom), (left, right) = tile.box_rows, tile.box_columns
+        stride, across = task.stride, tile.out_columns
+        step = pitch(engine, right - left, across)
+        row = tile.rows[0] * stride - window.padding[0] + item.taps[0] * window.dilation[0] - top
+        column = tile.columns[0] * stride - window.padding[1] - left
+        start = box.base * engine.pixels + row * step + column
+        rows, columns = engine.pixels // across, engine.pixels % across
+        plane, many = self._plane(tile), item.channels[1] - item.channels[0]
+        walk = (stride, across, step, row, column)
+        compute = Compute(
+            groups=-(-tile.pixels // engine.pixels),
+            first=item.first,
+            last=item.last,
+            channelwise=task.channelwise,
+            maximum=task.maximum,
+            walk=walk != self.all._walked,
+            kernel_rows=item.taps[1] - item.taps[0],
+            kernel_columns=window.kernel[1],
+            channels=LANES * blocks(many) * len(task.sources) if task.channelwise else many,
+            stride=stride,
+            w_base=weights.base,
+            columns=across * stride,
+            group_columns=stride * columns,
+            group_rows=stride * rows,
+            group_words=stride * (rows * step + columns) // engine.pixels,
+            wrap_words=stride * (step - across) // engine.pixels,
+            in_rows=bottom - top,
+            in_columns=right - left,
+            origin_row=row,
+            origin_column=column,
+            start_words=start // engine.pixels,
+            start_rest=start % engine.pixels,
+            pad=task.pad,
+            dilation_rows=window.dilation[0],
+            dilation_columns=window.dilation[1],
+            column_words=window.dilation[1] // engine.pixels,
+            column_rest=window.dilation[1] % engine.pixels,
+            row_words=window.dilation[0] * step // engine.pixels,
+            row_rest=window.dilation[0] * step % engine.pixels,
+            plane=plane,
+        )
+        self.all._walked = walk
+        return compute
+
+    def _finish(self, item: _Item, parameters: int) -> dict[str, Any]:
+        """Drain and store of a tile."""
+        task, tile = self.task, item.tile
+        count = self._fold_blocks(item.fold)
+        room, wait = self.all._outputs.add(len(self.all.jobs), count * tile.pixels)
+        edge, first = task.target
+        place, (top, bottom) = self.all.places[edge], tile.rows
+        block = first + item.fold * task.fold_maps(self.engine) // LANES
+        rows, words = bottom - top, tile.out_columns
+        if words == place.width and rows * words < 1 << 16:
+            rows, words = 1, rows * words
+        rule = task.parameters and task.parameters.requantisation
+        bounds = {"zero_point": rule.zero_point, "low": rule.low, "high": rule.high} if rule else {}
+        common = {"blocks": count, "o_base": room.base, "o_plane": tile.pixels}
+        self._room = room
+        return {
+            "drain": Drain(pixels=tile.pixels, p_base=parameters, wait_stored=wait, **bounds, **common),
+            "store": Store(
+                address=place.at(block, top, tile.columns[0]),
+                row_stride=place.row_bytes,
+                block_stride=place.block_bytes,
+                rows=rows,
+                words=words,
+                **common,
+            ),
+        }
+
+    def _note_stored(self, item: _Item) -> None:
+        """Who waits for these rows, or for this place in the output buffer, waits for this job."""
+        edge, first = self.task.target
+        block = first + item.fold * self.task.fold_maps(self.engine) // LANES
+        now = self._room.used = len(self.all.jobs)
+        rows = slice(*item.tile.rows)
+        self.all._stored[edge][block : block + self._fold_blocks(item.fold), rows] = now
+
+
+def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
+    """Let the last job that loads load this, too."""
+    if not loads:
+        loads.append({})
+    loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

@@ -1,0 +1,388 @@
+"""Programs of the engine: what they compute, by the documented meaning of their jobs, is what the layers compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accelerators import a_requantisation, frames_for, global_average_pool, integers, windows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hwgen
+from hwgen.errors import CheckError, ModelError, PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.program import interpret
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import MOST_SHIFT, pack_map, pack_parameters, pack_weights, unpack_map, unpack_parameters
+
+SMALL = EngineConfig(
+    maps=16, pixels=5, map_words=128, weight_steps=128, parameter_words=4, output_words=64, slots=8, queue=2
+)
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+
+
+@st.composite
+def engines(draw) -> EngineConfig:
+    """Small ones, so that layers take many tiles and chunks."""
+    return EngineConfig(
+        maps=draw(st.sampled_from([16, 32])),
+        pixels=draw(st.sampled_from([5, 7, 13])),
+        map_words=draw(st.sampled_from([64, 128, 512])),
+        weight_steps=draw(st.sampled_from([128, 256, 1024])),
+        parameter_words=draw(st.sampled_from([4, 16])),
+        output_words=draw(st.sampled_from([32, 64, 256])),
+        slots=draw(st.sampled_from([2, 4, 16])),
+    )
+
+
+class Maker:
+    """A chain of layers that the engine computes, in the making."""
+
+    def __init__(self, draw, most_side: int, most_channels: int):
+        self.draw, self.rng, self.most = draw, np.random.default_rng(draw(st.integers(0, 2**32))), most_channels
+        self.layers: list[Op] = []
+        sides = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+        self.map = self.a_map(draw(st.integers(1, most_channels)), *sides)
+
+    def a_map(self, channels: int, height: int, width: int) -> FeatureMap:
+        kind = UINT8 if self.rng.integers(2) else INT8
+        zero = int(self.rng.integers(kind.minimum, kind.maximum + 1))
+        return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
+
+    def add(self) -> None:
+        before = self.map
+        kind = self.draw(st.sampled_from(["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "whole"]))
+        name = f"{kind}{len(self.layers)}"
+        if kind == "whole":
+            self.layers.append(global_average_pool(self.rng, name, before))
+        elif kind == "pool":
+            window = self.window()
+            rows, columns = window.output_size(before.height, before.width)
+            after = replace(before, height=rows, width=columns)
+            self.layers.append(MaxPool(name=name, input=before, output=after, window=window))
+        else:
+            self.layers.append(self.conv(name, kind))
+        self.map = self.layers[-1].output
+
+    def window(self) -> Window:
+        drawn = self.draw(windows(self.map.height, self.map.width))
+        window = replace(drawn, stride=(drawn.stride[0],) * 2)
+        return window if min(window.output_size(self.map.height, self.map.width)) > 0 else drawn
+
+    def conv(self, name: str, kind: str) -> Conv:
+        before, rng = self.map, self.rng
+        window = Window(kernel=before.shape[1:]) if kind == "dense" else self.window()
+        maps = groups = before.channels
+        if kind == "groups" and before.channels % 8 == 0:
+            groups = before.channels // 8
+            maps = groups * 8 * self.draw(st.integers(1, 2))
+        elif kind != "depthwise":
+            groups, maps = 1, self.draw(st.integers(1, self.most))
+        limit = int(rng.integers(1, 128))
+        layer = Conv(
+            name=name,
+            input=before,
+            output=self.a_map(maps, *window.output_size(before.height, before.width)),
+            window=window,
+            weights=integers(rng, -limit, limit, (maps, before.channels // groups, *window.kernel)),
+            bias=rng.integers(-(1 << 12), 1 << 12, maps),
+            requantisation=None,
+            groups=groups,
+        )
+        return replace(layer, requantisation=replace(a_requantisation(rng, layer), float32=True))
+
+
+@st.composite
+def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int = 40) -> Network:
+    maker = Maker(draw, most_side, most_channels)
+    for _ in range(draw(st.integers(1, most_layers))):
+        maker.add()
+    return Network(name="random", layers=tuple(maker.layers))
+
+
+def check(found: Schedule, seed: int = 1) -> None:
+    """Interpreted, the program gives what the golden model gives."""
+    (frame,) = frames_for(found.network, 1, seed)
+    for got, expected in zip(interpret.outputs(found, frame), golden.outputs(found.network, frame[None]), strict=True):
+        np.testing.assert_array_equal(got, expected[0])
+
+
+def scheduled(network: Network, engine: EngineConfig) -> Schedule | None:
+    """Its schedule, or ``None`` where it is refused: strides that differ, or buffers that are too small."""
+    try:
+        return schedule(network, engine)
+    except (ModelError, PlanError) as error:
+        if not any(word in str(error) for word in ("strides", "buffers hold no tile")):
+            raise
+        return None
+
+
+@given(networks(), engines())
+@settings(max_examples=60)
+def test_random_layers(network, engine):
+    found = scheduled(network, engine)
+    if found is not None:
+        check(found)
+
+
+@pytest.mark.long
+@given(networks(most_layers=4, most_side=40, most_channels=80), engines())
+@settings(max_examples=600)
+def test_many_random_layers(network, engine):
+    test_random_layers.hypothesis.inner_test(network, engine)
+
+
+def conv(kernel=3, channels=24, maps=40, size=(9, 14), stride=1, **parameters) -> Conv:
+    """One with weights of every kind, on uint8 maps."""
+    rng = np.random.default_rng(0)
+    window = Window(kernel=(kernel, kernel), stride=(stride, stride), padding=(kernel // 2,) * 4)
+    rows, columns = window.output_size(*size)
+    layer = Conv(
+        name="conv",
+        input=FeatureMap(channels=channels, height=size[0], width=size[1], type=UINT8, zero_point=7),
+        output=FeatureMap(channels=maps, height=rows, width=columns, type=UINT8, zero_point=100),
+        window=window,
+        weights=rng.integers(-127, 128, (maps, channels, kernel, kernel)),
+        bias=rng.integers(-1000, 1000, maps),
+        requantisation=None,
+    )
+    rule = replace(a_requantisation(rng, layer), float32=True)
+    return replace(layer, **{"requantisation": rule} | parameters)
+
+
+def alone(op: Op) -> Network:
+    return Network(name="alone", layers=(op,))
+
+
+def test_tiles_and_chunks():
+    """Many of both, with what stays in between."""
+    found = schedule(alone(conv()), SMALL)
+    tiling = found.layers[0].tiling
+    assert tiling.channels < 24
+    assert len(found.jobs) > 20
+    check(found)
+
+
+@pytest.mark.parametrize("size", [(1, 300), (60, 3), (7, 101)])
+def test_long_and_wide_maps(size):
+    check(schedule(alone(conv(channels=9, size=size)), SMALL))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_strides(stride):
+    check(schedule(alone(conv(kernel=5, channels=3, size=(23, 31), stride=stride)), SMALL))
+
+
+def test_large_kernels_are_cut_in_rows():
+    """A dense layer of 11 x 13 pixels has more steps for 8 channels than the weight buffer."""
+    window = Window(kernel=(11, 13))
+    layer = conv(size=(11, 13), channels=17, maps=9)
+    rng = np.random.default_rng(1)
+    layer = replace(
+        layer,
+        window=window,
+        output=replace(layer.output, height=1, width=1),
+        weights=rng.integers(-20, 21, (9, 17, 11, 13)),
+    )
+    found = schedule(alone(layer), SMALL)
+    assert found.layers[0].tiling.taps < 11
+    check(found)
+
+
+def test_whole_maps_are_averaged_in_parts():
+    source = FeatureMap(channels=20, height=19, width=21, type=INT8, zero_point=-5)
+    found = schedule(alone(global_average_pool(np.random.default_rng(2), "whole", source)), SMALL)
+    assert found.layers[0].tiling.taps < 19
+    check(found)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Network:
+    return hwgen.load(DIGITS / "digits.onnx").network
+
+
+@pytest.mark.parametrize("engine", [EngineConfig(), SMALL])
+def test_digits(digits, engine):
+    check(schedule(digits, engine))
+
+
+def test_layers_overlap(digits):
+    """A layer begins before the one before it is stored: what waits for a map waits for rows and blocks alone."""
+    found = schedule(alone_chain(conv(size=(20, 20)), 2), SMALL)
+    second = found.layers[1]
+    first = found.jobs[second.first].load
+    assert 0 < first.wait_stored < second.first
+
+
+def alone_chain(op: Conv, count: int) -> Network:
+    """The same layer again and again."""
+    layers = [replace(op, name="conv0")]
+    for number in range(1, count):
+        before = layers[-1].output
+        weights = np.resize(op.weights, (op.outputs, before.channels, *op.window.kernel))
+        layer = replace(op, name=f"conv{number}", input=before, weights=weights)
+        layers.append(replace(layer, requantisation=op.requantisation))
+    return Network(name="chain", layers=tuple(layers))
+
+
+def interpreted(found: Schedule, jobs: list[Job]) -> np.ndarray:
+    (frame,) = frames_for(found.network, 1, 1)
+    return interpret.outputs(replace(found, jobs=tuple(jobs)), frame)[0]
+
+
+WAITS = [("load", "wait_computed"), ("load", "wait_stored"), ("drain", "wait_stored")]
+
+
+@pytest.mark.parametrize(("part", "name"), WAITS)
+def test_each_wait_is_needed(part, name):
+    """A job less, where it is more than all jobs before waited for, and something may be read that isn't there."""
+    found = schedule(alone_chain(conv(size=(7, 10), channels=40), 2), replace(SMALL, parameter_words=8))
+    rising, most = [], 0
+    for number, job in enumerate(found.jobs):
+        wait = getattr(getattr(job, part), name)
+        if wait > max(most, job.load.wait_stored if part == "drain" else 0):
+            rising.append((number, wait))
+        most = max(most, wait, job.load.wait_stored if part == "drain" else 0)
+    assert len(rising) > 3
+    for number, wait in rising[:: -(-len(rising) // 8)]:
+        less = changed(found.jobs[number], part, **{name: wait - 1})
+        with pytest.raises(CheckError, match=rf"job {number}: .* may "):
+            interpreted(found, [*found.jobs[:number], less, *found.jobs[number + 1 :]])
+
+
+def changed(job: Job, part: str, **fields) -> Job:
+    return replace(job, **{part: replace(getattr(job, part), **fields)})
+
+
+@pytest.mark.parametrize(
+    ("part", "fields", "message"),
+    [
+        ("load", {"x_base": 127}, "reaches word"),
+        ("load", {"w_base": 125}, "reach step"),
+        ("load", {"x_address": 4}, "multiples of 8"),
+        ("load", {"x_address": 1 << 30}, "within the memory"),
+        ("load", {"x_rows": 1, "x_words": 1}, "never loaded"),
+        ("load", {"w_steps": 1}, "must have been loaded"),
+        ("load", {"p_words": 1}, "must have been loaded"),
+        ("load", {"wait_computed": 1000}, "waits for itself"),
+        ("compute", {"walk": 0}, "walked anew"),
+        ("compute", {"first": 0}, "sums must begin"),
+        ("compute", {"groups": 100, "last": 0}, "slots"),
+        ("compute", {"last": 0}, "drained"),
+        ("drain", {"blocks": 0}, "drained"),
+        ("drain", {"pixels": 5000}, "groups"),
+        ("drain", {"o_base": 60}, "reach word"),
+        ("store", {"o_base": 60}, "never drained"),
+        ("store", {"address": 4}, "multiples of 8"),
+    ],
+)
+def test_wrong_fields_are_told(part, fields, message):
+    found = schedule(alone(conv(kernel=1, channels=8, maps=16, size=(4, 5))), SMALL)
+    with pytest.raises(CheckError, match=message):
+        interpreted(found, [changed(found.jobs[0], part, **fields), *found.jobs[1:]])
+
+
+def test_words_that_no_job_stored():
+    found = schedule(alone_chain(conv(size=(4, 5)), 2), SMALL)
+    last = found.layers[0].count - 1
+    jobs = [*found.jobs]
+    jobs[last] = replace(jobs[last], store=type(jobs[last].store)())
+    with pytest.raises(CheckError, match="never written"):
+        interpreted(found, jobs)
+
+
+def test_a_program_ends():
+    found = schedule(alone(conv()), SMALL)
+    packed = b"".join(map(bytes, found.jobs))
+    assert list(interpret.jobs(np.frombuffer(packed, np.uint8), 0)) == list(found.jobs)
+    with pytest.raises(CheckError, match="must end"):
+        list(interpret.jobs(np.frombuffer(packed[:-1], np.uint8), 0))
+
+
+def test_sums_fit_their_bits():
+    with pytest.raises(ModelError, match="conv: sums must fit the engine's 16 bits"):
+        schedule(alone(conv()), replace(SMALL, sum_bits=16))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": np.full((40, 24, 3, 3), -128)}, "output channel 0 has -128"),
+        ({"weights": np.full((40, 24, 3, 3), 200)}, "output channel 0 has 200"),
+        ({"fraction": 2}, "finer than its products"),
+        ({"bias": np.full(40, 1 << 32)}, "must fit 32 bits"),
+        ({"input": FeatureMap(channels=24, height=9, width=14, type=INT16)}, "at most 8 bits"),
+        ({"window": Window(kernel=(3, 3), padding=(1, 1, 1, 1), dilation=(1, 300))}, "dilations of at most 255"),
+    ],
+)
+def test_layers_that_are_refused(change, message):
+    layer = conv(size=(9, 700)) if "window" in change else conv()
+    if "window" in change:
+        layer = replace(layer, **change, output=replace(layer.output, width=102))
+    else:
+        layer = replace(layer, **change)
+    with pytest.raises(ModelError, match=f"conv: .*{message}"):
+        schedule(alone(layer), SMALL)
+
+
+def test_groups_that_are_refused():
+    layer = conv(channels=24, maps=24)
+    layer = replace(layer, groups=2, weights=layer.weights[:, :12])
+    with pytest.raises(ModelError, match="conv: the engine takes groups of multiples of 8 channels"):
+        schedule(alone(layer), SMALL)
+
+
+def test_strides_that_are_refused():
+    layer = conv(size=(9, 9))
+    window = Window(kernel=(3, 3), stride=(1, 2), padding=(1, 1, 1, 1))
+    with pytest.raises(ModelError, match="conv: the engine takes strides of 1 to 4, the same both ways"):
+        schedule(alone(replace(layer, window=window, output=replace(layer.output, width=5))), SMALL)
+
+
+def test_unknown_weights_have_jobs_but_no_bytes():
+    layer = Conv.shaped(name="conv", channels=16, outputs=16, height=8, width=8, window=Window(kernel=(3, 3)))
+    found = schedule(alone(layer), SMALL)
+    assert found.jobs
+    with pytest.raises(ModelError, match="weights must be known"):
+        found.image  # noqa: B018
+
+
+def test_buffers_that_hold_no_tile():
+    with pytest.raises(PlanError, match="conv: the engine's buffers hold no tile"):
+        schedule(alone(conv(kernel=7, size=(30, 30))), replace(SMALL, map_words=2))
+
+
+def test_layout():
+    """Blocks, rows, columns, lanes; and the order of steps, from the text of docs/engine.md."""
+    frame = np.arange(9 * 2 * 3, dtype=np.uint8).reshape(9, 2, 3)
+    packed = np.frombuffer(pack_map(frame, UINT8), np.int8).reshape(2, 2, 3, 8)
+    assert packed[0, 1, 2, 5] == int(frame[5, 1, 2]) - 128
+    assert packed[1, 0, 1, 0] == int(frame[8, 0, 1]) - 128
+    source = FeatureMap(channels=9, height=2, width=3, type=UINT8)
+    np.testing.assert_array_equal(unpack_map(packed.tobytes(), source), frame)
+    weights = np.random.default_rng(0).integers(-127, 128, (18, 10, 3, 2))
+    steps = np.frombuffer(pack_weights(weights, 32), np.int8).reshape(-1, 32)
+    assert len(steps) == 10 * 6
+    assert steps[(1 * 2 + 1) * 8 + 4, 17] == weights[17, 4, 1, 1]
+    assert steps[48 + (2 * 2 + 0) * 2 + 1, 3] == weights[3, 9, 2, 0]
+    assert not steps[:, 18:].any()
+
+
+def test_parameters():
+    rule = a_requantisation(np.random.default_rng(3), conv())
+    rule = replace(rule, shift=rule.shift + 200)
+    bias = np.arange(40) * (1 << 25) - (1 << 30)
+    words = np.frombuffer(pack_parameters(bias, rule), "<u8")
+    assert len(words) == 40
+    for got, expected in zip(
+        unpack_parameters(words), (bias, rule.significand, np.minimum(rule.shift, MOST_SHIFT)), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
