@@ -94,3 +94,13 @@ class EngineConfig:
     def pairs(self) -> int:
         """Pairs of maps, each of which shares a DSP slice a pixel."""
         return self.maps // 2
+
+    @property
+    def rotation_stages(self) -> int:
+        """Multiplexers of four ways, one behind the other, that rotate as many values as there are pixels."""
+        return -(-(self.pixels - 1).bit_length() // 2)
+
+    @property
+    def buffer_latency(self) -> int:
+        """Cycles from the lanes' addresses to their words: to the banks, block RAM with its output register, back."""
+        return 2 * self.rotation_stages + 2

@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from amaranth import signed
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Member, Out
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
-from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import Compute, Drain
-
-#: Width of the counts of jobs; a program has fewer jobs than that counts to.
-COUNT_BITS = 24
-
-
-def map_write(config: EngineConfig) -> data.StructLayout:
-    """A word of 8 channels into a bank of the map buffer."""
-    return data.StructLayout(
-        {"bank": range(config.pixels), "word": range(config.map_words), "data": data.ArrayLayout(signed(8), LANES)}
-    )
-
-
-def weight_write(config: EngineConfig) -> data.StructLayout:
-    """The weights of a block of 8 maps in a step."""
-    return data.StructLayout(
-        {"step": range(config.weight_steps), "block": range(config.blocks), "data": data.ArrayLayout(signed(8), LANES)}
-    )
-
-
-def drain_beat(config: EngineConfig) -> data.StructLayout:
-    """Eight complete sums of a pixel, those of a block of maps, and what becomes of them.
-
-    ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters.
-    In an addition (``add``) the sums of blocks 0 and 1 of a pixel follow each other, the latter with ``second``; both
-    have the address of the one word that they give. A pixel's address is that before it is pooled, if it is: ``o_base +
-    b * o_plane + p`` of block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the job's
-    last beat. The other fields are those of `Drain`.
-    """
-    return data.StructLayout(
-        {
-            "sums": data.ArrayLayout(signed(config.sum_bits), LANES),
-            "address": 16,
-            "parameter": 8,
-            "zero_point": signed(8),
-            "low": signed(8),
-            "high": signed(8),
-            "add": 1,
-            "second": 1,
-            "table": 1,
-            "pool": 1,
-            "columns": 10,
-            "pixel_end": 1,
-            "last": 1,
-        }
-    )
+from hwgen.gateware.engine.array import Array
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.drain import DrainWalk, drain_beat
+from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
+from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, map_write
+from hwgen.gateware.engine.steps import Steps
+from hwgen.gateware.engine.weight_buffer import WeightBuffer, weight_write
+from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
@@ -72,3 +34,117 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "drained": Out(COUNT_BITS),
         "beats": Out(stream.Signature(drain_beat(config), always_ready=True)),
     }
+
+
+def words_latency(config: EngineConfig) -> int:
+    """Cycles from a step to its words at the array, and from a job's last step to its count as computed."""
+    return Lanes.LATENCY + config.buffer_latency
+
+
+class Core(wiring.Component):
+    """Map buffer, weight buffer, lanes, array and drain, and the walks that lead them.
+
+    A job is computed when its last step has read the buffers, so that what it read may be overwritten. It is drained
+    when its last word is ``finished``; jobs without beats are when all before them are. `hwgen.schedule.engine_core`
+    has the cycles of all this.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    compute, drain : In(stream of `Compute` and of `Drain`)
+        The parts of the jobs, in order.
+    map_write, weight_write : In(stream, always ready)
+        Into the buffers; what counts as loaded may be written a cycle before.
+    loaded, stored : In(24)
+        Counts of loaded and of stored jobs.
+    finished : In(1)
+        A job's last word lies in the output buffer; at most 255 jobs after its last beat.
+    computed, drained : Out(24)
+        Counts of computed and of drained jobs.
+    beats : Out(stream, always ready)
+        Complete sums (`drain_beat`).
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(core_ports(config))
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        m.submodules.steps = self._steps = steps = Steps(config)
+        m.submodules.lanes = self._lanes = Lanes(config)
+        m.submodules.maps = self._maps = ReuseBuffer(config)
+        m.submodules.weights = self._weights = WeightBuffer(config)
+        m.submodules.array = self._array = Array(config)
+        m.submodules.drains = self._drains = DrainWalk(config)
+        connect(m, flipped(self.compute), steps.jobs)
+        connect(m, flipped(self.drain), self._drains.jobs)
+        connect(m, flipped(self.map_write), self._maps.write)
+        connect(m, flipped(self.weight_write), self._weights.write)
+        m.d.comb += steps.loaded.eq(self.loaded)
+        self._elaborate_operands(m)
+        self._elaborate_control(m)
+        self._elaborate_drain(m)
+        return m
+
+    def _elaborate_operands(self, m: Module) -> None:
+        """From a step to the lanes' words, which of them count, and the weights."""
+        steps, lanes, maps, array = self._steps, self._lanes, self._maps, self._array
+        words = words_latency(self._config)
+        m.d.comb += [
+            lanes.walk.eq(steps.walk),
+            lanes.next_job.eq(steps.next_job),
+            steps.walked.eq(lanes.walked),
+            lanes.step.eq(steps.step),
+            lanes.job.eq(steps.job),
+            maps.rest.eq(lanes.rest),
+            maps.words.eq(lanes.words),
+            array.words.eq(maps.o),
+            array.inside.eq(delayed(m, "inside", lanes.inside, words + 1 - Lanes.INSIDE_LATENCY)),
+            self._weights.step.eq(delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)),
+            array.weights.eq(self._weights.o),
+        ]
+
+    def _elaborate_control(self, m: Module) -> None:
+        """From a step to what the array does, and its job's count."""
+        steps, array = self._steps, self._array
+        words = words_latency(self._config)
+        control = Signal.like(array.control, name="control_0")
+        m.d.comb += [
+            *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "channel")),
+            *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
+            array.valid.eq(delayed(m, "valid", steps.valid, words, reset_less=False)),
+            array.control.eq(delayed(m, "control", control, words)),
+        ]
+        ended = delayed(m, "ended", steps.ended, words - 1, reset_less=False)
+        m.d.sync += self.computed.eq(self.computed + ended)
+
+    def _elaborate_drain(self, m: Module) -> None:
+        steps, array, drains = self._steps, self._array, self._drains
+        # The drain's own two cycles, from there to its selection.
+        complete = words_latency(self._config) + Array.SUM_LATENCY - 2
+        late = Array.DRAIN_LATENCY
+        note = delayed(m, "note", drains.note, late)
+        m.d.comb += [
+            drains.stored.eq(self.stored),
+            drains.opens.eq(steps.valid & steps.step.zero),
+            drains.slot.eq(steps.step.slot),
+            drains.stride.eq(steps.job.stride),
+            drains.complete.eq(delayed(m, "complete", steps.valid & steps.step.complete, complete, reset_less=False)),
+            drains.yields.eq(array.yields),
+            drains.finished.eq(self.finished),
+            steps.release.eq(drains.release),
+            array.select.eq(drains.select),
+            self.drained.eq(drains.drained),
+            self.beats.valid.eq(delayed(m, "beat", drains.valid & ~array.yields, late, reset_less=False)),
+            self.beats.payload.sums.eq(array.sums),
+            *(self.beats.payload[name].eq(note[name]) for name in note.shape().members),
+        ]

@@ -29,6 +29,8 @@ from amaranth.lib import data
 from hwgen.errors import ConfigError
 
 WORD_BITS = 64
+#: Width of the counts of jobs, and of what waits for them; a program has fewer jobs than that counts to.
+COUNT_BITS = 24
 
 
 def _bits(width: int, *, signed: bool = False) -> Any:
@@ -100,8 +102,8 @@ class Load(Part):
     """The program ends with this job."""
     x_blocks: int = _bits(12)
     """0: no map is fetched."""
-    wait_computed: int = _bits(24)
-    wait_stored: int = _bits(24)
+    wait_computed: int = _bits(COUNT_BITS)
+    wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
     """In bytes, as all addresses; a multiple of 8."""
     x_row_stride: int = _bits(32)
@@ -216,7 +218,7 @@ class Drain(Part):
     """Of each 2 x 2 pixels the greatest values leave. A last odd row or column is dropped."""
     columns: int = _bits(10)
     """Of the tile, before it is pooled (``pool`` only)."""
-    wait_stored: int = _bits(24)
+    wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
 

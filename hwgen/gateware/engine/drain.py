@@ -1,0 +1,213 @@
+"""The walk of the drain: which complete sums leave in each cycle, and where to."""
+
+from __future__ import annotations
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.array import select_layout
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Drain
+from hwgen.gateware.lookup import ram_attributes
+
+#: What goes with the sums of a beat.
+_NOTE = {
+    "address": 16,
+    "parameter": 8,
+    "zero_point": signed(8),
+    "low": signed(8),
+    "high": signed(8),
+    "add": 1,
+    "second": 1,
+    "table": 1,
+    "pool": 1,
+    "columns": 10,
+    "pixel_end": 1,
+    "last": 1,
+}
+#: Of them those that are fields of `Drain`, the same in all beats of a job.
+_CONSTANTS = ("zero_point", "low", "high", "add", "table", "pool", "columns")
+NOTE = data.StructLayout(_NOTE)
+
+
+def drain_beat(config: EngineConfig) -> data.StructLayout:
+    """Eight complete sums of a pixel, those of a block of maps, and what becomes of them.
+
+    ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters.
+    In an addition (``add``) the sums of blocks 0 and 1 of a pixel follow each other, the latter with ``second``; both
+    have the address of the one word that they give. A pixel's address is that before it is pooled, if it is: ``o_base +
+    b * o_plane + p`` of block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the job's
+    last beat. The other fields are those of `Drain`.
+    """
+    return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
+
+
+class DrainWalk(wiring.Component):
+    """The groups of each job in order, the pixels of a group, the blocks of a pixel: one a cycle.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    jobs : In(stream of `Drain`)
+    stored : In(24)
+        Count of stored jobs.
+    opens, slot, stride : In
+        Another group's sums begin with zero, in that slot; its lanes lie at that stride.
+    complete : In(1)
+        The sums of another group may be selected two cycles later.
+    yields : In(1)
+        The selection isn't heard in this cycle, and stays.
+    valid, select, note : Out
+        What is selected, and what goes with it.
+    release : Out(1)
+        The last sums of a slot were selected.
+    finished : In(1)
+        The last word of a job that had beats lies in the output buffer.
+    drained : Out(24)
+        Count of drained jobs. Those without beats count as soon as all before them are drained.
+
+    Latency and throughput
+        A part's first selection comes `FETCH` cycles after the part, and `START` cycles after enough jobs are stored,
+        at the earliest. No cycle is lost between groups, nor between jobs of `FETCH` beats and more.
+    """
+
+    #: Cycles from a part's transfer to its first selection.
+    FETCH = 3
+    #: Cycles from the count of stored jobs to a first selection.
+    START = 2
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(Drain.layout())),
+                "stored": In(COUNT_BITS),
+                "opens": In(1),
+                "slot": In(range(config.slots)),
+                "stride": In(3),
+                "complete": In(1),
+                "yields": In(1),
+                "valid": Out(1),
+                "select": Out(select_layout(config)),
+                "note": Out(NOTE),
+                "release": Out(1),
+                "finished": In(1),
+                "drained": Out(COUNT_BITS),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        self._take, self._pass = Signal(), Signal()  # the next job has its turn; one without beats
+        self._next, self._job = Signal(Drain.layout()), Signal(Drain.layout(), reset_less=True)
+        self._prepared, self._empty = Signal(), Signal()
+        self._elaborate_next(m)
+        self._elaborate_groups(m)
+        self._elaborate_note(m)
+        return m
+
+    def _elaborate_next(self, m: Module) -> None:
+        """The next job, whether it has its place in the output buffer, and whether it has beats."""
+        filled, upcoming = Signal(), self._next
+        taken = self._take | self._pass
+        short = Signal(COUNT_BITS)
+        m.d.comb += [self.jobs.ready.eq(~filled), short.eq(self.stored - upcoming.wait_stored)]
+        m.d.sync += [
+            self._prepared.eq(filled & ~taken & ~short[-1]),
+            self._empty.eq((upcoming.blocks == 0) | (upcoming.pixels == 0)),
+        ]
+        with m.If(~filled):
+            m.d.sync += [upcoming.eq(self.jobs.payload), filled.eq(self.jobs.valid)]
+        with m.Elif(taken):
+            m.d.sync += filled.eq(0)
+
+    def _elaborate_groups(self, m: Module) -> None:
+        """Which group, pixel and block; the counts."""
+        config, job, upcoming = self._config, self._job, self._next
+        slots = range(config.slots)
+        complete = Signal(range(config.slots + 1))  # groups that were not yet begun
+        following = Signal(slots)
+        left = Signal(14)  # pixels of the job, with this one
+        pixel, blocks = Signal(range(config.pixels), reset_less=True), Signal(4, reset_less=True)
+        outstanding = Signal(8)
+        heard, start, begin, border, more = Signal(), Signal(), Signal(), Signal(), Signal()
+        self._ends_pixel, ends_group, self._ends_job = Signal(), Signal(), Signal()
+        self._heard = heard
+        m.d.comb += [
+            heard.eq(self.valid & ~self.yields),
+            self._ends_pixel.eq(blocks == 1),
+            ends_group.eq(self._ends_pixel & ((pixel == config.pixels - 1) | (left == 1))),
+            self._ends_job.eq(self._ends_pixel & (left == 1)),
+            self.release.eq(heard & ends_group),
+            border.eq(~self.valid | self.release),
+            more.eq(left > self.valid),
+            begin.eq(border & more & (complete != 0)),
+            self._take.eq(border & ~more & (complete != 0) & self._prepared & ~self._empty),
+            self._pass.eq(~self.valid & ~more & self._prepared & self._empty & (outstanding == 0)),
+            start.eq(begin | self._take),
+        ]
+        m.d.sync += [
+            complete.eq(complete + self.complete - start),
+            outstanding.eq(outstanding + (heard & self._ends_job) - self.finished),
+            self.drained.eq(self.drained + (self.finished | self._pass)),
+        ]
+        with m.If(border):
+            m.d.sync += self.valid.eq(start)
+        with m.If(self._take):
+            m.d.sync += [job.eq(upcoming), left.eq(upcoming.pixels)]
+        with m.Elif(heard & self._ends_pixel):
+            m.d.sync += left.eq(left - 1)
+        stride = self._elaborate_stride(m, following, start)
+        with m.If(start):
+            m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]
+            m.d.sync += [self.select.lane.eq(0), pixel.eq(0)]
+        with m.Elif(heard & self._ends_pixel):
+            turned = Signal(signed(len(self.select.lane) + 2))
+            m.d.comb += turned.eq(self.select.lane + stride - config.pixels)
+            m.d.sync += self.select.lane.eq(Mux(turned >= 0, turned, self.select.lane + stride))
+            m.d.sync += pixel.eq(pixel + 1)
+        with m.If(self._take):
+            m.d.sync += [self.select.block.eq(0), blocks.eq(upcoming.blocks)]
+        with m.Elif(begin | (heard & self._ends_pixel)):
+            m.d.sync += [self.select.block.eq(0), blocks.eq(job.blocks)]
+        with m.Elif(heard):
+            m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
+
+    def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
+        """Of the group that is drained: they lie beside the slots."""
+        m.submodules.strides = strides = memory.Memory(
+            shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
+        )
+        to, of = strides.write_port(), strides.read_port(domain="comb")
+        stride = Signal(3, reset_less=True)
+        m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]
+        with m.If(start):
+            m.d.sync += stride.eq(of.data)
+        return stride
+
+    def _elaborate_note(self, m: Module) -> None:
+        job, upcoming, note = self._job, self._next, self.note
+        pixel = Signal(16, reset_less=True)  # address of the pixel's first word
+        m.d.comb += [
+            *(note[name].eq(job[name]) for name in _CONSTANTS),
+            note.second.eq(job.add & (self.select.block != 0)),
+            note.pixel_end.eq(self._ends_pixel),
+            note.last.eq(self._ends_job),
+        ]
+        with m.If(self._take):
+            m.d.sync += [
+                note.address.eq(upcoming.o_base),
+                pixel.eq(upcoming.o_base),
+                note.parameter.eq(upcoming.p_base),
+            ]
+        with m.Elif(self._heard & self._ends_pixel):
+            m.d.sync += [note.address.eq(pixel + 1), pixel.eq(pixel + 1), note.parameter.eq(job.p_base)]
+        with m.Elif(self._heard):
+            m.d.sync += [
+                note.address.eq(note.address + Mux(job.add, 0, job.o_plane)),
+                note.parameter.eq(note.parameter + 1),
+            ]

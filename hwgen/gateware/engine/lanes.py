@@ -1,0 +1,223 @@
+"""The lanes' places: where each pixel of a group begins its window, and which word it reads in a step."""
+
+from __future__ import annotations
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Compute
+from hwgen.gateware.engine.steps import step_layout
+from hwgen.gateware.lookup import delayed
+
+#: Rows and columns, of windows and of taps, are from ``-2**15`` to ``2**15 - 1``.
+PLACE_BITS = 16
+
+
+class Lanes(wiring.Component):
+    """One lane for each bank: the row, the column and the word of a pixel's window, and of the tap in it.
+
+    Lane ``k`` has the pixel whose window begins ``k`` banks further on than the group's first (`docs/engine.md`).
+    A step's addresses follow from it alone, without a stall. Columns come a cycle before rows and words, which depend
+    on whether a row ended.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    walk : In(1)
+        Walk the first places for ``next_job``, a pixel a cycle; they must not be needed before.
+    walked : Out(1)
+        The last one is being walked, or all are.
+    next_job : In(Compute)
+    step, job : In
+        The step of this cycle and its job.
+    rest : Out(range(pixels))
+        Bank of lane 0, `LATENCY` cycles later.
+    words : Out(array of ``pixels`` addresses)
+        With ``rest``.
+    inside : Out(pixels)
+        Whether each lane's tap lies in the box; a cycle after ``rest``.
+    """
+
+    #: Cycles from a step to its addresses.
+    LATENCY = 3
+    #: Cycles from a step to which of its lanes are inside.
+    INSIDE_LATENCY = 4
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "walk": In(1),
+                "walked": Out(1),
+                "next_job": In(Compute.layout()),
+                "step": In(step_layout(config)),
+                "job": In(Compute.layout()),
+                "rest": Out(range(config.pixels)),
+                "words": Out(data.ArrayLayout(range(config.map_words), config.pixels)),
+                "inside": Out(config.pixels),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = range(self._config.pixels)
+        word = range(self._config.map_words)
+        #: Of each lane's pixel in group 0, and in this group.
+        first = [
+            [Signal(shape, name=f"first_{name}_{lane}", reset_less=True) for lane in lanes]
+            for name, shape in (("column", PLACE_BITS), ("row", PLACE_BITS), ("word", word))
+        ]
+        columns, rows, words = [
+            [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in lanes]
+            for name, shape in (("column", PLACE_BITS), ("row", PLACE_BITS), ("word", word))
+        ]
+        self._elaborate_walk(m, first)
+        self._elaborate_advance(m, first, columns, rows, words)
+        self._elaborate_words(m, words)
+        self._elaborate_inside(m, columns, rows)
+        return m
+
+    def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
+        """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``."""
+        pixels, job = self._config.pixels, self.next_job
+        left = Signal(range(pixels + 1))
+        lane = Signal(range(pixels), reset_less=True)
+        column, row = Signal(PLACE_BITS, reset_less=True), Signal(PLACE_BITS, reset_less=True)
+        word = Signal(range(self._config.map_words), reset_less=True)
+        back = Signal(signed(PLACE_BITS + 1), reset_less=True)
+        wrapped, turned = Signal(signed(PLACE_BITS + 1)), Signal(signed(len(lane) + 2))
+        ends_row, ends_turn = Signal(), Signal()
+        m.d.comb += [
+            self.walked.eq(left <= 1),
+            wrapped.eq(column + back),
+            ends_row.eq(wrapped >= 0),
+            turned.eq(lane + job.stride - pixels),
+            ends_turn.eq(turned >= 0),
+        ]
+        m.d.sync += [
+            back.eq(job.stride - job.columns),
+            column.eq(Mux(ends_row, wrapped, column + job.stride)),
+            row.eq(row + Mux(ends_row, job.stride, 0)),
+            lane.eq(Mux(ends_turn, turned, lane + job.stride)),
+            word.eq(word + ends_turn + Mux(ends_row, job.wrap_words, 0)),
+        ]
+        with m.If(self.walk):
+            m.d.sync += [left.eq(pixels), column.eq(0), row.eq(0), lane.eq(0), word.eq(0)]
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        for kept, value in zip(first, (column, row, word), strict=True):
+            for number in range(pixels):
+                with m.If((left != 0) & (lane == number)):
+                    m.d.sync += kept[number].eq(value)
+
+    def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
+        """Each lane's place in the group of the step: of columns a cycle after the step, of rows and words two."""
+        job, bits = self.job, PLACE_BITS
+        begins_job, begins = delayed(m, "job", self.step.job, 1), delayed(m, "group", self.step.group, 1)
+        back = Signal(signed(bits + 1), reset_less=True)
+        # What a lane moves by as it stays in its row, or ends it; for the step a cycle ago.
+        row_moves = [Signal(bits, name=f"row_move_{end}", reset_less=True) for end in range(2)]
+        word_moves = [Signal(words[0].shape(), name=f"word_move_{end}", reset_less=True) for end in range(2)]
+        m.d.sync += [
+            back.eq(job.group_columns - job.columns),
+            row_moves[0].eq(job.group_rows),
+            row_moves[1].eq(job.group_rows + job.stride),
+            word_moves[0].eq(job.group_words),
+            word_moves[1].eq(job.group_words + job.wrap_words),
+        ]
+        for lane in range(self._config.pixels):
+            wrapped = Signal(signed(bits + 1), name=f"wrapped_{lane}")
+            ended = Signal(name=f"ended_{lane}", reset_less=True)
+            m.d.comb += wrapped.eq(columns[lane] + back)
+            m.d.sync += ended.eq(wrapped >= 0)
+            with m.If(self.step.job):
+                m.d.sync += columns[lane].eq(first[0][lane])
+            with m.Elif(self.step.group):
+                m.d.sync += columns[lane].eq(Mux(wrapped >= 0, wrapped, columns[lane] + job.group_columns))
+            for place, kept, moves in ((rows, first[1], row_moves), (words, first[2], word_moves)):
+                with m.If(begins_job):
+                    m.d.sync += place[lane].eq(kept[lane])
+                with m.Elif(begins):
+                    m.d.sync += place[lane].eq(place[lane] + Mux(ended, moves[1], moves[0]))
+
+    def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
+        """Every lane's address: its own word, the tap's, and one more where the banks begin again."""
+        config, step, job = self._config, self.step, self.job
+        rest = Signal(range(config.pixels), reset_less=True)
+        row_rest = Signal.like(rest)
+        base, move = Signal.like(rest), Signal.like(rest)
+        turned = Signal(signed(len(rest) + 2))
+        carry = Signal(reset_less=True)
+        m.d.comb += [
+            base.eq(Mux(step.row, row_rest, rest)),
+            move.eq(Mux(step.row, job.row_rest, job.column_rest)),
+            turned.eq(base + move - config.pixels),
+        ]
+        moved = Mux(turned >= 0, turned, base + move)
+        with m.If(step.block):
+            m.d.sync += [rest.eq(job.start_rest), row_rest.eq(job.start_rest), carry.eq(0)]
+        with m.Elif(step.row):
+            m.d.sync += [rest.eq(moved), row_rest.eq(moved), carry.eq(turned >= 0)]
+        with m.Elif(step.tap):
+            m.d.sync += [rest.eq(moved), carry.eq(turned >= 0)]
+        word, row_word, block_word = [
+            Signal(words[0].shape(), name=name, reset_less=True) for name in ("tap_word", "row_word", "block_word")
+        ]
+        begins = {name: delayed(m, f"{name}_begins", step[name], 1) for name in ("group", "block", "row", "tap")}
+        start, plane, by_row, by_column = [
+            delayed(m, name, job[name][: len(word)], 1)
+            for name in ("start_words", "plane", "row_words", "column_words")
+        ]
+        moved_word = Signal.like(word)
+        with m.If(begins["group"]):
+            m.d.comb += moved_word.eq(start)
+            m.d.sync += block_word.eq(moved_word)
+        with m.Elif(begins["block"]):
+            m.d.comb += moved_word.eq(block_word + plane)
+            m.d.sync += block_word.eq(moved_word)
+        with m.Elif(begins["row"]):
+            m.d.comb += moved_word.eq(row_word + by_row + carry)
+        with m.Else():
+            m.d.comb += moved_word.eq(word + by_column + carry)
+        with m.If(begins["row"]):
+            m.d.sync += row_word.eq(moved_word)
+        with m.If(begins["tap"]):
+            m.d.sync += word.eq(moved_word)
+        tap_rest = delayed(m, "tap_rest", rest, 1)
+        m.d.comb += self.rest.eq(delayed(m, "rest_out", tap_rest, 1))
+        for lane in range(config.pixels):
+            address = Signal(words[0].shape(), name=f"address_{lane}", reset_less=True)
+            m.d.sync += address.eq(words[lane] + word + (tap_rest >= config.pixels - lane))
+            m.d.comb += self.words[lane].eq(address)
+
+    def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
+        """Whether a lane's tap lies in the box: columns are looked at a cycle before rows."""
+        step, job = self.step, self.job
+        taps = {}
+        for name, begins_axis, ages, moves in (
+            ("column", step.row, step.tap, job.dilation_columns),
+            ("row", step.block, step.row, job.dilation_rows),
+        ):
+            tap = Signal(signed(PLACE_BITS), name=f"tap_{name}", reset_less=True)
+            with m.If(begins_axis):
+                m.d.sync += tap.eq(job[f"origin_{name}"])
+            with m.Elif(ages):
+                m.d.sync += tap.eq(tap + moves)
+            taps[name] = tap
+        row_tap = delayed(m, "row_tap", taps["row"], 1)
+        limits = {
+            "column": delayed(m, "in_columns", job.in_columns, 2),
+            "row": delayed(m, "in_rows", job.in_rows, 3),
+        }
+        for lane in range(self._config.pixels):
+            found = {}
+            for name, place, tap in (("column", columns[lane], taps["column"]), ("row", rows[lane], row_tap)):
+                at = Signal(PLACE_BITS, name=f"{name}_at_{lane}", reset_less=True)  # negative ones are great
+                found[name] = Signal(name=f"{name}_inside_{lane}", reset_less=True)
+                m.d.sync += [at.eq(place + tap), found[name].eq(at < limits[name])]
+            m.d.comb += self.inside[lane].eq(delayed(m, f"column_found_{lane}", found["column"], 1) & found["row"])

@@ -1,0 +1,216 @@
+"""The walk of the steps: what the array does in each cycle."""
+
+from __future__ import annotations
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Compute
+
+
+def step_layout(config: EngineConfig) -> data.StructLayout:
+    """A step, and what begins and ends with it.
+
+    Members
+    -------
+    job, group, block, row, tap : 1 bit
+        The first step of a job, a pixel group, a block of 8 channels, a row of the kernel, a tap.
+    zero, resume : 1 bit
+        Of a group's first step: its sums begin with zero, or with those of its slot. With neither they go on with
+        those of the step before.
+    complete, ends : 1 bit
+        The group's last step; its sums are then to be drained.
+    channel : 3 bits
+        Of the block.
+    """
+    return data.StructLayout(
+        {
+            **dict.fromkeys(("job", "group", "block", "row", "tap", "zero", "resume", "ends", "complete"), 1),
+            "channel": range(LANES),
+            "weights": range(config.weight_steps),
+            "slot": range(config.slots),
+        }
+    )
+
+
+class Steps(wiring.Component):
+    """Jobs one after the other, their groups, and in each group the steps: one a cycle.
+
+    The next job waits in a register, where it is prepared while the one before is computed. A group begins when there
+    is a free slot for its sums, a job when it was loaded.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    jobs : In(stream of `Compute`)
+    loaded : In(24)
+        Count of loaded jobs.
+    release : In(1)
+        A slot becomes free.
+    next_job : Out(Compute)
+        The job that is prepared.
+    walk : Out(1)
+        The lanes' first places are to be walked for ``next_job``.
+    walked : In(1)
+        Two cycles later they are all there.
+    valid, step, job : Out
+        The step of this cycle and its job.
+    ended : Out(1)
+        This is the last step of a job, or the turn of a job without any.
+
+    Latency and throughput
+        A part's first step comes `FETCH` cycles after the part, and `START` cycles after its job counts as loaded,
+        at the earliest. No cycle is lost between groups, nor between jobs of `FETCH` steps and more; but with two
+        groups that go on with older sums, one after the first if that has one step.
+    """
+
+    #: Cycles from a part's transfer to its first step.
+    FETCH = 3
+    #: Cycles from the count of loaded jobs to a first step.
+    START = 2
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(Compute.layout())),
+                "loaded": In(COUNT_BITS),
+                "release": In(1),
+                "next_job": Out(Compute.layout()),
+                "walk": Out(1),
+                "walked": In(1),
+                "valid": Out(1),
+                "step": Out(step_layout(config)),
+                "job": Out(Compute.layout()),
+                "ended": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        self._border = Signal()  # in the next cycle another group may begin
+        self._take = Signal()  # the prepared job is next
+        self._begin = Signal()  # another group of this job is next
+        prepared = self._elaborate_next(m)
+        self._elaborate_starts(m, prepared)
+        self._elaborate_counters(m)
+        return m
+
+    def _elaborate_next(self, m: Module) -> Signal:
+        """The next job; whether all it needs is there."""
+        filled, fresh, prepared = Signal(), Signal(), Signal()
+        started = Signal(COUNT_BITS)
+        #: Of the prepared job.
+        self._blocks = Signal(13, reset_less=True)  # of channels, less one
+        self._top = Signal(range(LANES), reset_less=True)  # last channel of the last block
+        channels = Signal(16)
+        m.d.comb += [
+            self.jobs.ready.eq(~filled),
+            self.walk.eq(fresh & self.next_job.walk),
+            channels.eq(self.next_job.channels - 1),
+        ]
+        m.d.sync += [
+            fresh.eq(self.jobs.valid & ~filled),
+            prepared.eq(filled & ~self._take & ~self.walk & self.walked & (self.loaded != started)),
+            self._blocks.eq(channels[3:]),
+            self._top.eq(channels[:3]),
+        ]
+        with m.If(~filled):
+            m.d.sync += self.next_job.eq(self.jobs.payload)
+            m.d.sync += filled.eq(self.jobs.valid)
+        with m.Elif(self._take):
+            m.d.sync += [filled.eq(0), started.eq(started + 1)]
+        return prepared
+
+    def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
+        """Whether a group begins in the next cycle, and its slot."""
+        config, upcoming = self._config, self.next_job
+        left = Signal(8)  # groups of the job that are still to begin
+        used = Signal(range(config.slots + 1))
+        following = Signal(range(config.slots))
+        empty, full, waits, start, opens = Signal(), Signal(), Signal(), Signal(), Signal()
+        passed, slot = Signal(), Signal(range(config.slots))
+        alone, first = Signal(), Signal()
+        m.d.comb += [
+            empty.eq(upcoming.groups == 0),
+            full.eq(used == config.slots),
+            # The slot's sums of the last but one step are not yet there.
+            waits.eq(self.valid & self.step.group & ~self.job.first & (self.job.groups == 2)),
+            self._begin.eq(self._border & (left != 0) & ~(self.job.first & full) & ~waits),
+            self._take.eq(self._border & (left == 0) & prepared & (empty | ~(upcoming.first & full))),
+            start.eq(self._begin | (self._take & ~empty)),
+            first.eq(Mux(self._take, upcoming.first, self.job.first)),
+            opens.eq(start & first),
+            slot.eq(Mux(self._take & ~upcoming.first, following - upcoming.groups, following)),
+            alone.eq(Mux(self._take, upcoming.groups, self.job.groups) == 1),
+            self.ended.eq((self.valid & self.step.ends & (left == 0)) | passed),
+        ]
+        m.d.sync += [
+            passed.eq(self._take & empty),
+            used.eq(used + opens - self.release),
+            self.step.job.eq(self._take),
+            self.step.group.eq(start),
+            self.step.zero.eq(opens),
+            self.step.resume.eq(start & ~first & ~alone),
+        ]
+        with m.If(self._border):
+            m.d.sync += self.valid.eq(start)
+        with m.If(start):
+            m.d.sync += [self.step.slot.eq(slot), following.eq(slot + 1)]
+        with m.If(self._take):
+            m.d.sync += [self.job.eq(upcoming), left.eq(Mux(empty, 0, upcoming.groups - 1))]
+        with m.Elif(self._begin):
+            m.d.sync += left.eq(left - 1)
+
+    def _elaborate_counters(self, m: Module) -> None:
+        """Block, row and column of the kernel, and channel of each step."""
+        take, begin, step, job = self._take, self._begin, self.step, self.job
+        columns, rows = Signal(8, reset_less=True), Signal(8, reset_less=True)  # left, with this one
+        blocks, all_blocks = Signal(13, reset_less=True), Signal(13, reset_less=True)  # left behind this one
+        top = Signal(range(LANES), reset_less=True)
+        ends_tap, ends_row, ends_block = Signal(), Signal(), Signal()
+        m.d.comb += [
+            ends_tap.eq(job.channelwise | (step.channel == Mux(blocks == 0, top, LANES - 1))),
+            ends_row.eq(ends_tap & (columns == 1)),
+            ends_block.eq(ends_row & (rows == 1)),
+            step.ends.eq(ends_block & (blocks == 0)),
+            step.complete.eq(step.ends & job.last),
+            self._border.eq(~self.valid | step.ends),
+        ]
+        m.d.sync += [
+            step.tap.eq(take | begin | ends_tap),
+            step.row.eq(take | begin | ends_row),
+            step.block.eq(take | begin | ends_block),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                step.channel.eq(0),
+                step.weights.eq(self.next_job.w_base),
+                columns.eq(self.next_job.kernel_columns),
+                rows.eq(self.next_job.kernel_rows),
+                blocks.eq(self._blocks),
+                all_blocks.eq(self._blocks),
+                top.eq(self._top),
+            ]
+        with m.Else():
+            m.d.sync += [
+                step.channel.eq(Mux(begin | ends_tap, 0, step.channel + 1)),
+                step.weights.eq(Mux(begin, job.w_base, step.weights + 1)),
+            ]
+            with m.If(begin | ends_row):
+                m.d.sync += columns.eq(job.kernel_columns)
+            with m.Elif(ends_tap):
+                m.d.sync += columns.eq(columns - 1)
+            with m.If(begin | ends_block):
+                m.d.sync += rows.eq(job.kernel_rows)
+            with m.Elif(ends_row):
+                m.d.sync += rows.eq(rows - 1)
+            with m.If(begin):
+                m.d.sync += blocks.eq(all_blocks)
+            with m.Elif(ends_block):
+                m.d.sync += blocks.eq(blocks - 1)

@@ -1,0 +1,73 @@
+"""The weight buffer: in each step a weight for each map."""
+
+from __future__ import annotations
+
+from amaranth import Module, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.lookup import delayed, ram_attributes
+
+
+def weight_write(config: EngineConfig) -> data.StructLayout:
+    """The weights of a block of 8 maps in a step."""
+    return data.StructLayout(
+        {"step": range(config.weight_steps), "block": range(config.blocks), "data": data.ArrayLayout(signed(8), LANES)}
+    )
+
+
+class WeightBuffer(wiring.Component):
+    """``weight_steps`` words of a weight for each map, written by blocks of 8 maps.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    write : In(stream, always ready)
+        A block's weights of a step (`weight_write`).
+    step : In(range(weight_steps))
+    o : Out(array of ``maps`` signed bytes)
+        The weights of ``step``, `LATENCY` cycles later.
+
+    Latency and throughput
+        A step and a write a cycle, without stalls. What is read while it is written is undefined.
+    """
+
+    #: Cycles from a step to its weights: block RAM and its output register.
+    LATENCY = 2
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "write": In(stream.Signature(weight_write(config), always_ready=True)),
+                "step": In(range(config.weight_steps)),
+                "o": Out(data.ArrayLayout(signed(8), config.maps)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        written = Signal(weight_write(config), reset_less=True)
+        valid = Signal()
+        m.d.sync += [written.eq(self.write.payload), valid.eq(self.write.valid)]
+        for block in range(config.blocks):
+            words = memory.Memory(
+                shape=LANES * 8, depth=config.weight_steps, init=[], attrs=ram_attributes(config.weight_steps, "block")
+            )
+            m.submodules[f"block_{block}"] = words
+            to, of = words.write_port(), words.read_port()
+            m.d.comb += [
+                to.en.eq(valid & (written.block == block)),
+                to.addr.eq(written.step),
+                to.data.eq(written.data),
+                of.addr.eq(self.step),
+                self.o.as_value()[block * LANES * 8 : (block + 1) * LANES * 8].eq(
+                    delayed(m, f"read_{block}", of.data, 1)
+                ),
+            ]
+        return m

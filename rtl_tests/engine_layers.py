@@ -1,0 +1,310 @@
+"""Layers for the engine's core, as jobs and contents of its buffers, and their sums by a direct convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import Compute, Drain, Job
+
+#: Bank, word, bytes. Step, block, bytes.
+Write = tuple[int, int, list[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A tile of a layer, and its operands.
+
+    ``boxes``: of each chunk of channels ``(C, rows, columns)``. ``weights``: of each chunk ``(maps, C, Kh, Kw)``, or
+    in a channelwise layer ``(2, C, Kh, Kw)`` for blocks 0 and 1.
+    """
+
+    rows: int
+    columns: int
+    stride: int
+    dilation: tuple[int, int]
+    origin: tuple[int, int]
+    pad: int
+    boxes: list[np.ndarray]
+    weights: list[np.ndarray]
+    channelwise: bool = False
+    maximum: bool = False
+    add: bool = False
+    blocks: int = 1
+    drain: Drain = field(default=Drain())
+
+    @property
+    def pixels(self) -> int:
+        return self.rows * self.columns
+
+    def taps(self, chunk: int) -> np.ndarray:
+        """What every output pixel's taps read: ``(C, Kh, Kw, rows, columns)``."""
+        box = self.boxes[chunk]
+        kernel = self.weights[chunk].shape[2:]
+        places = []
+        for axis, (out, size) in enumerate(zip((self.rows, self.columns), kernel, strict=True)):
+            begins = np.arange(out) * self.stride + self.origin[axis]
+            places.append(begins + np.arange(size)[:, None] * self.dilation[axis])
+        y, x = places[0][:, None, :, None], places[1][None, :, None, :]
+        inside = (y >= 0) & (y < box.shape[1]) & (x >= 0) & (x < box.shape[2])
+        read = box[:, np.clip(y, 0, box.shape[1] - 1), np.clip(x, 0, box.shape[2] - 1)]
+        return np.where(inside, read, self.pad)
+
+    def sums(self) -> np.ndarray:
+        """``(blocks, 8, pixels)``; NaN in lanes of channels that aren't there."""
+        total = 0
+        for chunk, weights in enumerate(self.weights):
+            taps = self.taps(chunk).astype(float)
+            if self.maximum:
+                total = taps.max(axis=(1, 2))[None]
+            elif self.channelwise:
+                # Blocks of channels meet in the same eight elements.
+                products = np.einsum("bcij,cijyx->bcyx", weights, taps)
+                total = sum(products[:, first : first + LANES] for first in range(0, len(taps), LANES))
+            else:
+                sums = np.einsum("mcij,cijyx->myx", weights, taps)
+                total = total + sums.reshape(-1, LANES, *sums.shape[1:])
+        found = np.full((self.blocks, LANES, self.pixels), np.nan)
+        found[:, : total.shape[1]] = total[: self.blocks].reshape(self.blocks, -1, self.pixels)
+        return found
+
+    def beats(self, config: EngineConfig) -> list[dict]:
+        """What the drain gives, in its order; ``None`` for sums of no channel."""
+        half = 1 << config.sum_bits - 1
+        sums = (self.sums() + half) % (2 * half) - half
+        part, found = self.drain, []
+        for pixel in range(self.pixels):
+            for block in range(self.blocks):
+                found.append(
+                    {
+                        "sums": [None if np.isnan(each) else int(each) for each in sums[block, :, pixel]],
+                        "address": part.o_base + pixel + (0 if self.add else block * part.o_plane) & 0xFFFF,
+                        "parameter": part.p_base + block & 0xFF,
+                        **{name: getattr(part, name) for name in ("zero_point", "low", "high", "table", "pool")},
+                        "columns": part.columns,
+                        "add": int(self.add),
+                        "second": int(self.add and block == 1),
+                        "pixel_end": int(block == self.blocks - 1),
+                        "last": int((pixel, block) == (self.pixels - 1, self.blocks - 1)),
+                    }
+                )
+        return found
+
+    def geometry(self, config: EngineConfig) -> tuple[int, ...]:
+        return self.stride, self.columns, self.pitch(config)
+
+    def pitch(self, config: EngineConfig) -> int:
+        """No less than the box is wide, and congruent to the output's columns."""
+        width = self.boxes[0].shape[2]
+        return width + (self.columns - width) % config.pixels
+
+    def plane(self, config: EngineConfig, first: int) -> int:
+        return -(-(first + self.boxes[0].shape[1] * self.pitch(config)) // config.pixels)
+
+    def compute(self, config: EngineConfig, chunk: int, place: Place, walk: bool) -> Compute:
+        box, (kernel_rows, kernel_columns) = self.boxes[chunk], self.weights[chunk].shape[2:]
+        pixels, pitch, stride = config.pixels, self.pitch(config), self.stride
+        rows, columns = divmod(pixels, self.columns)
+        start = place.first + self.origin[0] * pitch + self.origin[1]
+        by_row, by_column = self.dilation[0] * pitch, self.dilation[1]
+        group_words, rest = divmod(stride * (rows * pitch + columns), pixels)
+        wrap_words, rest_too = divmod(stride * (pitch - self.columns), pixels)
+        assert (rest, rest_too) == (0, 0)
+        return Compute(
+            groups=-(-self.pixels // pixels),
+            first=int(chunk == 0),
+            last=int(chunk == len(self.boxes) - 1),
+            channelwise=int(self.channelwise),
+            maximum=int(self.maximum),
+            walk=int(walk),
+            kernel_rows=kernel_rows,
+            kernel_columns=kernel_columns,
+            channels=len(box),
+            stride=stride,
+            w_base=place.weights,
+            columns=self.columns * stride,
+            group_columns=columns * stride,
+            group_rows=rows * stride,
+            group_words=group_words,
+            wrap_words=wrap_words,
+            in_rows=box.shape[1],
+            in_columns=box.shape[2],
+            origin_row=self.origin[0],
+            origin_column=self.origin[1],
+            start_words=place.base + start // pixels,
+            start_rest=start % pixels,
+            pad=self.pad,
+            dilation_rows=self.dilation[0],
+            dilation_columns=self.dilation[1],
+            column_words=by_column // pixels,
+            column_rest=by_column % pixels,
+            row_words=by_row // pixels,
+            row_rest=by_row % pixels,
+            plane=self.plane(config, place.first),
+        )
+
+    def map_writes(self, config: EngineConfig, chunk: int, place: Place, rng: np.random.Generator) -> Iterator[Write]:
+        box = self.boxes[chunk]
+        lanes = rng.integers(-128, 128, (-(-len(box) // LANES) * LANES, *box.shape[1:]))  # past the last: anything
+        lanes[: len(box)] = box
+        for block in range(len(lanes) // LANES):
+            for y in range(box.shape[1]):
+                for x in range(box.shape[2]):
+                    word, bank = divmod(place.first + y * self.pitch(config) + x, config.pixels)
+                    word += place.base + block * self.plane(config, place.first)
+                    yield bank, word, lanes[block * LANES : (block + 1) * LANES, y, x].tolist()
+
+    def weight_writes(
+        self, config: EngineConfig, chunk: int, place: Place, rng: np.random.Generator
+    ) -> Iterator[Write]:
+        weights = self.weights[chunk]
+        channels, kernel = weights.shape[1], weights.shape[2:]
+        step = place.weights
+        for first in range(0, channels, LANES):
+            for tap in np.ndindex(kernel):
+                for channel in range(first, first + 1 if self.channelwise else min(first + LANES, channels)):
+                    of_maps = rng.integers(-127, 128, config.maps)
+                    if self.channelwise:
+                        lanes = weights[:, first : first + LANES, *tap]
+                        for block in range(2):
+                            of_maps[LANES * block : LANES * block + lanes.shape[1]] = lanes[block]
+                    else:
+                        of_maps[: len(weights)] = weights[:, channel, *tap]
+                    for block in range(config.blocks):
+                        yield step, block, of_maps[LANES * block : LANES * (block + 1)].tolist()
+                    step += 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a chunk lies: its box's first word and position, its first step of weights."""
+
+    base: int
+    first: int
+    weights: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job for the core, what must lie in the buffers before it, and what leaves."""
+
+    job: Job
+    maps: list[Write]
+    weights: list[Write]
+    beats: list[dict]
+
+
+def random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
+    """Such that a chunk takes at most half of each buffer."""
+    while True:
+        layer = _random_layer(rng, config)
+        chunks = range(len(layer.boxes))
+        words = max(-(-len(layer.boxes[n]) // LANES) for n in chunks) * layer.plane(config, config.pixels - 1)
+        steps = max(layer.weights[n][0].size for n in chunks)
+        groups = -(-layer.pixels // config.pixels)
+        if (
+            2 * words <= config.map_words
+            and 2 * steps <= config.weight_steps
+            and (len(layer.boxes) == 1 or groups <= config.slots)
+        ):
+            return layer
+
+
+def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
+    kind = rng.choice(["convolution"] * 5 + ["depthwise", "maximum", "add"])
+    rows, columns = (int(rng.choice([1, 2, 3, rng.integers(1, 21)])) for _ in range(2))
+    stride = int(rng.integers(1, 5))
+    kernel = [int(rng.choice([1, rng.integers(1, 6)])) for _ in range(2)]
+    dilation = [int(rng.integers(1, 3)) for _ in range(2)]
+    origin = [-int(rng.integers(0, size)) for size in kernel]
+    chunks = 1
+    if kind == "convolution":
+        chunks = int(rng.choice([1, 1, 2, 3]))
+    channels = [int(rng.choice([1, rng.integers(1, 21)])) for _ in range(chunks)]
+    if kind != "convolution":
+        channels = [int(rng.integers(1, LANES + 1))]
+    if kind == "add":
+        kernel, dilation, origin, channels = [1, 1], [1, 1], [0, 0], [2 * LANES]
+    # Rows and columns that are missing are padding too.
+    size = [
+        max(1, (out - 1) * stride + (taps - 1) * gap + 1 + begin - int(rng.integers(0, taps)))
+        for out, taps, gap, begin in zip((rows, columns), kernel, dilation, origin, strict=True)
+    ]
+    blocks = int(rng.integers(1, config.blocks + 1)) if kind == "convolution" else 1
+    maps = config.maps
+    weights = []
+    for count in channels:
+        shape = (maps if kind == "convolution" else 2, count, *kernel)
+        weights.append(rng.choice([-127, 127, 0], shape) if rng.random() < 0.1 else rng.integers(-127, 128, shape))
+    if kind == "maximum":
+        weights = [np.ones_like(each) for each in weights]
+    if kind == "add":
+        blocks, weights = 2, [np.zeros((2, 2 * LANES, 1, 1), int)]
+        weights[0][0, :LANES] = weights[0][1, LANES:] = 1
+    if kind == "depthwise":
+        blocks = int(rng.integers(1, 3))
+    return Layer(
+        rows=rows,
+        columns=columns,
+        stride=stride,
+        dilation=(dilation[0], dilation[1]),
+        origin=(origin[0], origin[1]),
+        pad=int(rng.choice([-128, rng.integers(-128, 128)])),
+        boxes=[rng.integers(-128, 128, (count, *size)) for count in channels],
+        weights=weights,
+        channelwise=kind != "convolution",
+        maximum=kind == "maximum",
+        add=kind == "add",
+        blocks=blocks,
+        drain=Drain(
+            blocks=blocks,
+            pixels=rows * columns,
+            add=int(kind == "add"),
+            zero_point=int(rng.integers(-128, 128)),
+            low=int(rng.integers(-128, 128)),
+            high=int(rng.integers(-128, 128)),
+            p_base=int(rng.integers(0, 256)),
+            table=int(rng.integers(0, 2)),
+            pool=int(rng.integers(0, 2)),
+            columns=columns,
+            o_base=int(rng.integers(0, 1 << 16)),
+            o_plane=int(rng.integers(0, 1 << 16)),
+        ),
+    )
+
+
+def tasks(rng: np.random.Generator, config: EngineConfig, layers: list[Layer]) -> list[Task]:
+    """The layers' jobs, chunk by chunk, in turn in either half of the buffers; some without steps or beats between."""
+    found: list[Task] = []
+    geometry = None
+    for layer in layers:
+        for chunk in range(len(layer.boxes)):
+            while rng.random() < 0.15:
+                found.append(Task(Job(drain=Drain(wait_stored=_stored(rng, found))), [], [], []))
+            half = len(found) % 2
+            place = Place(
+                base=half * config.map_words // 2,
+                first=int(rng.integers(0, config.pixels)),
+                weights=half * config.weight_steps // 2,
+            )
+            walk = geometry != layer.geometry(config) or rng.random() < 0.1
+            geometry = layer.geometry(config)
+            last = chunk == len(layer.boxes) - 1
+            drain = replace(layer.drain if last else Drain(), wait_stored=_stored(rng, found))
+            found.append(
+                Task(
+                    Job(compute=layer.compute(config, chunk, place, walk), drain=drain),
+                    list(layer.map_writes(config, chunk, place, rng)),
+                    list(layer.weight_writes(config, chunk, place, rng)),
+                    layer.beats(config) if last else [],
+                )
+            )
+    return found
+
+
+def _stored(rng: np.random.Generator, before: list[Task]) -> int:
+    """Mostly those jobs that may well be stored."""
+    return max(0, len(before) - int(rng.integers(0, 5)))
