@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnx
 import pytest
 from layouts import random_wanderer
 from onnx import TensorProto, helper, numpy_helper
+from pieces import Piece, check
 from referees import by_integer_kernels
 
 import hwgen
@@ -245,6 +247,52 @@ def test_input_is_permuted_on_the_host() -> None:
     np.testing.assert_array_equal(prepare_input(network, integers), integers.transpose(0, 3, 1, 2))
     parted = integers.transpose(0, 3, 1, 2).reshape(2, *lies["parts"])
     np.testing.assert_array_equal(parted.transpose(0, *(1 + place for place in lies["order"])), integers)
+
+
+BY_CHANNEL = np.float32([0.5, 0.8, 1.1])
+AGAIN = 0.913, 7
+"""Scale and zero point of a quantiser in between."""
+BEHIND_THE_INPUT: dict[str, Callable[[Piece, str], str]] = {
+    "Sigmoid": lambda piece, tensor: piece.requantise(piece.node("Sigmoid", tensor), 0.004, 1),
+    "SiLU": lambda piece, tensor: piece.requantise(piece.node("Mul", tensor, piece.node("Sigmoid", tensor)), *AGAIN),
+    "Mul": lambda piece, tensor: piece.requantise(piece.node("Mul", tensor, BY_CHANNEL), *AGAIN),
+    "Mul, not quantised": lambda piece, tensor: piece.node("Mul", np.float32(0.613), tensor),
+    "Add": lambda piece, tensor: piece.requantise(piece.node("Add", BY_CHANNEL, tensor), *AGAIN),
+    "Add of maps": lambda piece, tensor: piece.requantise(piece.node("Add", tensor, tensor), *AGAIN),
+    "Slice of rows": lambda piece, tensor: piece.node("Slice", tensor, [1], [5], [1]),
+    "Slice of rows, Reshape": lambda piece, tensor: piece.node(
+        "Reshape", piece.node("Slice", tensor, [1], [5], [1]), [0, 4, 5, 3]
+    ),
+    "Slices, Concat": lambda piece, tensor: piece.requantise(
+        piece.node(
+            "Concat", piece.node("Slice", tensor, [1], [2], [3]), piece.node("Slice", tensor, [0], [2], [3]), axis=3
+        ),
+        *AGAIN,
+    ),
+    "Split": lambda piece, tensor: piece.node("Split", tensor, [2, 3], outputs=2, axis=2) + "_1",
+    "Pad": lambda piece, tensor: piece.node("Pad", tensor, [0, 1, 2, 0, 0, 0, 1, 0]),
+    "Gather": lambda piece, tensor: piece.node("Gather", tensor, [2, 1, 0], axis=3),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_THE_INPUT)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_channels_last_past_other_operators(name: str, kind: type) -> None:
+    """The input's last dimension are the channels, whatever stands between it and the convolution that says so."""
+    piece = Piece((6, 5, 3), kind)
+    tensor = BEHIND_THE_INPUT[name](piece, piece.real())
+    sums = piece.conv(piece.node("Transpose", tensor, perm=[0, 3, 1, 2]), bias=False, pads=[1, 1, 1, 1])
+    network = check(piece.model(piece.quantise(sums, 7.31, 100)), piece.frames(20))
+    assert network.input.shape == (3, 6, 5)
+
+
+def test_a_row_of_the_input() -> None:
+    """Only the other dimensions of the map say which one it is."""
+    piece = Piece((6, 5, 3))
+    row = piece.node("Slice", piece.real(), [3], [4], [1])
+    sums = piece.conv(piece.node("Transpose", row, perm=[0, 3, 1, 2]), bias=False, pads=[1, 1, 1, 1])
+    network = check(piece.model(piece.quantise(sums, 7.31, 100)), piece.frames(20))
+    assert network.input.shape == (3, 6, 5)
 
 
 def test_dense_behind_another_order() -> None:

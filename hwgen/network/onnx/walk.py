@@ -112,7 +112,7 @@ class Walk:
         """The values of the inputs."""
         sources = data_inputs(self.model)
         try:
-            _begin(self.build, self.model, self.where, self._nodes)
+            _begin(self.build, self.model, self.where, self._nodes, self.shapes)
         except ModelError as error:
             self.ledger.refuse(error)
             for source in sources:
@@ -188,7 +188,7 @@ class Walk:
         known, build = self.shapes.of(tensor), self.build
         sizes = (known.shape or ())[1:]
         fits = not constant and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
-        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch)
+        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch, self.shapes)
         build.source, build.shared = None, False
         if fits and known.type in ELEMENTS:
             _enter(build, view, known.type)
@@ -367,8 +367,8 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
     return network.with_input_read_once()
 
 
-def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[onnx.NodeProto]) -> None:
-    """Make the model's input the builder's value; ``nodes`` say which map it becomes."""
+def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes) -> None:
+    """Make the model's input the builder's value; ``nodes``, with ``shapes`` of what they give, say which map it is."""
     shape = input_shape(model, where)
     (source,) = data_inputs(model)
     batch = source.type.tensor_type.shape.dim[0].dim_value
@@ -378,7 +378,7 @@ def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[o
         raise ModelError(
             f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
         )
-    _enter(build, input_view(build.constants, nodes, source.name, shape, build.batch), kind)
+    _enter(build, input_view(build.constants, nodes, source.name, shape, build.batch, shapes), kind)
 
 
 def _enter(build: Builder, view: View, kind: int) -> None:
