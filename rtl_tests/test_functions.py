@@ -248,6 +248,26 @@ def normalised(v: np.ndarray) -> np.ndarray:
     return gain * (v - mean) / np.sqrt(variance + 1e-3) + bias
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("values", [70, (3, 200, 101)])
+def test_integer_products_with_constants(values: int | tuple[int, ...], first: bool) -> None:
+    """QLinearMul of a map and a number, or a number for each channel."""
+    for seed in range(6):
+        taken, given = labels_for(seed)
+        given = replace(given, kind=taken.kind, zero=taken.zero - 1 if taken.zero > 0 else taken.zero + 1)
+        array = np.array(values).astype(taken.kind)
+        constants = {"c": array.reshape(-1, 1, 1) if array.ndim else array, "c_scale": np.float32(0.0123)}
+        constants["c_zero"] = np.array(55, taken.kind)
+        operands = ["x", "x_scale", "x_zero"], ["c", "c_scale", "c_zero"]
+        names = [*operands[first], *operands[not first], "y_scale", "y_zero"]
+        node = helper.make_node("QLinearMul", names, ["y"], name="product", domain="com.microsoft")
+        model = model_of(Function([], constants), (taken, given), 13, nodes=[node])
+        x = all_values(taken.kind)
+        (theirs,) = integer_session(model)[0].run(None, {"x": x})
+        assert len(np.unique(theirs)) > 20
+        np.testing.assert_array_equal(ours(model, x), theirs)
+
+
 @pytest.mark.parametrize(
     ("name", "formula"),
     [

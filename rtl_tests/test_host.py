@@ -465,12 +465,6 @@ def _turned_normalisation(net: Net) -> None:
     net.tensor = net.quantise(net.tensor)
 
 
-def _around(net: Net) -> None:
-    """The input comes by a second way."""
-    net.dequantise()
-    net.tensor = net.add("Mul", net.tensor, net.add("ReduceMean", net.input, keepdims=1))
-
-
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -479,7 +473,6 @@ def _around(net: Net) -> None:
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
         (_turned_normalisation, r"LRN node '\w+': operator LRN is not supported"),
-        (_around, r"takes floats that go to '\w+' and '\w+'; only integers may: quantise them first"),
     ],
 )
 def test_what_the_hardware_should_do_stays_an_error(write: Callable[[Net], None], message: str) -> None:

@@ -70,12 +70,12 @@ class OutputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Remainder:
-    """What is left to ONNX Runtime where only a part of a model is built.
+    """What is left to ONNX Runtime behind several tensors together, or where only a part of a model is built.
 
     Parameters
     ----------
     tensors : tuple of str
-        Of the whole model: those at which the hardware ends, one for each of its outputs, in their order.
+        Of the model: those at which the hardware ends, one for each of its outputs, in their order.
     model : bytes
         The ONNX model of what is left; empty where that is nothing.
     maps : tuple of str
@@ -90,6 +90,8 @@ class Remainder:
         What it runs, in order.
     macs_covered : float
         Share of the whole model's multiply-accumulates that is built.
+    whole : bool
+        Whether that is no choice: what is left are operators of the host alone, as behind a last integer tensor.
     """
 
     tensors: tuple[str, ...]
@@ -100,6 +102,7 @@ class Remainder:
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
     macs_covered: float
+    whole: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +124,7 @@ class Host:
     batch : int, optional
         Frames that the model takes at a time; ``None`` if any number.
     remainder : Remainder, optional
-        What ONNX Runtime makes of all that the hardware gives, where only a part of the model is built.
+        What ONNX Runtime makes of all that the hardware gives, where it takes several tensors at once.
     limits : tuple of int, optional
         The least and the greatest integer that the hardware gets, where the model clips those of its input.
     """

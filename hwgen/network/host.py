@@ -185,8 +185,14 @@ def describe(network: Network) -> dict[str, Any]:
         ),
         **({"outputs": found} if several else {"output": found[0]}),
         "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
-        **({} if host is None or host.remainder is None else _part(host.remainder)),
+        **({} if (part := part_of(network)) is None else _part(part)),
     }
+
+
+def part_of(network: Network) -> Remainder | None:
+    """What is left of a model of which only a part is built; ``None`` if all of it is."""
+    remainder = None if network.host is None else network.host.remainder
+    return None if remainder is None or remainder.whole else remainder
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
@@ -218,7 +224,7 @@ def line(network: Network) -> str:
 
 def part_line(network: Network) -> str:
     """Up to where a model is built, for people; empty if that is all of it."""
-    remainder = None if network.host is None else network.host.remainder
+    remainder = part_of(network)
     if remainder is None:
         return ""
     tensors = " and ".join(repr(" ".join(name.split())) for name in remainder.tensors)

@@ -139,7 +139,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:
     """A plan of a part of a model is of no use to the whole, nor the other way round."""
-    remainder = None if network.host is None else network.host.remainder
+    remainder = host.part_of(network)
     here = None if remainder is None else list(remainder.tensors)
     if tensors != here:
         plan, model = (

@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import title
-from hwgen.network.onnx.joins import add_maps, multiply_maps
+from hwgen.network.onnx.joins import add_maps, multiply_integers, multiply_maps
 from hwgen.network.onnx.values import Applied, Integers, Joined, Operand, Reals, State, Sums
 from hwgen.network.ops.join import MOST_BITS
 
@@ -90,22 +90,22 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
     """A constant of the model, which must be one number, or one for each channel of the map."""
-    vector = node.op_type == "BatchNormalization"
-
-    def spread(values: np.ndarray) -> np.ndarray:
-        if vector:
-            along = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
-            return build.constants.by_channel(node, along, build.view).astype(values.dtype)
-        if values.size == 1:
-            return values.reshape(())
-        return build.constants.by_channel(node, values, build.view).astype(values.dtype).reshape(-1, 1, 1)
-
     quantised = build.constants.quantised.get(name)
     if quantised is None:
-        return Operand(spread(build.constants.arrays[name]))
+        return Operand(_spread(build, node, build.constants.arrays[name]))
     if quantised.scale.size > 1:
-        return Operand(spread(quantised.real().astype(np.float32)))
-    return Operand(spread(quantised.values), (quantised.scale, quantised.zero))
+        return Operand(_spread(build, node, quantised.real().astype(np.float32)))
+    return Operand(_spread(build, node, quantised.values), (quantised.scale, quantised.zero))
+
+
+def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
+    """A constant as one number, or as ``(channels, 1, 1)``; for a normalisation ``(channels,)``."""
+    if node.op_type == "BatchNormalization":
+        values = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
+        return build.constants.by_channel(node, values, build.view).astype(values.dtype)
+    if values.size == 1:
+        return values.reshape(())
+    return build.constants.by_channel(node, values, build.view).astype(values.dtype).reshape(-1, 1, 1)
 
 
 def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
@@ -119,15 +119,43 @@ def _mul(build: Builder, node: onnx.NodeProto) -> None:
 
 def _qlinear(build: Builder, node: onnx.NodeProto) -> None:
     """A com.microsoft operator of integers: its input with scale and zero point, then those of the output."""
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
+    _between_quantisers(build, node, 0, (None,), 3)
+
+
+def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
+    """com.microsoft QLinearMul: of two maps, or of one and a constant."""
+    sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
+    if len(sides) != 1:
+        multiply_integers(build, node)
+        return
+    other = 3 - sides[0]
+    integers = build.constants.read(node, other, "constant")
+    scale, zero = build.constants.scale_and_zero(node, other + 1, integers.dtype)
+    constant = Operand(_spread(build, node, integers), (scale, zero))
+    _between_quantisers(build, node, sides[0], (None, constant) if other else (constant, None), 6)
+
+
+def _between_quantisers(
+    build: Builder, node: onnx.NodeProto, place: int, operands: tuple[Operand | None, ...], result: int
+) -> None:
+    """An operator on integers as the function that it is between DequantizeLinear and QuantizeLinear.
+
+    Parameters
+    ----------
+    place, result : int
+        Where among the node's inputs the feature map stands, and the scale of the output.
+    operands : tuple
+        What the function takes; ``None`` is the map.
+    """
+    x_scale, x_zero, x_kind = build.constants.per_tensor(node, place + 1, build.map.type.dtype)
     build.integer_input(node, x_scale, x_zero, x_kind)
-    scale, zero, kind = build.constants.per_tensor(node, 3, build.map.type.dtype)
+    scale, zero, kind = build.constants.per_tensor(node, result, build.map.type.dtype)
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
-    del plain.input[1:]
+    del plain.input[len(operands) :]
     build.state = state = Reals(node, x_scale, x_zero, node.output[0])
-    state.formula, state.by_runtime = Applied(plain, (None,)), True
+    state.formula, state.by_runtime = Applied(plain, operands), True
     state.steps.append(node)
     build.requantise_reals(node, state, scale, zero, kind)
     build.state = Integers()
@@ -137,6 +165,7 @@ OPERATORS = {
     **dict.fromkeys((*_UNARY, *_WITH_CONSTANTS), apply),
     "Mul": _mul,
     "QLinearLeakyRelu": _qlinear,
+    "QLinearMul": _qlinear_mul,
     "QLinearSigmoid": _qlinear,
     "Sub": add_or_apply,
     "Sum": add_or_apply,

@@ -7,7 +7,7 @@ model that leaves it in floats, rather than to move to the host unseen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squ
 """They leave values as they are, but for the type."""
 _BUILT = {"Add", "Clip", "Relu"}
 """The hardware computes them between integers; behind other operators of the host they are the host's."""
+_JOINING = {"Concat", "QLinearConcat"}
+"""They put several tensors into one."""
 _SOFTMAX = {"LogSoftmax", "QLinearSoftmax", "Softmax"}
 _OPERATORS = {
     *(_MOVING | _BUILT | _SOFTMAX),
@@ -34,13 +36,19 @@ _OPERATORS = {
     *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Gather", "Pad", "QuantizeLinear", "Range"),
     *("Shape", "Slice", "SpaceToDepth", "Split", "Tile"),
     *("ArgMax", "ArgMin", "CumSum", "Hardmax", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
-    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "TopK"),
+    *("QLinearConcat", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *("ReduceSumSquare", "TopK"),
 }
 
 
 def may_run(node: onnx.NodeProto) -> bool:
     """Whether the host takes ``node`` at all, if it stands behind the last integer tensor."""
     return node.op_type in _OPERATORS and node.domain in _DOMAINS
+
+
+def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
+    """Whether the host may run ``nodes``, in the graph's order, which make the model's outputs of some tensors."""
+    return all(map(may_run, nodes)) and _Graph(model).checked(sources, nodes) is not None
 
 
 @dataclass(frozen=True)
@@ -51,15 +59,72 @@ class Tail:
     nodes: tuple[onnx.NodeProto, ...]
 
 
-class Ends:
+class _Graph:
+    """What the host may run of a model's graph."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model, graph = model, model.graph
+        self._given = {tensor.name for tensor in graph.initializer}
+        self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+
+    def checked(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> Tail | None:
+        """The ``nodes``, behind some tensors, if the host may run them.
+
+        ``None`` if there is something that the file means for integers: an activation, or a QuantizeLinear other than
+        behind Softmax or what only moves values in a way that the hardware doesn't know.
+        """
+        depends, untouched = {*sources}, {*sources}
+        rearranged: set[str] = set()
+        behind_softmax: set[str] = set()
+        constants: list[onnx.NodeProto] = []
+        depending: list[onnx.NodeProto] = []
+        for node in nodes:
+            variable = [name for name in node.input if name in depends]
+            if not variable:
+                constants.append(node)
+                continue
+            outputs = set(node.output)
+            depends |= outputs
+            depending.append(node)
+            if node.op_type in _BUILT and untouched.issuperset(variable):
+                return None
+            if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
+                return None
+            joins = len(sources) > 1 and node.op_type in _JOINING and rearranged.union(untouched).issuperset(variable)
+            if node.op_type == "QLinearConcat" and not joins:
+                return None
+            moves = node.op_type in _MOVING
+            if moves and node.input[0] in untouched:
+                untouched |= outputs
+            keeps = moves or node.op_type == "QuantizeLinear"
+            if joins or self._rearranges(node) or (keeps and node.input[0] in rearranged):
+                rearranged |= outputs
+            if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
+                behind_softmax |= outputs
+        return Tail(tuple(constants), tuple(depending))
+
+    def _rearranges(self, node: onnx.NodeProto) -> bool:
+        """Whether ``node`` moves values otherwise than by flattening a frame."""
+        if node.op_type == "Reshape":
+            return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
+        return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
+
+    def _constants(self, name: str) -> list[np.ndarray]:
+        """The constant ``name``, if it is one."""
+        graph = self._model.graph
+        tensors = [tensor for tensor in graph.initializer if tensor.name == name]
+        index = self._producers.get(name)
+        if index is not None and graph.node[index].op_type == "Constant":
+            tensors += filter(None, [attribute(graph.node[index], "value", None)])
+        return [numpy_helper.to_array(tensor) for tensor in tensors]
+
+
+class Ends(_Graph):
     """Looks for the tensor of ``model`` behind which all up to an output is the host's."""
 
     def __init__(self, model: onnx.ModelProto, output: onnx.ValueInfoProto) -> None:
-        self._model, self._info = model, output
-        graph = model.graph
-        self._output = output.name
-        self._given = {tensor.name for tensor in graph.initializer}
-        self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+        super().__init__(model)
+        self._info, self._output = output, output.name
 
     def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
         """What stands between ``tensor`` and the output; ``None`` if the host can't or mustn't run all of it.
@@ -80,52 +145,8 @@ class Ends:
             if index not in found:
                 found.add(index)
                 waiting += filter(None, nodes[index].input)
-        tail = self._checked(tensor, [nodes[index] for index in sorted(found)])
+        tail = self.checked({tensor}, [nodes[index] for index in sorted(found)])
         return tail if tensor == self._output or (tail and tail.nodes) else None
-
-    def _checked(self, tensor: str, nodes: list[onnx.NodeProto]) -> Tail | None:
-        """``None`` if there is something that the file means for integers: an activation, or a QuantizeLinear other
-        than behind Softmax or what only moves values in a way that the hardware doesn't know."""
-        depends, untouched = {tensor}, {tensor}
-        rearranged: set[str] = set()
-        behind_softmax: set[str] = set()
-        constants: list[onnx.NodeProto] = []
-        depending: list[onnx.NodeProto] = []
-        for node in nodes:
-            variable = [name for name in node.input if name in depends]
-            if not variable:
-                constants.append(node)
-                continue
-            outputs = set(node.output)
-            depends |= outputs
-            depending.append(node)
-            if node.op_type in _BUILT and untouched.issuperset(variable):
-                return None
-            if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
-                return None
-            moves = node.op_type in _MOVING
-            if moves and node.input[0] in untouched:
-                untouched |= outputs
-            if self._rearranges(node) or ((moves or node.op_type == "QuantizeLinear") and node.input[0] in rearranged):
-                rearranged |= outputs
-            if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
-                behind_softmax |= outputs
-        return Tail(tuple(constants), tuple(depending))
-
-    def _rearranges(self, node: onnx.NodeProto) -> bool:
-        """Whether ``node`` moves values otherwise than by flattening a frame."""
-        if node.op_type == "Reshape":
-            return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
-        return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
-
-    def _constants(self, name: str) -> list[np.ndarray]:
-        """The constant ``name``, if it is one."""
-        graph = self._model.graph
-        tensors = [tensor for tensor in graph.initializer if tensor.name == name]
-        index = self._producers.get(name)
-        if index is not None and graph.node[index].op_type == "Constant":
-            tensors += filter(None, [attribute(graph.node[index], "value", None)])
-        return [numpy_helper.to_array(tensor) for tensor in tensors]
 
     def unused(self, name: str) -> str:
         """``name``, or a longer one that no tensor has."""

@@ -16,7 +16,8 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
-from hwgen.network.onnx.walk import Given, Walk
+from hwgen.network.onnx.rest import walked, whole_network
+from hwgen.network.onnx.walk import Given
 
 
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
@@ -29,9 +30,9 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
     """
     where = where or name
     with checked(model, where) as given:
-        walk = Walk(given, where)
+        walk, joins = walked(given, where)
         walk.ledger.check()
-        return walk.network(name, walk.ends)
+        return whole_network(walk, joins, name)
 
 
 @contextmanager

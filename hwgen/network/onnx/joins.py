@@ -54,7 +54,7 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
     build.state = Joined(node, make, in_floats=_in_floats(operands))
 
 
-def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
+def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearMul of two maps."""
     operands = _spread_last(_integers(build, node, (0, 3)))
     _check_sizes(build, node, operands, channels=True, spread=True)
@@ -218,5 +218,4 @@ def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
 OPERATORS = {
     "Concat": _concat,
     "QLinearConcat": _qlinear_concat,
-    "QLinearMul": _qlinear_mul,
 }

@@ -1,0 +1,221 @@
+"""What is left of a graph for ONNX Runtime behind the tensors at which the hardware ends.
+
+Where a part of a model is built, that may be anything (`hwgen.network.onnx.part`). Of a whole model it is what only the
+host does, but with several of these tensors: heads of different sizes that are put into one output, for instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from hwgen.errors import ModelError
+from hwgen.network.ends import OutputEnd, Remainder
+from hwgen.network.fates import Operator, share
+from hwgen.network.graph import Network
+from hwgen.network.onnx.file import data_inputs, line, takes
+from hwgen.network.onnx.host import may_join
+from hwgen.network.onnx.values import Reals, Value
+from hwgen.network.onnx.walk import Given, Walk
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a graph behind some tensors: its nodes, in the graph's order, and the tensors that it takes.
+
+    ``maps`` come from layers, ``integers`` are the hardware's input, ``floats`` is the model's float input.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    maps: tuple[str, ...]
+    integers: tuple[str, ...]
+    floats: str | None
+
+
+def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
+    """Back from the outputs to the first tensors that there are: those of ``maps``, constants, the float input."""
+    graph = walk.model.graph
+    producers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    inputs = {value.name for value in data_inputs(walk.model)}
+    waiting, seen = [value.name for value in graph.output], set()
+    places: set[int] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in producers and name not in maps:
+            places.add(producers[name])
+            waiting += takes(graph.node[producers[name]])
+    reached = [name for name in maps if name in seen]
+    return Rest(
+        nodes=tuple(graph.node[place] for place in sorted(places)),
+        maps=tuple(name for name in reached if maps[name].source is not None),
+        integers=tuple(name for name in reached if maps[name].source is None),
+        floats=next((name for name in inputs if name in seen and name not in maps), None),
+    )
+
+
+def walked(given: Given, where: str) -> tuple[Walk, bool]:
+    """A model gone through, up to where the hardware ends; and whether the host joins several tensors behind it.
+
+    It does where that is all that can't be built, and nothing among it is meant for integers (`may_join`).
+    """
+    walk = Walk(given, where)
+    rest = _joining(walk)
+    if rest is None:
+        return walk, False
+    again = Walk(given, where, rest.maps)
+    again.ledger.behind |= {id(node) for node in rest.nodes}
+    return again, True
+
+
+def _joining(walk: Walk) -> Rest | None:
+    """What the host joins, if there is anything, and all that can't be built is among it."""
+    refused = {None if node is None else id(node) for node, _ in walk.ledger.obstacles}
+    if not refused or None in refused:
+        return None
+    maps = walk.maps()
+    rest = rest_behind(walk, maps)
+    sources = [*rest.maps, *rest.integers, *filter(None, [rest.floats])]
+    if not rest.maps or not refused <= {id(node) for node in rest.nodes}:
+        return None
+    if not may_join(walk.model, sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
+        return None
+    return rest
+
+
+def whole_network(walk: Walk, joins: bool, name: str) -> Network:
+    """The network of a model that is `walked` without an obstacle."""
+    return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
+
+
+def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) -> Network:
+    """The layers before some tensors; ``whole`` is the model, ``walk`` only what is before these.
+
+    Raises
+    ------
+    ModelError
+        If the rest takes the model's input as other integers than the layers do, or is too large.
+    """
+    return _before_rest(whole, walk, name, maps, whole=False)
+
+
+def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
+    """The layers before some tensors, with what the host makes of them."""
+    rest = rest_behind(walk, maps)
+    if (other := _other_input(walk, rest, maps)) is not None:
+        raise ModelError(
+            f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
+            "hardware takes it; quantise it once"
+        )
+    unused = _Unused(walk.model)
+    named_ = {tensor: unused(f"{tensor}_integers") if _is_real(maps[tensor]) else tensor for tensor in rest.maps}
+    ends = {tensor: walk.end(tensor, named_[tensor]) for tensor in rest.maps}
+    integers = tuple(walk.end(tensor, tensor) for tensor in rest.integers)
+    operators = [node.op_type for node in rest.nodes if node.op_type not in ("Constant", "Identity")]
+    remainder = Remainder(
+        tensors=rest.maps,
+        model=_cut(walk, rest, maps, ends, integers),
+        maps=tuple(named_.values()),
+        integers=integers,
+        floats=rest.floats,
+        outputs=walk.outputs,
+        operators=tuple(operators),
+        macs_covered=covered(walk, rest.maps, model.operators()),
+        whole=whole,
+    )
+    found = {}
+    for tensor, end in ends.items():
+        step = maps[tensor].source
+        assert step is not None
+        found[end.name] = end, step
+    return walk.network(name, found, remainder)
+
+
+def _cut(
+    walk: Walk,
+    rest: Rest,
+    maps: Mapping[str, Value],
+    ends: Mapping[str, OutputEnd],
+    integers: Sequence[OutputEnd],
+) -> bytes:
+    """The ONNX model of what is left; empty if that is nothing."""
+    graph, inputs, nodes = walk.model.graph, [], []
+    batch = walk.build.batch or "batch"
+    for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
+        kind = helper.np_dtype_to_tensor_dtype(maps[tensor].map.type.dtype)
+        inputs.append(helper.make_tensor_value_info(end.tensor, kind, [batch, *end.shape]))
+        if end.tensor != tensor:
+            state = maps[tensor].state
+            assert isinstance(state, Reals)
+            dequantise = onnx.NodeProto()
+            dequantise.CopyFrom(state.node)
+            dequantise.input[0], dequantise.output[0] = end.tensor, tensor
+            nodes.append(dequantise)
+    inputs += [value for value in data_inputs(walk.model) if value.name == rest.floats]
+    given = {value.name for value in inputs}
+    outputs = {value.name: value for value in graph.output if value.name not in given}
+    nodes += rest.nodes
+    if not outputs:
+        return b""
+    used = {name for node in nodes for name in takes(node)} | set(outputs)
+    constants = [tensor for tensor in graph.initializer if tensor.name in used]
+    part = helper.make_graph(nodes, "remainder", inputs, list(outputs.values()), constants)
+    part.value_info.extend(value for value in graph.value_info if value.name in used and value.name not in given)
+    # From version 4 on initialisers need not be inputs.
+    version = max(walk.model.ir_version, 4)
+    imports, functions = walk.model.opset_import, list(walk.model.functions)
+    model = helper.make_model(part, opset_imports=imports, ir_version=version, functions=functions)
+    try:
+        return model.SerializeToString()
+    except ValueError as error:  # past protobuf's 2 GB
+        raise ModelError(f"{walk.where}: what is left for the host is too large: {line(error)}") from None
+
+
+def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
+    """Share of the multiply-accumulates of all ``operators`` in the layers before some tensors."""
+    waiting, names, seen = [walk.values[tensor].source for tensor in tensors], set(), set()
+    while waiting:
+        step = waiting.pop()
+        if step is not None and id(step) not in seen:
+            seen.add(id(step))
+            names.add(step.name)
+            waiting += step.sources
+    places = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
+    return share(operators, [operator for operator, made in zip(operators, places, strict=True) if made])
+
+
+def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
+    """A tensor that is the input as other integers than the hardware takes; the host has no others."""
+    steps = [walk.values[tensor].source for tensor in rest.maps]
+    taken = None
+    while steps and taken is None:
+        step = steps.pop()
+        assert step is not None
+        taken = step.input if step.sources[0] is None else None
+        steps += [source for source in step.sources if source is not None]
+    others = (name for name in rest.integers if taken is not None and maps[name].map.frozen() != taken.frozen())
+    return next(others, None)
+
+
+def _is_real(value: Value) -> bool:
+    return isinstance(value.state, Reals)
+
+
+class _Unused:
+    """Makes names that no tensor of ``model`` has."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self._names = {name for node in graph.node for name in (*node.input, *node.output)}
+        self._names |= {tensor.name for tensor in graph.initializer}
+
+    def __call__(self, name: str) -> str:
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
