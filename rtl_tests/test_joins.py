@@ -31,7 +31,8 @@ from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Concat, Mul, Sub, Sum
-from hwgen.templates.joins import MulStage, Shares, SumStage, find_shares
+from hwgen.network.shares import Shares, find_shares
+from hwgen.templates.joins import MulStage, SumStage
 
 KINDS = {"int8": INT8, "uint8": UINT8}
 

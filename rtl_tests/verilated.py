@@ -1,4 +1,4 @@
-"""A requantiser in Verilator: millions of accumulators through the emitted Verilog."""
+"""Requantisers in Verilator: millions of accumulators through the emitted Verilog."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from amaranth.back import verilog
 from amaranth.hdl import Const, Value
+from amaranth.lib import wiring
 
 from hwgen.gateware.requantise import Requantise, RequantiseConfig
 from hwgen.simulate import verilator
@@ -47,11 +48,18 @@ int main() {
 
 def requantise(config: RequantiseConfig, accumulators: np.ndarray, folder: Path) -> np.ndarray:
     """Outputs, int64 ``(n,)``, for ``accumulators`` ``(n,)`` of a requantiser with one lane, beat after beat."""
-    component = Requantise(config)
+    build(Requantise(config), DRIVER, folder)
+    mask = (1 << config.accumulator_bits) - 1
+    outputs = run((accumulators.astype(np.int64) & mask).astype("<u8"), folder)
+    return outputs - ((outputs >> (config.bits - 1)) << config.bits) * config.signed
+
+
+def build(component: wiring.Component, driver: str, folder: Path) -> None:
+    """Verilate ``component`` with a C++ ``driver``, which reads ``input.bin`` and writes ``output.bin``."""
     ports = [Value.cast(port) for _, _, port in component.signature.flatten(component)]
     ports = [port for port in ports if not isinstance(port, Const)]
     (folder / "top.v").write_text(verilog.convert(component, name="top", emit_src=False, ports=ports))
-    (folder / "driver.cpp").write_text(DRIVER)
+    (folder / "driver.cpp").write_text(driver)
     root = verilator._root()
     command = [str(root / "bin" / "verilator_bin"), "--cc", "--exe", "--prefix", "Vtop", "--top-module", "top"]
     command += [
@@ -72,8 +80,10 @@ def requantise(config: RequantiseConfig, accumulators: np.ndarray, folder: Path)
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     make = ["make", "-s", "-C", "obj", "-f", "Vtop.mk", "Vtop", *verilator._MAKE]
     subprocess.run([*make, f"PYTHON3={sys.executable}"], cwd=folder, env=environment, check=True, capture_output=True)
-    mask = (1 << config.accumulator_bits) - 1
-    (accumulators.astype(np.int64) & mask).astype("<u8").tofile(folder / "input.bin")
+
+
+def run(beats: np.ndarray, folder: Path) -> np.ndarray:
+    """What the driver makes of ``beats``, as int64 of unsigned words of 32 bits."""
+    beats.tofile(folder / "input.bin")
     subprocess.run([folder / "obj" / "Vtop"], cwd=folder, check=True)
-    outputs = np.fromfile(folder / "output.bin", "<u4").astype(np.int64)
-    return outputs - ((outputs >> (config.bits - 1)) << config.bits) * config.signed
+    return np.fromfile(folder / "output.bin", "<u4").astype(np.int64)
