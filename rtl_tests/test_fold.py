@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from pieces import Piece, check
 from referees import by_integer_kernels
 
 import hwgen
@@ -253,3 +254,85 @@ def test_refusals(net: Net, message: str) -> None:
     model = net.finish()
     with pytest.raises(hwgen.HwgenError, match=message):
         to_network(model, "network")
+
+
+def by_channel(piece: Piece) -> str:
+    return piece.floats(4, 1, 1, deviation=30)
+
+
+def shuffled(piece: Piece, tensor: str) -> str:
+    """Channels in another order, as a shuffle makes it."""
+    parted = piece.node("Transpose", piece.node("Reshape", tensor, [0, 2, 2, 5, 6]), perm=[0, 2, 1, 3, 4])
+    return piece.node("Reshape", parted, [0, 4, 5, 6])
+
+
+def behind_a_shuffle(piece: Piece, tensor: str) -> str:
+    """Of a map that is not the input's, so that a layer has to change the order."""
+    made = piece.node("Conv", tensor, piece.weights((4, 4, 1, 1)))
+    return shuffled(piece, piece.node("Sub", piece.requantise(made, 2.13, 100), by_channel(piece)))
+
+
+MOVED: dict[str, tuple[tuple[int, ...], list[str], Callable[[Piece, str], str]]] = {
+    "last, then first": (
+        (5, 6, 4),
+        ["conv"],
+        lambda piece, tensor: piece.node(
+            "Transpose", piece.node("Sub", tensor, piece.floats(4, deviation=30)), perm=[0, 3, 1, 2]
+        ),
+    ),
+    "shuffled": (
+        (4, 5, 6),
+        ["conv"],
+        lambda piece, tensor: shuffled(piece, piece.node("Sub", tensor, by_channel(piece))),
+    ),
+    "shuffled by a layer": ((4, 5, 6), ["conv", "select", "conv"], behind_a_shuffle),
+    "in another order": (
+        (4, 5, 6),
+        ["select", "conv"],
+        lambda piece, tensor: piece.node("Gather", piece.node("Add", tensor, by_channel(piece)), [3, 1, 0, 2], axis=1),
+    ),
+    "some, and added again": (
+        (6, 5, 6),
+        ["select", "conv"],
+        lambda piece, tensor: piece.node(
+            "Sub",
+            piece.node("Slice", piece.node("Sub", tensor, piece.floats(6, 1, 1, deviation=30)), [1], [5], [1]),
+            by_channel(piece),
+        ),
+    ),
+    "behind a Pad": (
+        (4, 5, 6),
+        ["pad", "conv"],
+        lambda piece, tensor: piece.node("Sub", piece.node("Pad", tensor, [0, 0, 1, 1, 0, 0, 1, 1]), by_channel(piece)),
+    ),
+    "scaled behind a Pad": (
+        (4, 5, 6),
+        ["conv"],
+        lambda piece, tensor: piece.node("Mul", piece.node("Pad", tensor, [0, 0, 1, 1, 0, 0, 1, 1]), np.float32(1.317)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_constants_go_with_their_channels(name: str) -> None:
+    """Arithmetic in front of a convolution, of channels that are moved or picked since."""
+    shape, kinds, before = MOVED[name]
+    piece = Piece(shape)
+    sums = piece.conv(before(piece, piece.real()), channels=4)
+    network = check(piece.model(piece.quantise(sums, 11.3191, 100)), piece.frames(20))
+    assert [layer.kind for layer in network.layers] == kinds
+
+
+def test_each_channel_s_factor_goes_with_it() -> None:
+    """Of groups of one channel."""
+    piece = Piece((4, 5, 6))
+    picked = piece.node("Gather", piece.node("Mul", piece.real(), by_channel(piece)), [3, 1, 0, 2], axis=1)
+    sums = piece.node("Conv", picked, piece.weights((4, 1, 3, 3)), group=4)
+    check(piece.model(piece.quantise(sums, 113.191, 100)), piece.frames(20))
+
+
+def test_constants_go_with_what_is_flattened() -> None:
+    piece = Piece((4, 5, 6))
+    flat = piece.node("Flatten", piece.node("Sub", piece.real(), by_channel(piece)))
+    product = piece.node("Gemm", flat, piece.weights((120, 5)))
+    check(piece.model(piece.quantise(product, 11.3191, 100)), piece.frames(40))

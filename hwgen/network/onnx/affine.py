@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from hwgen.errors import ModelError
 from hwgen.network.onnx import functions
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, title
@@ -120,17 +121,28 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 # In front of a convolution.
 
 
-def before(build: Builder, state: Reals) -> Affine | None:
-    """What the operators behind a DequantizeLinear make of its values, if they are all arithmetic with constants."""
-    found = None
-    if state.moved:
+def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
+    """What the node makes of the current map, channel by channel, if it is arithmetic with constants."""
+    if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
         return None
-    for node in state.steps:
-        if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
-            return None
-        step = affine_of(build, node, build.map.channels)
-        found = step if found is None else step.behind(found)
-    return found
+    try:
+        return affine_of(build, node, build.map.channels)
+    except ModelError:  # it is none; whether it is anything else is said elsewhere
+        return None
+
+
+def note_step(build: Builder, steps: int, step: Affine | None) -> None:
+    """Note what the operators behind a DequantizeLinear have made of its values, if all were arithmetic with constants.
+
+    ``steps``: how many there were before the present node, which is ``step`` if it is one of them.
+    """
+    state = build.state
+    if not isinstance(state, Reals) or len(state.steps) == steps:
+        return
+    if step is None or (steps and state.arithmetic is None):
+        state.arithmetic = None
+    else:
+        state.arithmetic = step if state.arithmetic is None else step.behind(state.arithmetic)
 
 
 def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine) -> None:

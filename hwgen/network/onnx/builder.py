@@ -527,6 +527,8 @@ class Builder:
         pad = self.source
         if pad is None or pad.kind is not Pad or pad.parameters["value"] != value or min(pad.window.padding) < 0:
             return window
+        if isinstance(self.state, Reals) and self.state.arithmetic is not None and self.state.arithmetic.offset.any():
+            return window  # what is added goes to what was padded, too, but not to what a convolution pads
         self.map, (self.source,) = pad.input, pad.sources
         top, left, bottom, right = (sum(both) for both in zip(window.padding, pad.window.padding, strict=True))
         return replace(window, padding=(top, left, bottom, right))

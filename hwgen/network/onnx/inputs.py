@@ -59,8 +59,8 @@ def input_view(
         if node.op_type in _PRODUCTS and 2 <= rank <= 3:
             return _seen(given, view, (*_AXES[rank][1:], CHANNELS)) or _as_usual(given)
         for output in filter(None, node.output):
-            shape = shapes.of(output).shape if node.op_type in _CUT else None
-            found = (_behind(constants, node, each, batch, shape) for each in operands)
+            after = shapes.of(output).shape if node.op_type in _CUT else None
+            found = (_behind(constants, node, each, batch, after) for each in operands)
             if (behind := next((each for each in found if each is not None), None)) is not None:
                 views[output] = behind
     return _as_usual(given)

@@ -18,7 +18,7 @@ from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx import select as onnx_select
 from hwgen.network.onnx import transposed as onnx_transposed
-from hwgen.network.onnx.affine import refuse_falling
+from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import title
 from hwgen.network.onnx.host import may_run
@@ -74,7 +74,10 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
             build.state.node,
             f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
         )
+    state = build.state
+    steps, step = (len(state.steps), step_of(build, node)) if isinstance(state, Reals) else (0, None)
     operator(build, node)
+    note_step(build, steps, step)
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:

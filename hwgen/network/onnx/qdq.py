@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import INT32
-from hwgen.network.onnx.affine import apply_to_sums, before, fold_before, settled
+from hwgen.network.onnx.affine import apply_to_sums, fold_before, settled
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Bias, Weights
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.functions import add_or_apply, add_step, apply
 from hwgen.network.onnx.narrow import clip_integers
-from hwgen.network.onnx.values import Affine, Floats, Integers, Joined, Map, Pending, Reals, Sums
+from hwgen.network.onnx.values import Floats, Integers, Joined, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -60,49 +60,49 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    operand, first = _operand(build, node)
+    operand = _operand(build, node)
     # ONNX Runtime makes a Pad that no other node takes part of the convolution.
     if operand.padded == node.input[0] and not build.shared and attribute(node, "auto_pad", b"NOTSET") == b"NOTSET":
         operand.in_floats = False
     weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
     sums = build.accumulate(node, Weights(weights, w_scale, kind), bias.steps, operand.scale)
-    _finish(build, sums, bias, operand, first)
+    _finish(build, sums, bias)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    operand, first = _operand(build, node)
+    operand = _operand(build, node)
     transposed = plain_product(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
     sums = build.multiply(node, Weights(matrix, w_scale, kind), bias.steps, operand.scale)
-    _finish(build, sums, bias, operand, first)
+    _finish(build, sums, bias)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
-    operand, first = _operand(build, node)
+    operand = _operand(build, node)
     matrix, w_scale, kind = build.constants.float_weights(node, 1)
     none = build.constants.bias(node, 2, matrix.shape[1], operand.scale * w_scale)
     sums = build.multiply(node, Weights(matrix.T, w_scale, kind), none.steps, operand.scale)
-    _finish(build, sums, none, operand, first)
+    _finish(build, sums, none)
 
 
-def _operand(build: Builder, node: onnx.NodeProto) -> tuple[Reals, Affine | None]:
-    """The float input of a convolution, and what arithmetic with constants has made of its DequantizeLinear."""
+def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
+    """The float input of a convolution, a DequantizeLinear with nothing but arithmetic with constants behind it."""
     state = build.state
-    if isinstance(state, Reals) and (first := before(build, state)) is not None:
-        return state, first
-    return plain_operand(build, node), None
+    return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
 
-def _finish(build: Builder, sums: Sums, bias: Bias, operand: Reals, first: Affine | None) -> None:
+def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
+    operand = build.state
+    assert isinstance(operand, Reals)
     sums.residue = bias.residue
     sums.rounded = build.rounds_bias and bias.may_round and not operand.in_floats
-    if first is not None:
-        fold_before(build, sums.node, sums, first)
+    if operand.arithmetic is not None:
+        fold_before(build, sums.node, sums, operand.arithmetic)
     build.state = sums
 
 

@@ -236,8 +236,8 @@ class Reals:
     """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
     for_sums: bool = False
     """Whether one of ``steps`` is arithmetic that only a convolution right behind them takes in."""
-    moved: bool = False
-    """Whether channels have been selected since, so that constants of ``steps`` belong to others."""
+    arithmetic: Affine | None = None
+    """What ``steps`` do, if all are arithmetic with constants, in the order of the map's channels."""
 
     def selected(self, index: np.ndarray) -> Reals:
         """The same of channels ``index`` of the map."""
@@ -247,7 +247,7 @@ class Reals:
             table=self.table if self.table is None or len(self.table) == 1 else self.table[index],
             addend=None if self.addend is None else replace(self.addend, values=self.addend.values[index]),
             formula=None if self.formula is None else self.formula.selected(index),
-            moved=self.moved or bool(self.steps),
+            arithmetic=None if self.arithmetic is None else self.arithmetic.of_channels(index),
         )
 
 
@@ -261,6 +261,10 @@ class Affine:
     def behind(self, first: Affine) -> Affine:
         """First that, then this."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
+
+    def of_channels(self, index: np.ndarray) -> Affine:
+        """The same of channels ``index``."""
+        return Affine(self.gain[index], self.offset[index])
 
     @property
     def uniform(self) -> bool:
