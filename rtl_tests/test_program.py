@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from accelerators import a_requantisation, frames_for, global_average_pool, integers, windows
+from graphs import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,15 @@ from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import MOST_SHIFT, pack_map, pack_parameters, pack_weights, unpack_map, unpack_parameters
+from hwgen.program.layout import (
+    MOST_SHIFT,
+    pack_map,
+    pack_parameters,
+    pack_weights,
+    parameter_words,
+    unpack_map,
+    unpack_parameters,
+)
 
 SMALL = EngineConfig(
     maps=16, pixels=5, map_words=128, weight_steps=128, parameter_words=4, output_words=64, slots=8, queue=2
@@ -43,6 +52,9 @@ def engines(draw) -> EngineConfig:
     )
 
 
+KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole"]
+
+
 class Maker:
     """A chain of layers that the engine computes, in the making."""
 
@@ -59,12 +71,12 @@ class Maker:
 
     def add(self) -> None:
         before = self.map
-        kind = self.draw(st.sampled_from(["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "whole"]))
+        kind = self.draw(st.sampled_from(KINDS))
         name = f"{kind}{len(self.layers)}"
         if kind == "whole":
             self.layers.append(global_average_pool(self.rng, name, before))
-        elif kind == "pool":
-            window = self.window()
+        elif kind == "pool" or (kind == "half" and min(before.shape[1:]) > 1):
+            window = self.window() if kind == "pool" else Window(kernel=(2, 2), stride=(2, 2))
             rows, columns = window.output_size(before.height, before.width)
             after = replace(before, height=rows, width=columns)
             self.layers.append(MaxPool(name=name, input=before, output=after, window=window))
@@ -211,7 +223,45 @@ def digits() -> Network:
 
 @pytest.mark.parametrize("engine", [EngineConfig(), SMALL])
 def test_digits(digits, engine):
-    check(schedule(digits, engine))
+    found = schedule(digits, engine)
+    assert "pool1" not in [layer.name for layer in found.layers]  # on the way out of conv2
+    check(found)
+
+
+@pytest.mark.parametrize("engine", [EngineConfig(), pytest.param(SMALL, marks=pytest.mark.long)])
+def test_resnet8(engine):
+    check(schedule(hwgen.load("resnet8").network, engine))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mobilenetv1-0.25", "dscnn", "autoencoder", "lenet5", "vgg11@64x64", "mobilenetv2"])
+def test_whole_networks(name):
+    check(schedule(hwgen.load(name).network, EngineConfig()))
+
+
+def tamed(network: Network) -> Network:
+    """With convolutions as models of 8 bits have them, and weights that an engine takes."""
+    layers = []
+    for layer in network.layers:
+        if isinstance(layer, Conv):
+            rule = layer.requantisation and replace(layer.requantisation, float32=True)
+            layer = replace(layer, requantisation=rule, fraction=0, weights=np.maximum(layer.weights, -127))
+        layers.append(layer)
+    return replace(network, layers=tuple(layers))
+
+
+@given(graphs(most_steps=4, most_side=9), engines())
+@settings(max_examples=60)
+def test_random_graphs(network, engine):
+    """With maps of fewer bits, sums, functions, pads: exact, or refused by name."""
+    network = tamed(network)
+    try:
+        found = schedule(network, engine)
+    except (ModelError, PlanError) as error:
+        if not str(error).startswith(tuple(f"{layer.name}: " for layer in network.layers)):
+            raise
+        return
+    check(found)
 
 
 def test_layers_overlap(digits):
@@ -377,12 +427,10 @@ def test_layout():
 
 
 def test_parameters():
-    rule = a_requantisation(np.random.default_rng(3), conv())
-    rule = replace(rule, shift=rule.shift + 200)
-    bias = np.arange(40) * (1 << 25) - (1 << 30)
-    words = np.frombuffer(pack_parameters(bias, rule), "<u8")
+    rng = np.random.default_rng(3)
+    bias, significand = rng.integers(-(1 << 31), 1 << 31, 40), rng.integers(1 << 23, 1 << 24, 40)
+    shift = rng.integers(0, 1000, 40)
+    words = np.frombuffer(pack_parameters(parameter_words(bias, significand, shift)), "<u8")
     assert len(words) == 40
-    for got, expected in zip(
-        unpack_parameters(words), (bias, rule.significand, np.minimum(rule.shift, MOST_SHIFT)), strict=True
-    ):
+    for got, expected in zip(unpack_parameters(words), (bias, significand, np.minimum(shift, MOST_SHIFT)), strict=True):
         np.testing.assert_array_equal(got, expected)

@@ -15,10 +15,10 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Copy
-from hwgen.program.jobs import Emitter, Place
-from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_weights
-from hwgen.program.passes import Pass, passes
+from hwgen.network.ops import Copy, Op
+from hwgen.program.jobs import Data, Emitter, Place
+from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
+from hwgen.program.passes import Pass, joined, passes
 from hwgen.program.tiles import Tiling, best_tiling, chunks
 
 #: Every region of memory begins at a multiple of this, where a burst must end.
@@ -49,8 +49,8 @@ class Schedule:
     jobs : tuple of Job
     places : mapping
         Every map in memory, by its edge.
-    weights, parameters : tuple of int
-        Their addresses, for each task.
+    data : tuple of Data
+        Where weights, parameters and tables lie, for each task.
     constants : int
         Where jobs, weights and parameters end.
     size : int
@@ -63,8 +63,7 @@ class Schedule:
     layers: tuple[LayerJobs, ...]
     jobs: tuple[Job, ...]
     places: Mapping[str, Place]
-    weights: tuple[int, ...]
-    parameters: tuple[int, ...]
+    data: tuple[Data, ...]
     constants: int
     size: int
 
@@ -88,11 +87,13 @@ class Schedule:
         image = bytearray(self.constants)
         packed = b"".join(map(bytes, self.jobs))
         image[: len(packed)] = packed
-        for task, layer, weights, parameters in zip(
-            self.tasks, self.layers, self.weights, self.parameters, strict=True
-        ):
-            for address, data in ((weights, _weights(task, layer.tiling, self.engine)), (parameters, _rules(task))):
-                image[address : address + len(data)] = data
+        for task, layer, data in zip(self.tasks, self.layers, self.data, strict=True):
+            pieces = [(data.weights, _weights(task, layer.tiling, self.engine))]
+            if task.parameters is not None:
+                pieces.append((data.parameters, pack_parameters(task.parameters)))
+            pieces += [(place, pack_tables(each.entries)) for place, each in zip(data.tables, task.tables, strict=True)]
+            for address, packed in pieces:
+                image[address : address + len(packed)] = packed
         return bytes(image)
 
 
@@ -106,13 +107,7 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
     PlanError
         If a layer doesn't fit its buffers.
     """
-    named = [
-        (task, op)
-        for op, edges in zip(network.layers, _sources(network), strict=True)
-        if not isinstance(op, Copy)
-        for task in passes(op, edges)
-    ]
-    tasks = tuple(task for task, _ in named)
+    tasks = tuple(task for ops, edges in _joined(network) for task in passes(ops, edges))
     for task in tasks:
         _check_sums(task, engine)
     known: dict[object, Tiling] = {}
@@ -122,15 +117,20 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
             known[task.shape] = best_tiling(task, engine)
         tilings.append(known[task.shape])
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    count = len(_emit(tasks, tilings, engine, _maps(network, 0)[0], [(0, 0)] * len(tasks))[0])
-    end, constants = _aligned(count * Job.BYTES), []
+    nowhere = [Data(tables=(0,) * len(task.tables)) for task in tasks]
+    count = len(_emit(tasks, tilings, engine, _maps(network, 0)[0], nowhere)[0])
+    end, data = _aligned(count * Job.BYTES), []
     for task in tasks:
-        weights, end = end, _aligned(end + _weight_bytes(task, engine))
-        parameters, end = end, end + _parameter_bytes(task)
-        constants.append((weights, parameters))
-    end = _aligned(end)
+        sizes = [
+            _weight_bytes(task, engine),
+            _parameter_bytes(task),
+            *(each.entries.size * WORD for each in task.tables),
+        ]
+        weights, parameters, *tables, end = np.cumsum([end, *sizes]).tolist()
+        data.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
+        end = _aligned(end)
     places, size = _maps(network, end)
-    jobs, layers = _emit(tasks, tilings, engine, places, constants)
+    jobs, layers = _emit(tasks, tilings, engine, places, data)
     return Schedule(
         network=network,
         engine=engine,
@@ -138,8 +138,7 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
         layers=layers,
         jobs=tuple(jobs),
         places=places,
-        weights=tuple(each for each, _ in constants),
-        parameters=tuple(each for _, each in constants),
+        data=tuple(data),
         constants=end,
         size=size,
     )
@@ -159,17 +158,33 @@ def _sources(network: Network) -> list[tuple[str, ...]]:
     return [tuple(same[edge] for edge in edges) for edges in network.edges]
 
 
+def _joined(network: Network) -> list[tuple[list[Op], tuple[str, ...]]]:
+    """Layers with those behind them that are computed on their way out, and the maps in memory that they take."""
+    found: dict[str, tuple[list[Op], tuple[str, ...]]] = {}
+    for layer, edges in zip(network.layers, _sources(network), strict=True):
+        if isinstance(layer, Copy):
+            continue
+        before = found.get(edges[0]) if len(edges) == 1 else None
+        alone = before and network.readers[edges[0]] == (layer.name,) and not network.places(edges[0])
+        if before and alone and joined(before[0][-1], layer):
+            del found[edges[0]]
+            found[layer.name] = ([*before[0], layer], before[1])
+        else:
+            found[layer.name] = ([layer], edges)
+    return list(found.values())
+
+
 def _emit(
     tasks: tuple[Pass, ...],
     tilings: list[Tiling],
     engine: EngineConfig,
     places: Mapping[str, Place],
-    constants: list[tuple[int, int]],
+    data: list[Data],
 ) -> tuple[list[Job], tuple[LayerJobs, ...]]:
     emitter, layers = Emitter(engine, places), []
-    for task, tiling, addresses in zip(tasks, tilings, constants, strict=True):
+    for task, tiling, places_of in zip(tasks, tilings, data, strict=True):
         first = len(emitter.jobs)
-        emitter.add(task, tiling, *addresses)
+        emitter.add(task, tiling, places_of)
         layers.append(LayerJobs(name=task.name, first=first, count=len(emitter.jobs) - first, tiling=tiling))
     return emitter.end(), tuple(layers)
 
@@ -230,6 +245,8 @@ def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
 
 
 def _parameter_bytes(task: Pass) -> int:
+    if task.add:
+        return 0
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
 
 
@@ -237,22 +254,19 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     """Of all folds, each chunk by chunk."""
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; those of the network aren't")
+    if task.add:
+        return pack_channelwise(np.repeat(np.eye(2, dtype=np.int64)[..., None], LANES, axis=2), engine.maps)
     packed, most = [], task.fold_maps(engine)
     for first in range(0, len(task.weights), most):
         fold = task.weights[first : first + most]
         if task.channelwise:
-            whole = np.zeros((1, LANES, *task.window.kernel), np.int64)
-            whole[0, : len(fold)] = fold[:, 0]
+            whole = np.zeros((task.window.taps, 1, LANES), np.int64)
+            whole[:, 0, : len(fold)] = fold.reshape(len(fold), -1).T
             packed.append(pack_channelwise(whole, engine.maps))
             continue
         for channels, taps in chunks(task, tiling):
             packed.append(pack_weights(fold[:, slice(*channels), slice(*taps)], engine.maps))
     return b"".join(packed)
-
-
-def _rules(task: Pass) -> bytes:
-    assert task.parameters is not None
-    return pack_parameters(task.parameters.bias, task.parameters.requantisation)
 
 
 def digest(engine: EngineConfig) -> str:

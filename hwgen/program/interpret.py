@@ -15,13 +15,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from hwgen.errors import CheckError
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import LANES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.compile import Schedule
 from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+from hwgen.program.passes import ACTIVATION, SHARE_FRACTION
 
 _NEVER = -1
+#: Of additions, and one of outputs.
+TABLES = ACTIVATION + 1
 _BOUND = 1 << 33
 """Beyond any sum with its bias."""
 
@@ -84,6 +87,9 @@ class Interpreter:
         self._parameters = np.zeros((engine.parameter_words, LANES), np.uint64)
         self._parameter_readers = np.full(engine.parameter_words, _NEVER)
         self._parameter_known = np.zeros((engine.parameter_words, LANES), bool)
+        self._tables = np.zeros(TABLES * TABLE_WORDS, np.int64)
+        self._table_readers = np.full(TABLES, _NEVER)
+        self._table_known = np.zeros(TABLES * TABLE_WORDS, bool)
         self._output = np.zeros((engine.output_words, LANES), np.int8)
         self._output_readers = np.full(engine.output_words, _NEVER)
         self._output_known = np.zeros(engine.output_words, bool)
@@ -170,6 +176,9 @@ class Interpreter:
 
     def _load_parameters(self, load: Load) -> None:
         number = np.arange(load.p_words)
+        if load.tables:
+            self._load_tables(load, number)
+            return
         places = load.p_base + number // LANES
         if places[-1] >= self.engine.parameter_words:
             raise self._wrong(f"its parameters reach block {places[-1]} of {self.engine.parameter_words}")
@@ -177,6 +186,22 @@ class Interpreter:
         self._replace(self._parameter_readers[places], self._stored, "its parameters")
         self._parameters[places, number % LANES] = words.view("<u8")[:, 0]
         self._parameter_known[places, number % LANES] = True
+
+    def _load_tables(self, load: Load, number: np.ndarray) -> None:
+        places = load.p_base * TABLE_WORDS + number
+        if places[-1] >= len(self._tables):
+            raise self._wrong(f"its tables reach entry {places[-1]} of {len(self._tables)}")
+        words = self._fetch(load.p_address + number * WORD, "its tables")
+        self._replace(self._table_readers[places // TABLE_WORDS], self._stored, "its tables")
+        self._tables[places], self._table_known[places] = words.view("<i8")[:, 0], True
+
+    def _look_up(self, number: int, index: np.ndarray) -> np.ndarray:
+        """Entries of a table, by the 8 lowest bits."""
+        places = number * TABLE_WORDS + (index & TABLE_WORDS - 1)
+        if not self._table_known[places].all():
+            raise self._wrong(f"table {number} must have been loaded")
+        self._table_readers[number] = self._now
+        return self._tables[places]
 
     def _places(self, compute: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, columns and words of all lanes, each ``(groups, pixels)``, walked as the circuit does."""
@@ -214,7 +239,7 @@ class Interpreter:
         else:
             sums = (values.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
         if not compute.first:
-            sums = np.maximum(sums, self._sums) if compute.maximum else sums + self._sums
+            sums = sums + self._sums
         half = 1 << self.engine.sum_bits - 1
         if sums.min() < -half or sums.max() >= half:
             raise self._wrong(f"its sums, from {sums.min()} to {sums.max()}, must fit {self.engine.sum_bits} bits")
@@ -228,9 +253,9 @@ class Interpreter:
             raise self._wrong(f"its sums must be those of the job before, {len(self._sums) // pixels} groups")
         if compute.groups > self.engine.slots and not (compute.first and compute.last):
             raise self._wrong(f"its {compute.groups} groups must fit {self.engine.slots} slots")
-        if compute.maximum and not compute.channelwise:
-            raise self._wrong("a maximum must be channelwise")
-        walked = compute.stride, compute.columns, compute.wrap_words, compute.origin_row, compute.origin_column
+        if compute.maximum and not (compute.channelwise and compute.first):
+            raise self._wrong("a maximum must be channelwise, and in one job")
+        walked = compute.stride, compute.columns, compute.wrap_words
         if not compute.walk and walked != self._walked:
             raise self._wrong("lanes must be walked anew where the geometry differs")
         self._walked = walked
@@ -286,20 +311,41 @@ class Interpreter:
         if drain.wait_stored > self._now:
             raise self._wrong("its drain waits for itself or for a later job")
         self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
-        blocks = 1 if drain.add else drain.blocks
         if not (compute.groups - 1) * self.engine.pixels < drain.pixels <= compute.groups * self.engine.pixels:
             raise self._wrong(f"{drain.pixels} pixels must be those of {compute.groups} groups")
-        if drain.blocks > self.engine.blocks:
-            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}")
-        for block in range(blocks):
-            places = drain.o_base + block * drain.o_plane + np.arange(drain.pixels)
+        if drain.blocks > self.engine.blocks or (drain.add and drain.blocks != 2):
+            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}, 2 in an addition")
+        for block in range(1 if drain.add else drain.blocks):
+            words = self._added(drain) if drain.add else self._requantised(drain, block)
+            if drain.table:
+                words = self._look_up(ACTIVATION, words)
+            words = self._pooled(drain, words) if drain.pool else words
+            places = drain.o_base + block * drain.o_plane + np.arange(len(words))
             if places[-1] >= self.engine.output_words:
                 raise self._wrong(f"its outputs reach word {places[-1]} of {self.engine.output_words}")
             if self._output_known[places].any():
                 raise self._wrong("it drains into words of the output buffer that no job has stored")
             self._replace(self._output_readers[places], self._drain_stored, "its outputs")
-            self._output[places] = self._requantised(drain, block)
+            self._output[places] = words
             self._output_known[places] = True
+
+    def _added(self, drain: Drain) -> np.ndarray:
+        """Sums of two values, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables say."""
+        values = self._sums[: drain.pixels]
+        total = self._look_up(0, values[:, :LANES]) + self._look_up(1, values[:, LANES : 2 * LANES])
+        whole, fraction = total >> SHARE_FRACTION, total & (1 << SHARE_FRACTION) - 1
+        rounded = whole + (fraction >= self._look_up(2, whole))
+        return np.clip(rounded + drain.zero_point, drain.low, drain.high)
+
+    def _pooled(self, drain: Drain, words: np.ndarray) -> np.ndarray:
+        """The greatest values of 2 x 2 pixels each; a last odd row or column is dropped."""
+        rows, columns = len(words) // max(drain.columns, 1), drain.columns
+        if rows * columns != len(words) or min(rows, columns) < 2:
+            raise self._wrong(f"{len(words)} pixels must be rows of {columns}, two or more of two or more")
+        if columns // 2 * drain.blocks > self.engine.pool_words:
+            raise self._wrong(f"{columns // 2} pixels of {drain.blocks} blocks must fit the pool's memory")
+        even = words.reshape(rows, columns, -1)[: rows // 2 * 2, : columns // 2 * 2]
+        return even.reshape(rows // 2, 2, columns // 2, 2, -1).max(axis=(1, 3)).reshape(-1, even.shape[-1])
 
     def _requantised(self, drain: Drain, block: int) -> np.ndarray:
         place = drain.p_base + block
@@ -316,7 +362,7 @@ class Interpreter:
             float32=True,
         )
         sums = self._sums[: drain.pixels, block * LANES : (block + 1) * LANES]
-        return requantise(sums.T + bias[:, None], rule, _BOUND).T.astype(np.int8)
+        return requantise(sums.T + bias[:, None], rule, _BOUND).T
 
     def _store(self, drain: Drain, store: Store) -> None:
         if not store.blocks:

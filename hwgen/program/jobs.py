@@ -8,7 +8,7 @@ still there is not loaded again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,15 @@ class Place:
     def part(self, first: int, count: int) -> Place:
         """Some of its blocks."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Addresses of what a pass loads beside its maps."""
+
+    weights: int = 0
+    parameters: int = 0
+    tables: tuple[int, ...] = ()
 
 
 @dataclass
@@ -105,8 +114,12 @@ class _Tile:
         return self.columns[1] - self.columns[0]
 
     @property
+    def pixel_rows(self) -> int:
+        return self.rows[1] - self.rows[0]
+
+    @property
     def pixels(self) -> int:
-        return (self.rows[1] - self.rows[0]) * self.out_columns
+        return self.pixel_rows * self.out_columns
 
 
 @dataclass(frozen=True)
@@ -139,13 +152,14 @@ class Emitter:
         self._maps, self._weights = Ring(engine.map_words), Ring(engine.weight_steps)
         self._parameters, self._outputs = Ring(engine.parameter_words), Ring(engine.output_words)
         self._stored = {edge: np.zeros((place.blocks, place.height), np.int64) for edge, place in self.places.items()}
+        self._tables: dict[int, tuple[int, _Entry]] = {}
         self._walked: Any = None
         self._passes = 0
 
-    def add(self, task: Pass, tiling: Tiling, weights: int, parameters: int) -> None:
-        """The jobs of a pass, whose weights and parameters lie at these addresses."""
+    def add(self, task: Pass, tiling: Tiling, data: Data) -> None:
+        """The jobs of a pass, whose weights, parameters and tables lie there."""
         self._passes += 1
-        _PassJobs(self, task, tiling, weights, parameters).emit()
+        _PassJobs(self, task, tiling, data).emit()
 
     def end(self) -> list[Job]:
         """All jobs, the last one marked."""
@@ -156,10 +170,9 @@ class Emitter:
 class _PassJobs:
     """The jobs of one pass."""
 
-    def __init__(self, emitter: Emitter, task: Pass, tiling: Tiling, weights: int, parameters: int) -> None:
-        self.all, self.task, self.tiling = emitter, task, tiling
+    def __init__(self, emitter: Emitter, task: Pass, tiling: Tiling, data: Data) -> None:
+        self.all, self.task, self.tiling, self.data = emitter, task, tiling, data
         self.engine, self.number = emitter.engine, emitter._passes
-        self.weights, self.parameters = weights, parameters
         self.chunks = chunks(task, tiling)
         self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
 
@@ -216,9 +229,11 @@ class _PassJobs:
         compute = self._compute(item, box, weights)
         parts: dict[str, Any] = {"compute": compute}
         if item.last:
-            parameters = self._load_parameters(item, loads)
-            parts |= self._finish(item, parameters.base)
-            parameters.used = len(self.all.jobs) + max(len(loads), 1)
+            finishes = [] if self.task.add else [self._load_parameters(item, loads)]
+            parts |= self._finish(item, finishes[0].base if finishes else 0)
+            finishes += self._load_tables(loads)
+            for each in finishes:
+                each.used = len(self.all.jobs) + max(len(loads), 1)
         self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
         self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
         box.used = weights.used = len(self.all.jobs)
@@ -267,7 +282,7 @@ class _PassJobs:
         if found is None:
             found, wait = self.all._weights.add(key, count)
             place = fold * self.offsets[-1] + self.offsets[item.chunk]
-            load = {"w_address": self.weights + place * self.engine.maps, "w_steps": count, "w_base": found.base}
+            load = {"w_address": self.data.weights + place * self.engine.maps, "w_steps": count, "w_base": found.base}
             _join(loads, load, wait_computed=wait)
         return found
 
@@ -278,8 +293,21 @@ class _PassJobs:
         if found is None:
             count = self._fold_blocks(item.fold)
             found, wait = self.all._parameters.add((self.number, fold), count)
-            address = self.parameters + fold * task.fold_maps(self.engine) * WORD
+            address = self.data.parameters + fold * task.fold_maps(self.engine) * WORD
             _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": found.base}, wait_stored=wait)
+        return found
+
+    def _load_tables(self, loads: list[dict[str, int]]) -> list[_Entry]:
+        """By jobs in front: there is one of parameters and tables in each."""
+        found = []
+        for tables, address in zip(self.task.tables, self.data.tables, strict=True):
+            owner, entry = self.all._tables.get(tables.first, (0, _Entry(0, 0)))
+            if owner != self.number:
+                load = {"p_address": address, "p_words": tables.entries.size, "p_base": tables.first, "tables": 1}
+                loads.insert(0, load | {"wait_stored": entry.used})
+                entry = _Entry(tables.first, len(tables.entries))
+                self.all._tables[tables.first] = self.number, entry
+            found.append(entry)
         return found
 
     def _fold_blocks(self, fold: int) -> int:
@@ -296,7 +324,7 @@ class _PassJobs:
         start = box.base * engine.pixels + row * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
         plane, many = self._plane(tile), item.channels[1] - item.channels[0]
-        walk = (stride, across, step, row, column)
+        walk = (stride, across, step)
         compute = Compute(
             groups=-(-tile.pixels // engine.pixels),
             first=item.first,
@@ -334,38 +362,52 @@ class _PassJobs:
 
     def _finish(self, item: _Item, parameters: int) -> dict[str, Any]:
         """Drain and store of a tile."""
-        task, tile = self.task, item.tile
+        task, tile, edge = self.task, item.tile, self.task.edge
         count = self._fold_blocks(item.fold)
-        room, wait = self.all._outputs.add(len(self.all.jobs), count * tile.pixels)
-        edge, first = task.target
-        place, (top, bottom) = self.all.places[edge], tile.rows
+        rows, words = tile.pixel_rows // edge, tile.out_columns // edge
+        pixels = rows * words
+        room, wait = self.all._outputs.add(len(self.all.jobs), count * pixels)
+        name, first = task.target
+        place = self.all.places[name]
         block = first + item.fold * task.fold_maps(self.engine) // LANES
-        rows, words = bottom - top, tile.out_columns
-        if words == place.width and rows * words < 1 << 16:
-            rows, words = 1, rows * words
-        rule = task.parameters and task.parameters.requantisation
-        bounds = {"zero_point": rule.zero_point, "low": rule.low, "high": rule.high} if rule else {}
-        common = {"blocks": count, "o_base": room.base, "o_plane": tile.pixels}
+        address = place.at(block, tile.rows[0] // edge, tile.columns[0] // edge)
+        if words == place.width and pixels < 1 << 16:
+            rows, words = 1, pixels
+        bounds = asdict(task.rule) if task.rule else {}
         self._room = room
         return {
-            "drain": Drain(pixels=tile.pixels, p_base=parameters, wait_stored=wait, **bounds, **common),
+            "drain": Drain(
+                blocks=2 if task.add else count,
+                pixels=tile.pixels,
+                add=task.add,
+                table=task.looked_up,
+                pool=task.pooled,
+                columns=tile.out_columns if task.pooled else 0,
+                p_base=parameters,
+                wait_stored=wait,
+                o_base=room.base,
+                o_plane=pixels,
+                **bounds,
+            ),
             "store": Store(
-                address=place.at(block, top, tile.columns[0]),
+                blocks=count,
+                o_base=room.base,
+                o_plane=pixels,
+                address=address,
                 row_stride=place.row_bytes,
                 block_stride=place.block_bytes,
                 rows=rows,
                 words=words,
-                **common,
             ),
         }
 
     def _note_stored(self, item: _Item) -> None:
         """Who waits for these rows, or for this place in the output buffer, waits for this job."""
-        edge, first = self.task.target
+        name, first = self.task.target
         block = first + item.fold * self.task.fold_maps(self.engine) // LANES
         now = self._room.used = len(self.all.jobs)
-        rows = slice(*item.tile.rows)
-        self.all._stored[edge][block : block + self._fold_blocks(item.fold), rows] = now
+        rows = slice(*(each // self.task.edge for each in item.tile.rows))
+        self.all._stored[name][block : block + self._fold_blocks(item.fold), rows] = now
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:

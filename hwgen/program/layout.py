@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.network.maps import FeatureMap, IntegerType
-from hwgen.network.requantise import Requantisation
 
 WORD = LANES
 """Bytes of a word: 8 channels of a pixel, or the parameters of a map."""
@@ -62,25 +61,29 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Weights ``(fields, 8, Kh, Kw)`` of channelwise steps: each tap's for the low fields, then for the high ones."""
-    fields, lanes, rows, columns = weights.shape
-    packed = np.zeros((rows * columns, maps), np.int8)
-    packed[:, : fields * lanes] = weights.reshape(fields * lanes, -1).T
+    """Weights ``(steps, fields, 8)`` of channelwise steps: for each lane those of the low field and of the high one."""
+    count, fields, lanes = weights.shape
+    packed = np.zeros((count, maps), np.int8)
+    packed[:, : fields * lanes] = weights.reshape(count, -1)
     return packed.tobytes()
 
 
-def pack_parameters(bias: np.ndarray, requantisation: Requantisation) -> bytes:
-    """A word for each map, and zeros up to a whole block.
+def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """A word for each map, uint64.
 
     A shift of more than `MOST_SHIFT` gives zero as that does: a sum and a significand are below 2**57 together.
     """
-    significand, shift = requantisation.significand, np.minimum(requantisation.shift, MOST_SHIFT)
     assert ((SIGNIFICANDS[0] <= significand) & (significand < SIGNIFICANDS[1])).all()
     words = (bias.astype(np.int64) & 0xFFFFFFFF).astype(np.uint64)
-    words |= significand.astype(np.uint64) << np.uint64(32) | shift.astype(np.uint64) << np.uint64(56)
-    whole = np.zeros(blocks(len(words)) * LANES, np.uint64)
+    words |= significand.astype(np.uint64) << np.uint64(32)
+    return words | np.minimum(shift, MOST_SHIFT).astype(np.uint64) << np.uint64(56)
+
+
+def pack_parameters(words: np.ndarray) -> bytes:
+    """Words of maps, and zeros up to a whole block."""
+    whole = np.zeros(blocks(len(words)) * LANES, "<u8")
     whole[: len(words)] = words
-    return whole.astype("<u8").tobytes()
+    return whole.tobytes()
 
 
 def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,3 +91,16 @@ def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
     significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
     return bias, significand, (words >> np.uint64(56)).astype(np.int64)
+
+
+def by_value(entries: np.ndarray, kind: IntegerType) -> np.ndarray:
+    """Entries for a type's values from the least to the greatest, by the 8 bits that lie in memory for each."""
+    places = np.arange(kind.minimum, kind.maximum + 1) - offset(kind)
+    found = np.zeros(TABLE_WORDS, np.int64)
+    found[places & TABLE_WORDS - 1] = entries
+    return found
+
+
+def pack_tables(entries: np.ndarray) -> bytes:
+    """Tables ``(n, 256)``, a word of 8 bytes an entry."""
+    return entries.astype("<i8").tobytes()

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
-from hwgen.network.maps import FeatureMap, Window
-from hwgen.network.ops import Conv, GlobalAveragePool, MaxPool, Op
+from hwgen.network.maps import IntegerType, Window
+from hwgen.network.ops import Add, Conv, Crop, GlobalAveragePool, Lookup, MaxPool, Op, Pad, Sub
 from hwgen.network.requantise import Requantisation
-from hwgen.program.layout import blocks, offset
+from hwgen.network.shares import find_shares
+from hwgen.program.layout import blocks, by_value, offset, parameter_words
 
 #: Weights of two maps share a DSP slice.
 MOST_WEIGHT = 127
 #: What a job's fields count, kernels and dilations: 8 bits.
 MOST_TAPS = 255
+#: The table that outputs are looked up in, behind those of additions.
+ACTIVATION = 3
+#: Bits of a share behind the binary point, and all of them.
+SHARE_FRACTION, SHARE_BITS = 24, 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What is added to rounded outputs, and their bounds; signed."""
+
+    zero_point: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parameters:
-    """What makes outputs of a pass's sums: bias int64 ``(M,)``, and the requantisation, in the signed form."""
+class Tables:
+    """Tables that a pass loads: int64 ``(n, 256)``, from table ``first`` of the engine on."""
 
-    bias: np.ndarray
-    requantisation: Requantisation
+    first: int
+    entries: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,21 +58,27 @@ class Pass:
     height, width : int
         Of the maps that are read.
     channels : int
-        That each fold reads: all of a convolution's, 8 of a channelwise pass.
+        That each fold reads of each: all of a convolution's, 8 of a channelwise pass.
     maps : int
         Output channels.
     window : Window
     rows, columns : int
-        Of the map that is written.
+        Pixels that are computed.
     pad : int
         What windows read beyond the map, signed.
-    channelwise, maximum : bool
-        Kind of the steps.
     weights : ndarray or None
         int64 ``(M, C, Kh, Kw)``, C being 1 of channelwise passes; ``None`` if not known. Of 8 maps, if all folds of a
         channelwise pass have the same.
-    parameters : Parameters or None
-        ``None`` if not known; of 8 maps likewise.
+    rule : Rule or None
+        ``None`` if not known.
+    parameters : ndarray or None
+        uint64, for each map; ``None`` if not known. Of 8 maps likewise. None in an addition.
+    channelwise, maximum, add : bool
+        Kind of the steps; an addition has two sources.
+    tables : tuple of Tables
+        Of an addition, and of a function of each output.
+    pooled : bool
+        Of each 2 x 2 pixels that are computed the greatest values are written.
     """
 
     name: str
@@ -73,9 +93,13 @@ class Pass:
     columns: int
     pad: int
     weights: np.ndarray | None
-    parameters: Parameters | None
+    rule: Rule | None
+    parameters: np.ndarray | None
     channelwise: bool = False
     maximum: bool = False
+    add: bool = False
+    tables: tuple[Tables, ...] = ()
+    pooled: bool = False
 
     def fold_maps(self, engine: EngineConfig) -> int:
         """Output channels of a fold."""
@@ -92,7 +116,7 @@ class Pass:
     def shape(self) -> tuple[object, ...]:
         """All that its jobs depend on but addresses: equal for two passes that are cut alike."""
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
-        kinds = (len(self.sources), self.channelwise, self.shares_weights, self.shares_parameters)
+        kinds = (self.channelwise, self.add, self.pooled, self.shares_weights, self.shares_parameters)
         return (*sizes, *kinds)
 
     @property
@@ -103,7 +127,17 @@ class Pass:
     @property
     def shares_parameters(self) -> bool:
         """Whether all folds have the same."""
-        return self.channelwise and self.parameters is not None and len(self.parameters.bias) <= LANES
+        return self.channelwise and self.parameters is not None and len(self.parameters) <= LANES
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether outputs are looked up in a table of their own."""
+        return any(each.first == ACTIVATION for each in self.tables)
+
+    @property
+    def edge(self) -> int:
+        """Rows and columns of computed pixels that make one that is written."""
+        return 2 if self.pooled else 1
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
         """Rows (axis 0) or columns of the input for outputs ``begin`` to ``end``: one at least, and none beyond it."""
@@ -113,14 +147,15 @@ class Pass:
         return first, max(min(last, limit), first + 1)
 
 
-def passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """The passes of a layer that takes these maps.
+def passes(ops: Sequence[Op], edges: Sequence[str]) -> tuple[Pass, ...]:
+    """The passes of a layer that takes these maps, and of those behind it that are computed on the way out (`joined`).
 
     Raises
     ------
     ModelError
         If the engine can't compute it exactly, with the reason.
     """
+    op, *behind = ops
     make = _PASSES.get(type(op))
     if make is None:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
@@ -128,7 +163,26 @@ def passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         if each.type.bits > LANES:
             raise ModelError(f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {each}")
     _check_window(op)
-    return make(op, edges)
+    found = make(op, edges)
+    for each in behind:
+        found = tuple(_with(task, each) for task in found)
+    return found
+
+
+def joined(before: Op, op: Op) -> bool:
+    """Whether a layer can be computed on the way out of the one before it, be that itself such a one or not."""
+    if isinstance(op, Lookup):
+        return len(op.table) == 1 and not isinstance(before, MaxPool | Lookup)
+    halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
+    return isinstance(op, MaxPool) and halves and not isinstance(before, MaxPool)
+
+
+def _with(task: Pass, op: Op) -> Pass:
+    """The pass with a layer on its way out."""
+    target = (op.name, task.target[1])
+    if isinstance(op, Lookup):
+        return replace(task, target=target, tables=(*task.tables, _lookup_table(op)))
+    return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
 
 
 def kinds() -> list[str]:
@@ -137,13 +191,11 @@ def kinds() -> list[str]:
 
 
 def _check_window(op: Op) -> None:
-    window = op.window
-    if window.kernel == window.extent == op.input.shape[1:] and op.output.shape[1:] == (1, 1):
-        stride = (1, 1)
-    else:
-        stride = window.stride
-    if stride[0] != stride[1] or stride[0] not in STRIDES:
-        raise ModelError(f"{op.name}: the engine takes strides of 1 to {STRIDES[-1]}, the same both ways, not {stride}")
+    window = _window(op)
+    if window.stride[0] != window.stride[1] or window.stride[0] not in STRIDES:
+        raise ModelError(
+            f"{op.name}: the engine takes strides of 1 to {STRIDES[-1]}, the same both ways, not {window.stride}"
+        )
     if max(*window.kernel, *window.dilation) > MOST_TAPS:
         raise ModelError(f"{op.name}: the engine takes kernels and dilations of at most {MOST_TAPS}, not {window}")
 
@@ -156,58 +208,50 @@ def _window(op: Op) -> Window:
     return window
 
 
-def _geometry(op: Op, source: FeatureMap) -> dict[str, Any]:
-    """What every pass of a layer has."""
+def _geometry(op: Op, *sources: tuple[str, int], block: int = 0) -> dict[str, Any]:
+    """What every pass of a layer has, from these maps into its own from a block on."""
     return {
         "name": op.name,
-        "height": source.height,
-        "width": source.width,
+        "sources": sources,
+        "target": (op.name, block),
+        "height": op.input.height,
+        "width": op.input.width,
         "window": _window(op),
         "rows": op.output.height,
         "columns": op.output.width,
-        "pad": op.pad_value - offset(source.type),
+        "pad": op.pad_value - offset(op.input.type),
     }
 
 
-def _signed(rule: Requantisation, kind: Any) -> Requantisation:
-    """To values in the signed form."""
+def _rule(kind: IntegerType, zero_point: int, low: int, high: int) -> Rule:
     less = offset(kind)
-    return Requantisation(
-        significand=rule.significand,
-        shift=rule.shift,
-        zero_point=rule.zero_point - less,
-        low=rule.low - less,
-        high=rule.high - less,
-        float32=True,
-    )
+    return Rule(zero_point=zero_point - less, low=low - less, high=high - less)
 
 
 def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, Conv)
-    known = op.requantisation is not None
-    parameters = None
-    if known:
+    parameters = rule = None
+    if op.requantisation is not None:
         _check_weights(op)
         zero = op.input.zero_point - offset(op.input.type)
         bias = op.bias - zero * op.weights.sum(axis=(1, 2, 3))
-        parameters = Parameters(bias=bias, requantisation=_checked(op, op.requantisation, bias))
+        rule, parameters = _requantised(op, op.requantisation, bias)
     (edge,) = edges
     if op.groups > 1 and op.groups == op.channels == op.outputs:
         whole = Pass(
-            sources=((edge, 0),),
-            target=(op.name, 0),
             channels=LANES,
             maps=op.outputs,
-            weights=op.weights if known else None,
+            weights=op.weights if rule else None,
+            rule=rule,
             parameters=parameters,
             channelwise=True,
-            **_geometry(op, op.input),
+            **_geometry(op, (edge, 0)),
         )
         return (whole,)
-    return tuple(_group(op, edge, group, parameters) for group in range(op.groups))
+    return tuple(_group(op, edge, group, rule, parameters) for group in range(op.groups))
 
 
-def _group(op: Conv, edge: str, group: int, parameters: Parameters | None) -> Pass:
+def _group(op: Conv, edge: str, group: int, rule: Rule | None, parameters: np.ndarray | None) -> Pass:
     channels, maps = op.channels // op.groups, op.outputs // op.groups
     if op.groups > 1 and (channels % LANES or maps % LANES):
         raise ModelError(
@@ -215,15 +259,13 @@ def _group(op: Conv, edge: str, group: int, parameters: Parameters | None) -> Pa
             f"not {op.groups} groups of {channels} to {maps}"
         )
     those = slice(group * maps, (group + 1) * maps)
-    rule = parameters and Parameters(bias=parameters.bias[those], requantisation=parameters.requantisation.of(those))
     return Pass(
-        sources=((edge, group * blocks(channels)),),
-        target=(op.name, group * blocks(maps)),
         channels=channels,
         maps=maps,
-        weights=op.weights[those] if parameters else None,
-        parameters=rule,
-        **_geometry(op, op.input),
+        weights=op.weights[those] if rule else None,
+        rule=rule,
+        parameters=None if parameters is None else parameters[those],
+        **_geometry(op, (edge, group * blocks(channels)), block=group * blocks(maps)),
     )
 
 
@@ -240,50 +282,86 @@ def _check_weights(op: Conv) -> None:
         raise ModelError(f"{op.name}: the engine can't add a bias finer than its products (by {op.fraction} bits)")
 
 
-def _checked(op: Op, rule: Requantisation | None, bias: np.ndarray) -> Requantisation:
-    """The requantisation in the signed form, if the engine has its like."""
-    assert rule is not None
-    if not rule.float32:
+def _requantised(op: Op, given: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
+    """The rule and the parameters of each map, if the engine has the like."""
+    if not given.float32:
         raise ModelError(f"{op.name}: the engine rounds to float32, as integer kernels of 8 bits do")
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
-    return _signed(rule, op.output.type)
+    rule = _rule(op.output.type, given.zero_point, given.low, given.high)
+    return rule, parameter_words(bias, given.significand, given.shift)
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    kind, less = op.output.type, offset(op.output.type)
-    one = Requantisation(
-        significand=np.full(LANES, 1 << 23),
-        shift=np.full(LANES, 23),
-        zero_point=0,
-        low=kind.minimum - less,
-        high=kind.maximum - less,
-        float32=True,
+    return (_kept(op, edges, op.output.type, maximum=True),)
+
+
+def _moved(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    return (_kept(op, edges, op.output.type),)
+
+
+def _lookup(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    assert isinstance(op, Lookup)
+    if len(op.table) > 1:
+        raise ModelError(f"{op.name}: the engine has one table for all channels, not one for each of {op.channels}")
+    return (replace(_kept(op, edges, op.input.type), tables=(_lookup_table(op),)),)
+
+
+def _lookup_table(op: Lookup) -> Tables:
+    (outputs,) = op.table
+    return Tables(first=ACTIVATION, entries=by_value(outputs - offset(op.output.type), op.input.type)[None])
+
+
+def _kept(op: Op, edges: Sequence[str], kind: IntegerType, *, maximum: bool = False) -> Pass:
+    """Of each window the greatest value, or its only one, as it is."""
+    (edge,) = edges
+    ones, one = np.ones(LANES, np.int64), np.full(LANES, 1 << 23)
+    return Pass(
+        channels=LANES,
+        maps=op.outputs,
+        weights=np.ones((LANES, 1, *op.window.kernel), np.int64),
+        rule=_rule(kind, offset(kind), kind.minimum, kind.maximum),
+        parameters=parameter_words(0 * ones, one, 23 * ones),
+        channelwise=True,
+        maximum=maximum,
+        **_geometry(op, (edge, 0)),
     )
-    parameters = Parameters(bias=np.zeros(LANES, np.int64), requantisation=one)
-    return (_pool(op, edges, parameters, maximum=True),)
 
 
 def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, GlobalAveragePool)
     zero = op.input.zero_point - offset(op.input.type)
-    bias = np.full(op.outputs, -zero * op.taps)
-    rule = _checked(op, op.requantisation, bias)
-    return (_pool(op, edges, Parameters(bias=bias, requantisation=rule)),)
+    rule, parameters = _requantised(op, op.requantisation, np.full(op.outputs, -zero * op.taps))
+    (task,) = (_kept(op, edges, op.output.type),)
+    return (replace(task, rule=rule, parameters=parameters),)
 
 
-def _pool(op: Op, edges: Sequence[str], parameters: Parameters, *, maximum: bool = False) -> Pass:
-    (edge,) = edges
-    return Pass(
-        sources=((edge, 0),),
-        target=(op.name, 0),
-        channels=LANES,
-        maps=op.outputs,
-        weights=np.ones((LANES, 1, *op.window.kernel), np.int64),
-        parameters=parameters,
-        channelwise=True,
-        maximum=maximum,
-        **_geometry(op, op.input),
+def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Tap 0 is the first map's value, in the low field; tap 1 the second map's, in the high one."""
+    assert isinstance(op, Add)
+    shares = find_shares(op)
+    words = np.array(
+        [by_value(np.array(table), each.type) for table, each in zip(shares.tables, op.inputs, strict=True)]
+        + [np.array(shares.rounding)]
+    )
+    more = SHARE_FRACTION - shares.fraction
+    if more < 0 or int(np.abs(words[:2]).max()) << more >= 1 << SHARE_BITS - 1:
+        raise ModelError(
+            f"{op.name}: the engine's tables have {SHARE_BITS} bits, {SHARE_FRACTION} of them behind the point, "
+            f"too few to add at scales {op.labels}"
+        )
+    return (
+        Pass(
+            channels=LANES,
+            maps=op.outputs,
+            weights=np.ones((LANES, 1, 1, 1), np.int64),
+            rule=_rule(op.output.type, op.zero_after, op.low, op.high),
+            parameters=None,
+            channelwise=True,
+            add=True,
+            tables=(Tables(first=0, entries=words << more),),
+            **_geometry(op, *((edge, 0) for edge in edges)),
+        ),
     )
 
 
@@ -291,4 +369,9 @@ _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Conv: _conv,
     MaxPool: _max_pool,
     GlobalAveragePool: _global_average,
+    Add: _add,
+    Sub: _add,
+    Lookup: _lookup,
+    Crop: _moved,
+    Pad: _moved,
 }

@@ -14,7 +14,7 @@ from hwgen.program.layout import WORD, blocks
 from hwgen.program.passes import Pass
 
 #: What a job's fields count.
-MOST_GROUPS, MOST_PIXELS = (1 << 8) - 1, (1 << 14) - 1
+MOST_GROUPS, MOST_PIXELS, MOST_POOLED = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1
 #: Cycles of a job beyond its steps, about.
 JOB_CYCLES = 20
 
@@ -78,7 +78,7 @@ def best_tiling(task: Pass, engine: EngineConfig) -> Tiling:
     """
     candidates = [
         each
-        for columns in _few(distinct(task.columns), task.columns)
+        for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
         for chunk in _chunks(task, engine)
         for each in _tilings(task, engine, columns, *chunk)
     ]
@@ -91,9 +91,9 @@ def best_tiling(task: Pass, engine: EngineConfig) -> Tiling:
     return candidates[min(costs)[1]]
 
 
-def _few(sizes: Sequence[int], whole: int) -> list[int]:
+def _few(sizes: Sequence[int]) -> list[int]:
     """The largest sizes, and some smaller ones, falling."""
-    falling = sorted({*sizes, whole}, reverse=True)
+    falling = sorted(sizes, reverse=True)
     return falling[:4] + falling[4::4]
 
 
@@ -107,7 +107,7 @@ def _chunks(task: Pass, engine: EngineConfig) -> list[tuple[int, int]]:
                 channels = min(channels, task.channels)
                 if steps(task, channels, rows) <= most:
                     found.append((channels, rows))
-        if not found:
+        if not found and not task.maximum:
             channels = min(LANES, task.channels)
             taps = [each for each in distinct(rows) if steps(task, channels, each) <= most]
             found += [(channels, each) for each in taps[-1:]]
@@ -118,9 +118,12 @@ def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps
     single = channels >= task.channels and taps >= task.window.kernel[0]
     fold_blocks = blocks(min(task.fold_maps(engine), task.maps))
     groups = MOST_GROUPS if single else engine.slots // 2
-    pixels = min(groups * engine.pixels, engine.output_words // 2 // fold_blocks, MOST_PIXELS)
+    edge = task.edge
+    pixels = min(groups * engine.pixels, engine.output_words // 2 // fold_blocks * edge * edge, MOST_PIXELS)
+    if task.pooled and (columns > MOST_POOLED or columns // edge * fold_blocks > engine.pool_words):
+        return []
     found = []
-    for rows in range(1, min(task.rows, max(pixels // columns, 0)) + 1):
+    for rows in range(edge, min(task.rows, pixels // columns) + 1, edge):
         for tiles in distinct(-(-task.rows // rows)):
             for stay in (True, False):
                 tiling = Tiling(
@@ -217,5 +220,5 @@ def _moved(task: Pass, engine: EngineConfig, tiling: Tiling) -> Words | None:
     first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.maps // WORD
     # Without a second half, what comes in and what is computed take turns.
     waits = 0 if halves else loaded
-    stored = task.rows * task.columns * blocks(task.maps)
+    stored = task.rows * task.columns // task.edge**2 * blocks(task.maps)
     return Words(loaded=loaded, stored=stored + waits, weight_steps=weights, jobs=jobs, first=first)

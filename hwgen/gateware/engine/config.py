@@ -38,6 +38,8 @@ class EngineConfig:
         Depth of the buffer of requantisation parameters, in blocks of 8 maps.
     output_words : int
         Depth of the output buffer, in words of 8 channels.
+    pool_words : int
+        Words of 8 channels of a row of a tile after pooling, blocks of all maps together.
     slots : int
         Pixel groups of which each element holds a partial sum.
     sum_bits : int
@@ -59,6 +61,7 @@ class EngineConfig:
     weight_steps: int = 2048
     parameter_words: int = 32
     output_words: int = 2048
+    pool_words: int = 512
     slots: int = 32
     sum_bits: int = 32
     bus_bytes: int = 8
@@ -74,6 +77,7 @@ class EngineConfig:
             ("weight_steps", 1 << 16),
             ("parameter_words", 1 << 8),
             ("output_words", 1 << 16),
+            ("pool_words", 1 << 16),
             ("slots", 1 << 8),
             ("queue", 1 << 8),
         ):
