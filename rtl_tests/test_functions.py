@@ -224,6 +224,10 @@ def test_tables(name: str, seeds: int | slice) -> None:
         model = model_of(function, labels, opset)
         x = all_values(labels[0].kind)
         (theirs,) = integer_session(model)[0].run(None, {"x": x})
+        if labels[0] == labels[1] and np.array_equal(theirs, x):
+            with pytest.raises(ModelError, match="holds no layer to build"):  # every value stays what it is
+                ours(model, x)
+            continue
         np.testing.assert_array_equal(ours(model, x), theirs, err_msg=f"{labels}")
 
 

@@ -45,10 +45,20 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 def by_onnxruntime(path: Path, x: np.ndarray) -> np.ndarray | None:
     """What ONNX Runtime makes of ``x``; ``None`` if it refuses the model, when it is loaded or when it runs."""
     try:
-        (y,) = session(path).run(None, {"image": x})
+        y, *more = session(path).run(None, {"image": x})
     except Exception:  # it raises many kinds
         return None
+    assert all(np.array_equal(y, other) for other in more), "an output that is named twice"
     return y
+
+
+def pads_dilated_windows(path: Path) -> bool:
+    """Whether a convolution has dilations beside auto_pad SAME: ONNX defines it, ONNX Runtime has no kernel for it."""
+    for node in onnx.load(path).graph.node:
+        found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if found.get("auto_pad", b"").startswith(b"SAME") and max(found.get("dilations", [1])) > 1:
+            return True
+    return False
 
 
 def by_hwgen(path: Path, x: np.ndarray) -> np.ndarray | None:
@@ -101,6 +111,8 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
         theirs = by_onnxruntime(path, x[:batch] if isinstance(batch, int) and batch > 0 else x)
         if theirs is None:  # a Reshape to [1, n] where the batch is symbolic takes one frame at a time
             theirs = by_onnxruntime(path, x[:1])
+        if theirs is None and pads_dilated_windows(path):
+            continue
         assert theirs is not None, f"{where}: ONNX Runtime refuses it"
         ours = by_hwgen(path, x)
         assert ours is not None
