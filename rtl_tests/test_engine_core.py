@@ -2,159 +2,229 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
 from engine_layers import Task, random_layer, tasks
 
+from hwgen.emit import synthesis
+from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.core import Core
 from hwgen.schedule.engine_core import CoreSchedule
 
+#: Cycles from a job's last beat to its last word in the output buffer.
 FINISH = 7
+#: More than any run takes.
+LIMIT = 50_000
 
 
 class Bench:
-    """Random jobs through a core: what it gives, and when everything happened.
+    """Random jobs through a core: what it gives, and when everything happens.
 
-    A job's operands are written as soon as the last but one is computed, whose place they take.
+    A job's operands are written as soon as the last but one is computed, whose places they take. With ``hurry`` 1
+    parts, operands and stores come as early as they can; with less that rarely.
     """
 
-    def __init__(self, config: EngineConfig, todo: list[Task], rng: np.random.Generator, *, hurry: float):
-        self.config, self.todo, self.rng, self.hurry = config, todo, rng, hurry
-        self.core = Core(config)
-        count = len(todo)
+    def __init__(self, config: EngineConfig, seed: int, *, layers: int, hurry: float):
+        self.config, self.rng, self.hurry = config, np.random.default_rng(seed), hurry
+        self.todo = self._tasks(layers)
+        self._forget()
+
+    def _tasks(self, layers: int) -> list[Task]:
+        return tasks(self.rng, self.config, [random_layer(self.rng, self.config) for _ in range(layers)])
+
+    def _forget(self) -> None:
         self.beats: list[tuple[int, dict]] = []
-        self.offered = {"compute": [], "drain": []}
-        self.accepted = {"compute": [], "drain": []}
+        self.offered: dict[str, list[int]] = {"compute": [], "drain": []}
+        self.accepted: dict[str, list[int]] = {"compute": [], "drain": []}
+        #: First cycle in which each job counts.
         self.loaded: list[int] = []
         self.stored: list[int] = []
         self.computed: list[int] = []
         self.drained: list[int] = []
-        self.count = count
 
-    def run(self) -> None:
-        simulator = Simulator(self.core)
+    def run(self, reset_at: int | None = None) -> None:
+        """With ``reset_at`` all begins anew there, with other jobs."""
+        m = Module()
+        m.domains.sync = domain = ClockDomain()
+        m.submodules.core = core = Core(self.config)
+
+        async def bench(ctx):
+            if reset_at is not None:
+                await self._drive(ctx, core, reset_at)
+                ctx.set(domain.rst, 1)
+                await ctx.tick()
+                ctx.set(domain.rst, 0)
+                self._forget()
+                self.todo = self._tasks(3)
+            await self._drive(ctx, core)
+
+        simulator = Simulator(m)
         simulator.add_clock(1e-6)
-        simulator.add_testbench(self._bench)
+        simulator.add_testbench(bench)
         simulator.run()
 
     def _late(self) -> int:
-        """Cycles of delay: mostly none, if there is hurry."""
+        """Cycles of delay."""
         return 0 if self.rng.random() < self.hurry else int(self.rng.integers(1, 40))
 
-    async def _bench(self, ctx):
-        core, todo = self.core, self.todo
-        wait = {"compute": self._late(), "drain": self._late()}
-        maps, weights = [], []
-        loading, load_at, store_at = 0, self._late(), None
-        finishes: list[int] = []
-        cycle = idle = 0
-        while len(self.drained) < self.count or len(self.computed) < self.count:
-            for name in ("compute", "drain"):
-                port = getattr(core, name)
-                number = len(self.accepted[name])
-                if number == len(self.offered[name]) and number < self.count and wait[name] <= cycle:
-                    self.offered[name].append(cycle)
-                    ctx.set(port.payload.as_value(), getattr(todo[number].job, name).pack())
-                ctx.set(port.valid, number < len(self.offered[name]))
-            if (
-                loading < self.count
-                and not (maps or weights)
-                and loading <= len(self.computed) + 1
-                and load_at <= cycle
-            ):
-                maps, weights = list(todo[loading].maps), list(todo[loading].weights)
-                loading += 1
-            elif loading > len(self.loaded) and not (maps or weights):
-                self.loaded.append(cycle)
-                load_at = cycle + self._late()
-            for port, left, names in (
-                (core.map_write, maps, ("bank", "word")),
-                (core.weight_write, weights, ("step", "block")),
-            ):
-                ctx.set(port.valid, bool(left))
-                if left:
-                    first, second, data = left.pop(0)
-                    ctx.set(port.payload[names[0]], first)
-                    ctx.set(port.payload[names[1]], second)
-                    ctx.set(port.payload.data, data)
-            if store_at is None and len(self.stored) < len(self.drained):
-                store_at = cycle + self._late()
-            if store_at is not None and store_at <= cycle:
-                self.stored.append(cycle)
-                store_at = None
+    async def _drive(self, ctx, core, cycles: int = LIMIT) -> None:
+        loads, stores = self._loads(), self._stores()
+        offers = {name: self._offers(name) for name in self.offered}
+        finishes: set[int] = set()
+        ports = {name: getattr(core, name) for name in self.offered}
+        for cycle in range(cycles):
+            if len(self.drained) == len(self.computed) == len(self.todo):
+                return
+            for name, port in ports.items():
+                part = next(offers[name])
+                ctx.set(port.valid, part is not None)
+                if part is not None:
+                    ctx.set(port.payload.as_value(), part.pack())
+            for port, write in zip((core.map_write, core.weight_write), next(loads), strict=True):
+                ctx.set(port.valid, write is not None)
+                if write is not None:
+                    for name, value in zip(port.payload.shape().members, write, strict=True):
+                        ctx.set(port.payload[name], value)
+            next(stores)
             ctx.set(core.loaded, len(self.loaded))
             ctx.set(core.stored, len(self.stored))
             ctx.set(core.finished, cycle in finishes)
-            ready = {name: getattr(core, name) for name in ("compute", "drain")}
-            _, _, *seen = await ctx.tick().sample(
-                core.computed,
-                core.drained,
-                core.beats.valid,
-                core.beats.payload,
-                *(port.ready for port in ready.values()),
-                *(port.valid for port in ready.values()),
-            )
-            computed, drained, valid, payload, *streams = seen
-            self._count(self.computed, computed, cycle)
-            self._count(self.drained, drained, cycle)
+            taken = [port.valid & port.ready for port in ports.values()]
+            sampled = (core.computed, core.drained, *taken, core.beats.valid, core.beats.payload)
+            _, _, computed, drained, *took, valid, payload = await ctx.tick().sample(*sampled)
+            for seen, count in ((self.computed, computed), (self.drained, drained)):
+                assert count in (len(seen), len(seen) + 1)
+                seen += [cycle] * (count - len(seen))
+            for name, transfer in zip(ports, took, strict=True):
+                self.accepted[name] += [cycle] * transfer
             if valid:
                 beat = {name: payload[name] for name in payload.shape().members}
-                beat["sums"] = list(beat["sums"])
-                self.beats.append((cycle, beat))
+                self.beats.append((cycle, beat | {"sums": list(beat["sums"])}))
                 if beat["last"]:
-                    finishes.append(cycle + FINISH)
-            for number, name in enumerate(ready):
-                if streams[number] and streams[2 + number]:
-                    self.accepted[name].append(cycle)
-                    wait[name] = cycle + 1 + self._late()
-            idle = 0 if valid or computed or drained else idle + 1
-            cycle += 1
-            assert cycle < 100_000
+                    finishes.add(cycle + FINISH)
+        assert cycles < LIMIT
 
-    def _count(self, seen: list[int], count: int, cycle: int) -> None:
-        assert count in (len(seen), len(seen) + 1)
-        if count > len(seen):
-            seen.append(cycle)
+    def _offers(self, name: str) -> Iterator:
+        """The part that is offered in a cycle."""
+        cycle = 0
+        for number, task in enumerate(self.todo):
+            for _ in range(self._late()):
+                yield None
+                cycle += 1
+            self.offered[name].append(cycle)
+            while len(self.accepted[name]) == number:
+                yield getattr(task.job, name)
+                cycle += 1
+        while True:
+            yield None
+
+    def _loads(self) -> Iterator[tuple]:
+        """What is written in a cycle."""
+        cycle = 0
+        for number, task in enumerate(self.todo):
+            late = self._late()
+            while late or number > len(self.computed) + 1:
+                yield None, None
+                late, cycle = max(0, late - 1), cycle + 1
+            for write in range(max(len(task.maps), len(task.weights))):
+                yield tuple(writes[write] if write < len(writes) else None for writes in (task.maps, task.weights))
+                cycle += 1
+            self.loaded.append(cycle)
+        while True:
+            yield None, None
+
+    def _stores(self) -> Iterator[None]:
+        cycle = 0
+        for number in range(len(self.todo)):
+            late = self._late()
+            while late or number >= len(self.drained):
+                yield
+                late, cycle = max(0, late - 1), cycle + 1
+            self.stored.append(cycle)
+        while True:
+            yield
 
     def check(self) -> None:
         wanted = [beat for task in self.todo for beat in task.beats]
-        for number, (beat, expected) in enumerate(zip((beat for _, beat in self.beats), wanted, strict=True)):
-            known = [
-                value if other is not None else None
-                for value, other in zip(beat["sums"], expected["sums"], strict=True)
-            ]
-            assert beat | {"sums": known} == expected, number
+        for number, ((_, beat), expected) in enumerate(zip(self.beats, wanted, strict=True)):
+            known = [None if b is None else a for a, b in zip(beat["sums"], expected["sums"], strict=True)]
+            assert beat | {"sums": known} == expected, f"beat {number}"
 
-    def schedule(self) -> CoreSchedule:
+    def told(self) -> list[tuple[int, str, object]]:
+        """What the core was told, and when."""
+        events: list[tuple[int, str, object]] = []
+        for name, cycles in self.offered.items():
+            events += [(cycle, name, getattr(task.job, name)) for task, cycle in zip(self.todo, cycles, strict=True)]
+        events += [(cycle, "load", None) for cycle in self.loaded] + [(cycle, "store", None) for cycle in self.stored]
+        return sorted(events, key=lambda event: event[0])
+
+    def schedule(self, *, at_once: bool) -> CoreSchedule:
         found = CoreSchedule(self.config, FINISH)
-        for name, offer in (("compute", found.offer_compute), ("drain", found.offer_drain)):
-            for task, cycle in zip(self.todo, self.offered[name], strict=True):
-                offer(getattr(task.job, name), cycle)
-        for cycle in self.loaded:
-            found.load(cycle)
-        for cycle in self.stored:
-            found.store(cycle)
+        for cycle, what, part in self.told():
+            if not at_once:
+                found.advance(cycle)
+                assert found.next_event >= cycle
+            if what in self.offered:
+                {"compute": found.offer_compute, "drain": found.offer_drain}[what](part, cycle)
+            else:
+                {"load": found.load, "store": found.store}[what](cycle)
         found.advance(float("inf"))
         return found
 
     def check_cycles(self) -> None:
-        schedule = self.schedule()
-        assert schedule.accepted == (self.accepted["compute"], self.accepted["drain"])
-        assert schedule.computed == self.computed
-        assert schedule.drained == self.drained
-        without = set(schedule.yielded)
-        times = [c for span in schedule.drained_groups for c in range(span.first, span.last + 1) if c not in without]
-        assert times == [cycle for cycle, _ in self.beats]
+        for at_once in (True, False):
+            schedule = self.schedule(at_once=at_once)
+            assert schedule.accepted == (self.accepted["compute"], self.accepted["drain"])
+            assert schedule.computed == self.computed
+            assert schedule.drained == self.drained
+            without = set(schedule.yielded)
+            spans = [range(span.first, span.last + 1) for span in schedule.drained_groups]
+            beats = [cycle for span in spans for cycle in span if cycle not in without]
+            assert beats == [cycle for cycle, _ in self.beats]
 
 
-@pytest.mark.parametrize(("pixels", "seed"), [(5, 0), (7, 2)])
-def test_random_jobs(pixels, seed):
-    config = EngineConfig(maps=16, pixels=pixels, map_words=256, weight_steps=512, slots=4, sum_bits=20)
-    rng = np.random.default_rng(seed)
-    todo = tasks(rng, config, [random_layer(rng, config) for _ in range(8)])
-    bench = Bench(config, todo, rng, hurry=0.8)
+def small(**sizes) -> EngineConfig:
+    return EngineConfig(**{"maps": 16, "pixels": 5, "map_words": 256, "weight_steps": 512, "slots": 4, **sizes})
+
+
+@pytest.mark.parametrize(
+    ("config", "seed", "hurry"),
+    [
+        (small(), 202, 1),
+        (small(slots=8, sum_bits=20), 206, 0.8),
+        pytest.param(small(pixels=7, slots=2, sum_bits=16), 103, 0.5, marks=pytest.mark.long),
+        pytest.param(small(pixels=17, maps=32, map_words=512), 1, 0.9, marks=pytest.mark.long),
+        *(pytest.param(small(slots=8, pixels=7), seed, 1, marks=pytest.mark.long) for seed in range(20)),
+    ],
+)
+def test_random_jobs(config, seed, hurry):
+    bench = Bench(config, seed, layers=6 if seed > 200 else 12, hurry=hurry)
     bench.run()
     bench.check()
     bench.check_cycles()
+
+
+@pytest.mark.parametrize("reset_at", [61, 333])
+def test_reset(reset_at):
+    bench = Bench(small(), reset_at, layers=3, hurry=1)
+    bench.run(reset_at)
+    bench.check()
+    bench.check_cycles()
+
+
+@pytest.mark.long
+def test_slices():
+    """Two products a slice, with its registers for product and sum: none of theirs in fabric."""
+    config = small()
+    (cells,) = synthesis.cells([Array(config)])
+    found = synthesis.count(cells)
+    elements = config.maps * config.pixels
+    assert found.dsp == elements // 2
+    # Sums and what their slots held; operands, weights and what is on its way out are far fewer.
+    assert found.ff < 2.6 * elements * config.sum_bits
+    assert found.lut < 2.5 * elements * config.sum_bits

@@ -119,7 +119,8 @@ class Array(wiring.Component):
         control = [self.control]
         for age in range(1, 6):
             valid.append(delayed(m, f"valid_{age}", valid[-1], 1, reset_less=False))
-            later = Signal(control_layout(config), name=f"control_{age}", reset_less=True)
+            # With a reset: no shift register, whose output is late.
+            later = Signal(control_layout(config), name=f"control_{age}")
             m.d.sync += later.eq(control[-1])
             control.append(later)
         self._stages = _Stages(valid, control)

@@ -104,7 +104,7 @@ class DrainWalk(wiring.Component):
         m = Module()
         self._take, self._pass = Signal(), Signal()  # the next job has its turn; one without beats
         self._next, self._job = Signal(Drain.layout()), Signal(Drain.layout(), reset_less=True)
-        self._prepared, self._empty = Signal(), Signal()
+        self._prepared, self._empty, self._single = Signal(), Signal(), Signal()
         self._elaborate_next(m)
         self._elaborate_groups(m)
         self._elaborate_note(m)
@@ -119,6 +119,7 @@ class DrainWalk(wiring.Component):
         m.d.sync += [
             self._prepared.eq(filled & ~taken & ~short[-1]),
             self._empty.eq((upcoming.blocks == 0) | (upcoming.pixels == 0)),
+            self._single.eq(upcoming.pixels == 1),
         ]
         with m.If(~filled):
             m.d.sync += [upcoming.eq(self.jobs.payload), filled.eq(self.jobs.valid)]
@@ -131,7 +132,8 @@ class DrainWalk(wiring.Component):
         slots = range(config.slots)
         complete = Signal(range(config.slots + 1))  # groups that were not yet begun
         following = Signal(slots)
-        left = Signal(14)  # pixels of the job, with this one
+        left = Signal(14, reset_less=True)  # pixels of the job, with this one
+        some, last = Signal(), Signal(reset_less=True)  # there are any; this one is the last
         pixel, blocks = Signal(range(config.pixels), reset_less=True), Signal(4, reset_less=True)
         outstanding = Signal(8)
         heard, start, begin, border, more = Signal(), Signal(), Signal(), Signal(), Signal()
@@ -140,27 +142,28 @@ class DrainWalk(wiring.Component):
         m.d.comb += [
             heard.eq(self.valid & ~self.yields),
             self._ends_pixel.eq(blocks == 1),
-            ends_group.eq(self._ends_pixel & ((pixel == config.pixels - 1) | (left == 1))),
-            self._ends_job.eq(self._ends_pixel & (left == 1)),
+            ends_group.eq(self._ends_pixel & ((pixel == config.pixels - 1) | last)),
+            self._ends_job.eq(self._ends_pixel & last),
             self.release.eq(heard & ends_group),
             border.eq(~self.valid | self.release),
-            more.eq(left > self.valid),
+            more.eq(some & ~(self.valid & last)),
             begin.eq(border & more & (complete != 0)),
             self._take.eq(border & ~more & (complete != 0) & self._prepared & ~self._empty),
             self._pass.eq(~self.valid & ~more & self._prepared & self._empty & (outstanding == 0)),
             start.eq(begin | self._take),
         ]
-        m.d.sync += [
-            complete.eq(complete + self.complete - start),
-            outstanding.eq(outstanding + (heard & self._ends_job) - self.finished),
-            self.drained.eq(self.drained + (self.finished | self._pass)),
-        ]
+        ends = heard & self._ends_job
+        for count, more_of, less_of in ((complete, self.complete, start), (outstanding, ends, self.finished)):
+            with m.If(more_of ^ less_of):
+                m.d.sync += count.eq(Mux(less_of, count - 1, count + 1))
+        with m.If(self.finished | self._pass):
+            m.d.sync += self.drained.eq(self.drained + 1)
         with m.If(border):
             m.d.sync += self.valid.eq(start)
         with m.If(self._take):
-            m.d.sync += [job.eq(upcoming), left.eq(upcoming.pixels)]
+            m.d.sync += [job.eq(upcoming), left.eq(upcoming.pixels), some.eq(1), last.eq(self._single)]
         with m.Elif(heard & self._ends_pixel):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += [left.eq(left - 1), some.eq(~last), last.eq(left == 2)]
         stride = self._elaborate_stride(m, following, start)
         with m.If(start):
             m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]

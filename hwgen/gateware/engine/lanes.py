@@ -83,7 +83,8 @@ class Lanes(wiring.Component):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``."""
+        """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``. Rows and words come a cycle later
+        than columns, here too."""
         pixels, job = self._config.pixels, self.next_job
         left = Signal(range(pixels + 1))
         lane = Signal(range(pixels), reset_less=True)
@@ -91,28 +92,32 @@ class Lanes(wiring.Component):
         word = Signal(range(self._config.map_words), reset_less=True)
         back = Signal(signed(PLACE_BITS + 1), reset_less=True)
         wrapped, turned = Signal(signed(PLACE_BITS + 1)), Signal(signed(len(lane) + 2))
-        ends_row, ends_turn = Signal(), Signal()
+        ended_row, ended_turn = Signal(reset_less=True), Signal(reset_less=True)
         m.d.comb += [
             self.walked.eq(left <= 1),
             wrapped.eq(column + back),
-            ends_row.eq(wrapped >= 0),
             turned.eq(lane + job.stride - pixels),
-            ends_turn.eq(turned >= 0),
         ]
         m.d.sync += [
             back.eq(job.stride - job.columns),
-            column.eq(Mux(ends_row, wrapped, column + job.stride)),
-            row.eq(row + Mux(ends_row, job.stride, 0)),
-            lane.eq(Mux(ends_turn, turned, lane + job.stride)),
-            word.eq(word + ends_turn + Mux(ends_row, job.wrap_words, 0)),
+            column.eq(Mux(wrapped >= 0, wrapped, column + job.stride)),
+            lane.eq(Mux(turned >= 0, turned, lane + job.stride)),
+            ended_row.eq(wrapped >= 0),
+            ended_turn.eq(turned >= 0),
+            row.eq(row + Mux(ended_row, job.stride, 0)),
+            word.eq(word + ended_turn + Mux(ended_row, job.wrap_words, 0)),
         ]
         with m.If(self.walk):
-            m.d.sync += [left.eq(pixels), column.eq(0), row.eq(0), lane.eq(0), word.eq(0)]
+            m.d.sync += [left.eq(pixels), column.eq(0), lane.eq(0)]
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        for kept, value in zip(first, (column, row, word), strict=True):
+        with m.If(delayed(m, "walk", self.walk, 1)):
+            m.d.sync += [row.eq(0), word.eq(0)]
+        walking = left != 0
+        for kept, value, late in zip(first, (column, row, word), (0, 1, 1), strict=True):
+            here, at = delayed(m, f"walking_{value.name}", walking, late), delayed(m, f"at_{value.name}", lane, late)
             for number in range(pixels):
-                with m.If((left != 0) & (lane == number)):
+                with m.If(here & (at == number)):
                     m.d.sync += kept[number].eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:

@@ -9,6 +9,9 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
+#: What is counted around the channels of a block.
+_LOOPS = ("columns", "rows", "blocks")
+
 
 def step_layout(config: EngineConfig) -> data.StructLayout:
     """A step, and what begins and ends with it.
@@ -105,20 +108,26 @@ class Steps(wiring.Component):
         """The next job; whether all it needs is there."""
         filled, fresh, prepared = Signal(), Signal(), Signal()
         started = Signal(COUNT_BITS)
-        #: Of the prepared job.
-        self._blocks = Signal(13, reset_less=True)  # of channels, less one
-        self._top = Signal(range(LANES), reset_less=True)  # last channel of the last block
-        channels = Signal(16)
+        #: Of the prepared job: blocks of channels, last channel of the last block; what there is but one of.
+        self._blocks = Signal(14, reset_less=True)
+        self._top = Signal(range(LANES), reset_less=True)
+        self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), reset_less=True)
+        self._empty = Signal()
+        channels = Signal(17)
         m.d.comb += [
             self.jobs.ready.eq(~filled),
             self.walk.eq(fresh & self.next_job.walk),
-            channels.eq(self.next_job.channels - 1),
+            channels.eq(self.next_job.channels + LANES - 1),
         ]
         m.d.sync += [
             fresh.eq(self.jobs.valid & ~filled),
             prepared.eq(filled & ~self._take & ~self.walk & self.walked & (self.loaded != started)),
             self._blocks.eq(channels[3:]),
             self._top.eq(channels[:3]),
+            self._single.columns.eq(self.next_job.kernel_columns == 1),
+            self._single.rows.eq(self.next_job.kernel_rows == 1),
+            self._single.blocks.eq(channels < 2 * LANES),
+            self._empty.eq(self.next_job.groups == 0),
         ]
         with m.If(~filled):
             m.d.sync += self.next_job.eq(self.jobs.payload)
@@ -133,11 +142,11 @@ class Steps(wiring.Component):
         left = Signal(8)  # groups of the job that are still to begin
         used = Signal(range(config.slots + 1))
         following = Signal(range(config.slots))
-        empty, full, waits, start, opens = Signal(), Signal(), Signal(), Signal(), Signal()
+        full, waits, start, opens = Signal(), Signal(), Signal(), Signal()
+        empty = self._empty
         passed, slot = Signal(), Signal(range(config.slots))
         alone, first = Signal(), Signal()
         m.d.comb += [
-            empty.eq(upcoming.groups == 0),
             full.eq(used == config.slots),
             # The slot's sums of the last but one step are not yet there.
             waits.eq(self.valid & self.step.group & ~self.job.first & (self.job.groups == 2)),
@@ -152,12 +161,13 @@ class Steps(wiring.Component):
         ]
         m.d.sync += [
             passed.eq(self._take & empty),
-            used.eq(used + opens - self.release),
             self.step.job.eq(self._take),
             self.step.group.eq(start),
             self.step.zero.eq(opens),
             self.step.resume.eq(start & ~first & ~alone),
         ]
+        with m.If(opens ^ self.release):
+            m.d.sync += used.eq(Mux(self.release, used - 1, used + 1))
         with m.If(self._border):
             m.d.sync += self.valid.eq(start)
         with m.If(start):
@@ -169,16 +179,17 @@ class Steps(wiring.Component):
 
     def _elaborate_counters(self, m: Module) -> None:
         """Block, row and column of the kernel, and channel of each step."""
-        take, begin, step, job = self._take, self._begin, self.step, self.job
-        columns, rows = Signal(8, reset_less=True), Signal(8, reset_less=True)  # left, with this one
-        blocks, all_blocks = Signal(13, reset_less=True), Signal(13, reset_less=True)  # left behind this one
+        take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(range(LANES), reset_less=True)
+        blocks = Signal.like(self._blocks)
+        single = Signal.like(self._single)
+        last = Signal.like(self._single)  # whether this is the last one
         ends_tap, ends_row, ends_block = Signal(), Signal(), Signal()
         m.d.comb += [
-            ends_tap.eq(job.channelwise | (step.channel == Mux(blocks == 0, top, LANES - 1))),
-            ends_row.eq(ends_tap & (columns == 1)),
-            ends_block.eq(ends_row & (rows == 1)),
-            step.ends.eq(ends_block & (blocks == 0)),
+            ends_tap.eq(job.channelwise | (step.channel == Mux(last.blocks, top, LANES - 1))),
+            ends_row.eq(ends_tap & last.columns),
+            ends_block.eq(ends_row & last.rows),
+            step.ends.eq(ends_block & last.blocks),
             step.complete.eq(step.ends & job.last),
             self._border.eq(~self.valid | step.ends),
         ]
@@ -190,27 +201,25 @@ class Steps(wiring.Component):
         with m.If(take):
             m.d.sync += [
                 step.channel.eq(0),
-                step.weights.eq(self.next_job.w_base),
-                columns.eq(self.next_job.kernel_columns),
-                rows.eq(self.next_job.kernel_rows),
+                step.weights.eq(upcoming.w_base),
                 blocks.eq(self._blocks),
-                all_blocks.eq(self._blocks),
                 top.eq(self._top),
+                single.eq(self._single),
             ]
         with m.Else():
             m.d.sync += [
                 step.channel.eq(Mux(begin | ends_tap, 0, step.channel + 1)),
                 step.weights.eq(Mux(begin, job.w_base, step.weights + 1)),
             ]
-            with m.If(begin | ends_row):
-                m.d.sync += columns.eq(job.kernel_columns)
-            with m.Elif(ends_tap):
-                m.d.sync += columns.eq(columns - 1)
-            with m.If(begin | ends_block):
-                m.d.sync += rows.eq(job.kernel_rows)
-            with m.Elif(ends_row):
-                m.d.sync += rows.eq(rows - 1)
-            with m.If(begin):
-                m.d.sync += blocks.eq(all_blocks)
-            with m.Elif(ends_block):
-                m.d.sync += blocks.eq(blocks - 1)
+        for name, ends, first, size in (
+            ("columns", ends_tap, upcoming.kernel_columns, job.kernel_columns),
+            ("rows", ends_row, upcoming.kernel_rows, job.kernel_rows),
+            ("blocks", ends_block, self._blocks, blocks),
+        ):
+            left = Signal(len(size), name=f"{name}_left", reset_less=True)  # with this one
+            with m.If(take):
+                m.d.sync += [left.eq(first), last[name].eq(self._single[name])]
+            with m.Elif(begin | (ends & last[name])):
+                m.d.sync += [left.eq(size), last[name].eq(single[name])]
+            with m.Elif(ends):
+                m.d.sync += [left.eq(left - 1), last[name].eq(left == 2)]

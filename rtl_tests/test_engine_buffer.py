@@ -1,0 +1,220 @@
+"""The engine's reuse buffer, and which pixels its lanes read together: the access patterns of Peemen, section IV-A."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Compute
+from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
+from hwgen.gateware.engine.steps import Steps
+
+#: As many lanes as the paper's four processing elements, and one.
+FIVE = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
+
+
+def simulate(component, bench) -> None:
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("pixels", [5, 7, 13, 17])
+def test_every_lane_reads_a_bank_of_its_own(pixels):
+    """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile."""
+    config = EngineConfig(maps=16, pixels=pixels, map_words=16, slots=4)
+    rng = np.random.default_rng(pixels)
+    buffer = ReuseBuffer(config)
+    asked: list[tuple[int, np.ndarray]] = []
+    written: list[tuple[int, int, list[int]]] = []
+    held = np.zeros((pixels, config.map_words, 8), int)
+
+    async def bench(ctx):
+        for cycle in range(150):
+            rest, words = int(rng.integers(pixels)), rng.integers(config.map_words, size=pixels)
+            asked.append((rest, words))
+            ctx.set(buffer.rest, rest)
+            for lane in range(pixels):
+                ctx.set(buffer.words[lane], int(words[lane]))
+            bank, word = int(rng.integers(pixels)), int(rng.integers(config.map_words))
+            written.append((bank, word, rng.integers(-128, 128, 8).tolist()))
+            ctx.set(buffer.write.valid, 1)
+            for name, value in zip(("bank", "word", "data"), written[-1], strict=True):
+                ctx.set(buffer.write.payload[name], value)
+            _, _, found = await ctx.tick().sample(buffer.o)
+            number = cycle - config.buffer_latency
+            if number < 0:
+                continue
+            at_bank = number + config.rotation_stages
+            for bank, word, data in written[: at_bank - buffer.WRITE_LATENCY + 1]:
+                held[bank, word] = data
+            rest, words = asked[number]
+            for lane in range(pixels):
+                place = (lane + rest) % pixels, int(words[lane])
+                if place != written[at_bank - 1][:2]:  # that is written in this very cycle
+                    assert list(found[lane]) == held[place].tolist(), (cycle, lane)
+
+    simulate(buffer, bench)
+
+
+class Front(wiring.Component):
+    """What comes before the array: steps, lanes and reuse buffer."""
+
+    def __init__(self, config: EngineConfig):
+        super().__init__({})
+        self.steps, self.lanes, self.maps = Steps(config), Lanes(config), ReuseBuffer(config)
+
+    def elaborate(self, platform):
+        m = Module()
+        steps, lanes, maps = self.steps, self.lanes, self.maps
+        m.submodules.steps, m.submodules.lanes, m.submodules.maps = steps, lanes, maps
+        m.d.comb += [
+            lanes.walk.eq(steps.walk),
+            lanes.next_job.eq(steps.next_job),
+            lanes.step.eq(steps.step),
+            lanes.job.eq(steps.job),
+            steps.walked.eq(lanes.walked),
+            maps.rest.eq(lanes.rest),
+            maps.words.eq(lanes.words),
+        ]
+        return m
+
+
+def read_together(part: Compute, boxes: dict[str, tuple[int, int]], pitch: int) -> list[str]:
+    """What the lanes get in each step, in the order of the pixels: ``x1.2`` is row 1, column 2 of map ``x``.
+
+    The maps lie one behind the other, each with a plane of its own, from position 0.
+    """
+    front = Front(FIVE)
+    pixels = FIVE.pixels
+    found: list[str] = []
+    late = Lanes.LATENCY + FIVE.buffer_latency
+
+    async def bench(ctx):
+        ctx.set(front.maps.write.valid, 1)
+        for number, (rows, columns) in enumerate(boxes.values()):
+            for row in range(rows):
+                for column in range(columns):
+                    word, bank = divmod(row * pitch + column, pixels)
+                    ctx.set(front.maps.write.payload.bank, bank)
+                    ctx.set(front.maps.write.payload.word, word + number * part.plane)
+                    for place, value in enumerate((number, row, column)):
+                        ctx.set(front.maps.write.payload.data[place], value)
+                    await ctx.tick()
+        ctx.set(front.maps.write.valid, 0)
+        ctx.set(front.steps.loaded, 1)
+        ctx.set(front.steps.jobs.payload.as_value(), part.pack())
+        ctx.set(front.steps.jobs.valid, 1)
+        await ctx.tick()
+        ctx.set(front.steps.jobs.valid, 0)
+        steps: list[int] = []
+        for cycle in range(80):
+            _, _, valid, words = await ctx.tick().sample(front.steps.valid, front.maps.o)
+            steps += [cycle] * valid
+            if cycle - late in steps:
+                names = [f"{[*boxes][word[0]]}{word[1]}.{word[2]}" for word in words]
+                found.append(" ".join(names[part.stride * pixel % pixels] for pixel in range(pixels)))
+        assert steps == list(range(steps[0], steps[0] + len(found)))
+
+    simulate(front, bench)
+    return found
+
+
+#: Of all jobs here: one tap of one channel unless it says otherwise, and a box that no tap leaves.
+PLAIN = Compute(groups=1, first=1, walk=1, kernel_rows=1, kernel_columns=1, channels=1, in_rows=9, in_columns=99)
+
+
+def test_row_based():
+    """x00 to x03, then x01 to x04 and so on (section IV-A.1), along a row of ten outputs with a kernel of 2 x 3."""
+    part = replace(
+        PLAIN,
+        groups=2,
+        kernel_rows=2,
+        kernel_columns=3,
+        stride=1,
+        columns=10,
+        group_columns=5,
+        group_words=1,
+        wrap_words=1,
+        column_rest=1,
+        row_words=3,
+    )
+    assert read_together(part, {"x": (2, 12)}, pitch=15) == [
+        "x0.0 x0.1 x0.2 x0.3 x0.4",
+        "x0.1 x0.2 x0.3 x0.4 x0.5",
+        "x0.2 x0.3 x0.4 x0.5 x0.6",
+        "x1.0 x1.1 x1.2 x1.3 x1.4",
+        "x1.1 x1.2 x1.3 x1.4 x1.5",
+        "x1.2 x1.3 x1.4 x1.5 x1.6",
+        "x0.5 x0.6 x0.7 x0.8 x0.9",
+        "x0.6 x0.7 x0.8 x0.9 x0.10",
+        "x0.7 x0.8 x0.9 x0.10 x0.11",
+        "x1.5 x1.6 x1.7 x1.8 x1.9",
+        "x1.6 x1.7 x1.8 x1.9 x1.10",
+        "x1.7 x1.8 x1.9 x1.10 x1.11",
+    ]
+
+
+def test_partial_columns():
+    """x00 to x30, then x10 to x40; those of another map are stored deeper (section IV-A.3)."""
+    part = replace(PLAIN, kernel_rows=3, channels=16, channelwise=1, stride=1, columns=1, group_rows=5, group_words=1)
+    part = replace(part, row_rest=1, plane=2)
+    assert read_together(part, {"x": (7, 1), "y": (7, 1)}, pitch=1) == [
+        "x0.0 x1.0 x2.0 x3.0 x4.0",
+        "x1.0 x2.0 x3.0 x4.0 x5.0",
+        "x2.0 x3.0 x4.0 x5.0 x6.0",
+        "y0.0 y1.0 y2.0 y3.0 y4.0",
+        "y1.0 y2.0 y3.0 y4.0 y5.0",
+        "y2.0 y3.0 y4.0 y5.0 y6.0",
+    ]
+
+
+def test_columns_of_a_wider_box():
+    """A column of outputs over a kernel of 2 x 2: the box's rows lie a row and a bank apart."""
+    part = replace(
+        PLAIN, kernel_rows=2, kernel_columns=2, stride=1, columns=1, group_rows=5, group_words=6, wrap_words=1
+    )
+    part = replace(part, column_rest=1, row_words=1, row_rest=1)
+    assert read_together(part, {"x": (6, 2)}, pitch=6) == [
+        "x0.0 x1.0 x2.0 x3.0 x4.0",
+        "x0.1 x1.1 x2.1 x3.1 x4.1",
+        "x1.0 x2.0 x3.0 x4.0 x5.0",
+        "x1.1 x2.1 x3.1 x4.1 x5.1",
+    ]
+
+
+def test_subsampled_columns():
+    """x00, x20, x40, x60 and then x10, x30, x50, x70 (section IV-A.4 and figure 6)."""
+    part = replace(PLAIN, kernel_rows=3, stride=2, columns=2, group_rows=10, group_words=2, row_rest=1, in_rows=11)
+    assert read_together(part, {"x": (11, 1)}, pitch=1) == [
+        "x0.0 x2.0 x4.0 x6.0 x8.0",
+        "x1.0 x3.0 x5.0 x7.0 x9.0",
+        "x2.0 x4.0 x6.0 x8.0 x10.0",
+    ]
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_subsampled_rows(stride):
+    part = replace(PLAIN, kernel_columns=2, stride=stride, columns=5 * stride, group_rows=stride, column_rest=1)
+    part = replace(part, wrap_words=3 * stride, group_words=4 * stride)
+    assert read_together(part, {"x": (1, 20)}, pitch=20) == [
+        " ".join(f"x0.{stride * pixel + tap}" for pixel in range(5)) for tap in range(2)
+    ]
+
+
+def test_over_the_ends_of_rows():
+    """The example of docs/engine.md: rows of four outputs, a pitch of nine."""
+    part = replace(PLAIN, groups=3, stride=1, columns=4, group_columns=1, group_rows=1, group_words=2, wrap_words=1)
+    assert read_together(part, {"x": (4, 6)}, pitch=9) == [
+        "x0.0 x0.1 x0.2 x0.3 x1.0",
+        "x1.1 x1.2 x1.3 x2.0 x2.1",
+        "x2.2 x2.3 x3.0 x3.1 x3.2",
+    ]
