@@ -96,6 +96,7 @@ class Interpreter:
         self._writers = np.full(len(memory) // WORD, _NEVER)
         self._sums = np.zeros((0, engine.maps), np.int64)
         self._now = self._computed = self._stored = self._drain_stored = 0
+        self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
         self._walked: tuple[int, ...] | None = None
         self._open = False
 
@@ -110,6 +111,7 @@ class Interpreter:
         count = 0
         for count, job in enumerate(list(jobs(self.memory, base)), start=1):
             self._now = count - 1
+            self._last_drains.append(count if job.drain.blocks else self._last_drains[-1])
             self._load(job.load)
             self._compute(job.compute)
             self._drain(job.compute, job.drain)
@@ -141,7 +143,7 @@ class Interpreter:
     def _load(self, load: Load) -> None:
         if load.wait_computed > self._now or load.wait_stored > self._now:
             raise self._wrong("it waits for itself or for a later job")
-        self._computed = max(self._computed, load.wait_computed, load.wait_stored)
+        self._computed = max(self._computed, load.wait_computed, self._last_drains[load.wait_stored])
         self._stored = max(self._stored, load.wait_stored)
         if load.x_blocks:
             self._load_box(load)

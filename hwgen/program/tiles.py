@@ -98,20 +98,30 @@ def _few(sizes: Sequence[int]) -> list[int]:
 
 
 def _chunks(task: Pass, engine: EngineConfig) -> list[tuple[int, int]]:
-    """Channels and rows of the kernel of chunks that half of the weight buffer holds, or all of it if it must be."""
-    rows = task.window.kernel[0]
-    found = []
-    for most in (engine.weight_steps // 2, engine.weight_steps):
-        for channels in [task.channels] + [LANES * each for each in distinct(blocks(task.channels))]:
-            if channels <= task.channels or channels <= LANES:
-                channels = min(channels, task.channels)
-                if steps(task, channels, rows) <= most:
-                    found.append((channels, rows))
-        if not found and not task.maximum:
-            channels = min(LANES, task.channels)
-            taps = [each for each in distinct(rows) if steps(task, channels, each) <= most]
-            found += [(channels, each) for each in taps[-1:]]
+    """Channels and rows of the kernel of chunks that half of the weight buffer holds.
+
+    All of it may hold the weights of a whole pass, or the smallest chunk.
+    """
+    rows, room = task.window.kernel[0], engine.weight_steps
+    pieces_of = [
+        task.channels,
+        *(LANES * each for each in distinct(blocks(task.channels)) if LANES * each < task.channels),
+    ]
+    found = [(channels, rows) for channels in pieces_of if steps(task, channels, rows) <= room // 2]
+    if _weight_steps(task, engine) <= room:
+        found.append((task.channels, rows))
+    for most in (room // 2, room):
+        if not found:
+            least = min(LANES, task.channels)
+            fitting = [each for each in distinct(rows) if steps(task, least, each) <= most]
+            found = [(least, each) for each in fitting[-1:] if each == rows or not task.maximum]
     return sorted(set(found), reverse=True)
+
+
+def _weight_steps(task: Pass, engine: EngineConfig) -> int:
+    """Of all folds."""
+    folds = 1 if task.shares_weights else task.folds(engine)
+    return folds * steps(task, task.channels * len(task.sources), task.window.kernel[0])
 
 
 def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps: int) -> list[Tiling]:

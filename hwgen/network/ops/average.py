@@ -133,7 +133,8 @@ class GlobalAveragePool(Op):
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
         one = np.full(outputs, 1 << 23)
         shift = np.full(outputs, 23 + window.taps.bit_length())
-        return {"requantisation": Requantisation(significand=one, shift=shift, zero_point=0, low=0, high=255)}
+        rule = Requantisation(significand=one, shift=shift, zero_point=0, low=0, high=255, float32=True)
+        return {"requantisation": rule}
 
     @property
     def pad_value(self) -> int:

@@ -1,0 +1,101 @@
+"""Cycles of programs on the engine: hand-counted ones, bounds, order, and programs that never end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.network import shapes
+from hwgen.program.compile import Schedule, schedule
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, beats
+from hwgen.schedule.engine_core import group_steps
+
+ENGINE = EngineConfig()
+
+
+def test_bursts_end_at_borders():
+    """A row of 300 words from word 200 on: 56 to the border, 244 behind it. Each row begins another burst."""
+    assert list(beats((8 * 200, 0, 0, 1, 1, 300))) == [56, 244]
+    assert list(beats((0, 8 * 100, 8 * 1000, 2, 3, 10))) == [10] * 6
+    assert list(beats((8 * 250, 8 * 3, 0, 1, 3, 6))) == [6, 3, 3, 6]
+    assert list(beats((0, 0, 0, 1, 1, 1024))) == [256] * 4
+
+
+def test_a_job_counted_by_hand():
+    """Begin 0; fetch granted at 3, its 18 words asked for at 4 and there 10 cycles later, the last at 31. Parts are
+    offered at 34; the load's burst is made at 36, granted at 37; its 4 words are there from 48 on, the last counts at
+    54. Two groups follow, of a step each, from 56 on.
+    """
+    load = Load(end=1, w_steps=1)
+    compute = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=1)
+    drain, store = Drain(blocks=1, pixels=26), Store(blocks=1, rows=1, words=26)
+    job = Job(load=load, compute=compute, drain=drain, store=store)
+    found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5), finish=20, read_latency=2).run()
+    assert found.loaded == (54,)
+    assert found.computed == (57 + 9,)  # its last step is in cycle 57
+    # The first group's last step is 56, its first beat 18 later; 26 beats; the last word 20 later, and it counts.
+    assert found.drained == (56 + 18 + 25 + 20 + 1,)
+    # The burst is made a cycle later, granted then; words 5 later, 26 of them; the response 5 later, and it counts.
+    assert found.stored == (120 + 1 + 1 + 5 + 25 + 5 + 1,)
+    assert (found.read, found.written, found.fetched) == ((32,), (208,), 144)
+
+
+def test_jobs_that_wait_for_ever():
+    with pytest.raises(PlanError, match="wait for each other: 0 of 1"):
+        EngineSchedule(ENGINE, [Job(load=Load(wait_computed=1))]).run()
+
+
+def of(name: str, engine: EngineConfig = ENGINE, **memory: int) -> tuple[Schedule, EngineCycles]:
+    found = schedule(shapes.graph(name), engine)
+    return found, EngineSchedule(engine, found.jobs, MemoryTiming(**memory)).run()
+
+
+def steps(found: Schedule) -> int:
+    """Of the array."""
+    return sum(job.compute.groups * group_steps(job.compute) for job in found.jobs)
+
+
+def check_order(found: Schedule, cycles: EngineCycles) -> None:
+    """Each count rises; each unit comes after those that it waits for."""
+    for counted in (cycles.loaded, cycles.computed, cycles.drained, cycles.stored):
+        assert all(before <= after for before, after in pairwise(counted))
+    for number, job in enumerate(found.jobs):
+        assert cycles.loaded[number] < cycles.computed[number]
+        assert cycles.drained[number] < cycles.stored[number]
+        for jobs, counted in ((job.load.wait_computed, cycles.computed), (job.load.wait_stored, cycles.stored)):
+            assert not jobs or counted[jobs - 1] < cycles.loaded[number]
+        if job.compute.last:
+            assert cycles.computed[number] < cycles.drained[number]
+    port = (sum(cycles.read) + sum(cycles.written) + cycles.fetched) // 8
+    assert cycles.cycles > max(port, steps(found))
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet8", "mobilenetv1-0.25"])
+def test_order(name):
+    check_order(*of(name))
+
+
+def test_slow_memories_take_longer():
+    found = [of("resnet8", latency=latency, pace=pace)[1].cycles for latency, pace in ((1, 1), (100, 1), (100, 2))]
+    assert found == sorted(set(found))
+
+
+def test_small_queues_take_longer():
+    fast, slow = (of("resnet8", replace(ENGINE, queue=queue))[1].cycles for queue in (8, 2))
+    assert slow > fast
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("alexnet", 1_750_000), ("resnet18", 5_100_000), ("mobilenetv1", 2_450_000), ("vgg16", 38_700_000)],
+)
+def test_large_networks(name, most):
+    found, cycles = of(name)
+    check_order(found, cycles)
+    assert cycles.cycles <= most
