@@ -45,7 +45,9 @@ class EngineConfig:
     sum_bits : int
         Width of a partial sum.
     bus_bytes : int
-        Width of the port to memory: 4, 8 or 16 bytes.
+        Width of the port to memory: 8 bytes, a word.
+    outstanding : int
+        Bursts of reads, and as many of writes, that may be under way.
     queue : int
         Jobs that may wait in front of each unit.
 
@@ -65,6 +67,7 @@ class EngineConfig:
     slots: int = 32
     sum_bits: int = 32
     bus_bytes: int = 8
+    outstanding: int = 32
     queue: int = 4
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class EngineConfig:
             ("output_words", 1 << 16),
             ("pool_words", 1 << 16),
             ("slots", 1 << 8),
+            ("outstanding", 1 << 8),
             ("queue", 1 << 8),
         ):
             size = getattr(self, name)
@@ -86,8 +90,8 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a power of two from 2 to {most}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
-        if self.bus_bytes not in (4, 8, 16):
-            raise ConfigError(f"bus_bytes must be 4, 8 or 16, not {self.bus_bytes!r}")
+        if self.bus_bytes != LANES:
+            raise ConfigError(f"bus_bytes must be {LANES}, not {self.bus_bytes!r}")
 
     @property
     def blocks(self) -> int:

@@ -7,7 +7,7 @@ empty. Each unit counts the jobs that it has finished, empty ones too, and a par
 ========= ==============================================================================================
 a part of waits until
 ========= ==============================================================================================
-load      ``wait_computed`` jobs were computed and ``wait_stored`` jobs were stored
+load      ``wait_computed`` jobs were computed and ``wait_stored`` jobs were stored (empty parts wait, too)
 compute   this job was loaded
 drain     ``wait_stored`` jobs were stored (its place in the output buffer is free)
 store     this job was drained
@@ -93,7 +93,8 @@ class Load(Part):
     A box is ``x_blocks`` blocks of 8 channels by ``x_rows`` rows by ``x_words`` pixels, a word each. In the map buffer
     the pixel in row ``y`` and column ``x`` of the box has position ``x_first + y * x_pitch + x`` in a plane; position
     ``a`` lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane``
-    words further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``.
+    words further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``. Both
+    ``x_first`` and ``x_pitch_rest`` are below ``pixels``. A box that is not missing has a row and a word at least.
     """
 
     WORDS = 6
@@ -105,9 +106,8 @@ class Load(Part):
     wait_computed: int = _bits(COUNT_BITS)
     wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
-    """In bytes, as all addresses; a multiple of 8."""
+    """In bytes, as all addresses and strides; a multiple of 8."""
     x_row_stride: int = _bits(32)
-    """In bytes."""
     x_block_stride: int = _bits(32)
     x_rows: int = _bits(16)
     x_words: int = _bits(16)

@@ -1,0 +1,94 @@
+"""The engine's side of an AXI4 bus (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapters A2 and A3)."""
+
+from __future__ import annotations
+
+from amaranth import Module
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+
+#: Beats of the longest burst of an incrementing address (section A3.4.1).
+MAX_BEATS = 256
+#: No burst may cross a border of so many bytes (section A3.4.1).
+BORDER_BYTES = 4096
+
+
+class Burst(enum.Enum, shape=2):
+    """How the address goes on from beat to beat (table A3-3)."""
+
+    FIXED = 0
+    INCREMENTING = 1
+    WRAPPING = 2
+
+
+class Response(enum.Enum, shape=2):
+    """How a transfer ended (table A3-4); those from `SLAVE_ERROR` on are errors."""
+
+    OKAY = 0
+    EXCLUSIVE_OKAY = 1
+    SLAVE_ERROR = 2
+    DECODE_ERROR = 3
+
+
+class Master(wiring.Signature):
+    """An AXI4 master without identifiers, so that answers come in order; names are the specification's in lower case.
+
+    Parameters
+    ----------
+    data_bytes : int
+        Width of the data, a power of two from 1 to 128.
+    address_bits : int
+        Width of an address in bytes.
+
+    Raises
+    ------
+    ConfigError
+        If the width is not one of AXI's.
+    """
+
+    def __init__(self, *, data_bytes: int = 8, address_bits: int = 32):
+        if data_bytes not in [1 << power for power in range(8)]:
+            raise ConfigError(f"data_bytes must be a power of two from 1 to 128, not {data_bytes!r}")
+        self.data_bytes = data_bytes
+        self.address_bits = address_bits
+        members: dict[str, wiring.Member] = {}
+        for channel in ("aw", "ar"):
+            members |= {
+                f"{channel}addr": Out(address_bits),
+                f"{channel}len": Out(8),
+                f"{channel}size": Out(3),
+                f"{channel}burst": Out(Burst),
+                f"{channel}cache": Out(4),
+                f"{channel}prot": Out(3),
+                f"{channel}valid": Out(1),
+                f"{channel}ready": In(1),
+            }
+        members |= {
+            "wdata": Out(8 * data_bytes),
+            "wstrb": Out(data_bytes),
+            "wlast": Out(1),
+            "wvalid": Out(1),
+            "wready": In(1),
+            "bresp": In(Response),
+            "bvalid": In(1),
+            "bready": Out(1),
+            "rdata": In(8 * data_bytes),
+            "rresp": In(Response),
+            "rlast": In(1),
+            "rvalid": In(1),
+            "rready": Out(1),
+        }
+        super().__init__(members)
+
+
+def drive_constants(m: Module, bus: wiring.PureInterface, data_bytes: int) -> None:
+    """What never changes: whole beats, at incrementing addresses, of normal memory (bufferable, modifiable)."""
+    for channel in ("aw", "ar"):
+        m.d.comb += [
+            getattr(bus, f"{channel}size").eq(data_bytes.bit_length() - 1),
+            getattr(bus, f"{channel}burst").eq(Burst.INCREMENTING),
+            getattr(bus, f"{channel}cache").eq(0b0011),
+            getattr(bus, f"{channel}prot").eq(0),
+        ]
+    m.d.comb += bus.wstrb.eq((1 << data_bytes) - 1)

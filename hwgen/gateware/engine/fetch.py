@@ -1,0 +1,184 @@
+"""Jobs from memory into the queues in front of the units."""
+
+from __future__ import annotations
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.bursts import RUN, Bursts, word_address
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain, Job, Load, Part, Store
+from hwgen.gateware.lookup import ram_attributes
+
+#: The parts of a job in memory's order, by the names of their ports.
+PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
+
+#: Bit of a job's first word that ends the program.
+_END = Load.layout()["end"].offset
+
+
+class PartQueue(wiring.Component):
+    """Parts that wait for a unit, written word by word.
+
+    Parameters
+    ----------
+    kind : type of Part
+    depth : int
+        Parts that wait, besides the one that the unit is at.
+
+    Members
+    -------
+    word : In(64)
+    enable : In(number of the part's words)
+        Which of its words is written.
+    push : In(1)
+        The part that was written last is whole. It was written no later than in this cycle.
+    room : Out(1)
+        Another part may be written.
+    o : Out(stream of the part's layout)
+
+    Latency and throughput
+        A part pushed into an empty queue in cycle c is offered in c + 2. The next one is offered a cycle after one
+        was taken, which makes ``room`` in that cycle.
+    """
+
+    def __init__(self, kind: type[Part], depth: int):
+        self._kind = kind
+        self._depth = depth
+        super().__init__(
+            {
+                "word": In(8 * LANES),
+                "enable": In(kind.WORDS),
+                "push": In(1),
+                "room": Out(1),
+                "o": Out(stream.Signature(kind.layout())),
+            }
+        )
+
+    @property
+    def kind(self) -> type[Part]:
+        return self._kind
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    def elaborate(self, platform):
+        m = Module()
+        words = data.ArrayLayout(8 * LANES, self.kind.WORDS)
+        m.submodules.parts = parts = memory.Memory(
+            shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
+        )
+        write, read = parts.write_port(granularity=1), parts.read_port(domain="comb")
+        level = Signal(range(self.depth + 1))
+        offer = Signal()
+        m.d.comb += [
+            *(place.eq(self.word) for place in write.data),
+            write.en.eq(self.enable),
+            self.room.eq(level != self.depth),
+            offer.eq((level != 0) & (~self.o.valid | self.o.ready)),
+        ]
+        m.d.sync += level.eq(level + self.push - offer)
+        with m.If(self.push):
+            m.d.sync += write.addr.eq(write.addr + 1)
+        with m.If(offer):
+            m.d.sync += [read.addr.eq(read.addr + 1), self.o.valid.eq(1), self.o.payload.eq(read.data.as_value())]
+        with m.Elif(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        return m
+
+
+class FetchUnit(wiring.Component):
+    """Fetches a job when the one before has come and each unit's queue has room for its part.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    begin : In(1)
+        For a cycle after reset: fetch the program.
+    program_base : In(32)
+        Address of the first job, a multiple of 8; looked at with ``begin``.
+    request : Out(stream of RUN)
+    word : In(stream of 64 bits, always ready)
+        What was fetched.
+    load, compute, drain, store : Out(stream of the part's layout)
+    jobs : Out(24)
+        Jobs that came so far.
+    ended : Out(1)
+        The last of them ends the program.
+
+    Latency and throughput
+        docs/engine.md, "When bursts are ready".
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "begin": In(1),
+                "program_base": In(32),
+                "request": Out(stream.Signature(RUN)),
+                "word": In(stream.Signature(8 * LANES, always_ready=True)),
+                **{name: Out(stream.Signature(kind.layout())) for name, kind in PARTS.items()},
+                "jobs": Out(COUNT_BITS),
+                "ended": Out(1),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bursts = bursts = Bursts()
+        queues = {name: PartQueue(kind, self.config.queue) for name, kind in PARTS.items()}
+        pushed, end, room = self._elaborate_queues(m, queues)
+        wanted = Signal()
+        box = bursts.i.payload
+        m.d.comb += [
+            bursts.i.valid.eq(wanted),
+            box.blocks.eq(1),
+            box.rows.eq(1),
+            box.words.eq(Job.WORDS),
+            self.request.valid.eq(bursts.o.valid & room),
+            self.request.payload.eq(bursts.o.payload.run),
+            bursts.o.ready.eq(self.request.ready & room),
+        ]
+        with m.If(self.begin):
+            m.d.sync += [wanted.eq(1), box.address.eq(word_address(self.program_base))]
+        with m.Elif(bursts.i.ready):
+            m.d.sync += [wanted.eq(0), box.address.eq(box.address + Job.WORDS)]
+        with m.Elif(pushed):
+            m.d.sync += [wanted.eq(~end), self.ended.eq(end), self.jobs.eq(self.jobs + 1)]
+        return m
+
+    def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
+        """Each word to its place in its part. Whether the last one comes, if it ends the program, if there is room."""
+        pushed, end, room = Signal(), Signal(), Signal()
+        number = Signal(range(Job.WORDS))
+        last = number == Job.WORDS - 1
+        m.d.comb += [pushed.eq(self.word.valid & last)]
+        with m.If(self.word.valid):
+            m.d.sync += number.eq(Mux(last, 0, number + 1))
+            with m.If(number == 0):
+                m.d.sync += end.eq(self.word.payload[_END])
+        place = 0
+        for name, queue in queues.items():
+            m.submodules[f"{name}_queue"] = queue
+            wiring.connect(m, source=queue.o, sink=wiring.flipped(getattr(self, name)))
+            m.d.comb += [
+                queue.word.eq(self.word.payload),
+                *(
+                    queue.enable[word].eq(self.word.valid & (number == place + word))
+                    for word in range(queue.kind.WORDS)
+                ),
+                queue.push.eq(pushed),
+            ]
+            place += queue.kind.WORDS
+        m.d.comb += room.eq(Cat(queue.room for queue in queues.values()).all())
+        return pushed, end, room

@@ -1,0 +1,240 @@
+"""The load unit: what jobs need, from memory into the buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.bursts import Bursts, word_address
+from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Load
+from hwgen.gateware.engine.port import Target, answer_layout, read_layout
+from hwgen.gateware.engine.reuse_buffer import map_write
+from hwgen.gateware.engine.weight_buffer import weight_write
+
+
+class LoadUnit(wiring.Component):
+    """Asks for what jobs need, in their order, as soon as there is room for it.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    part : In(stream of Load)
+        Stays until the last burst of the job is about to be asked for.
+    computed, stored : In(24)
+        Jobs so far.
+    request : Out(stream of read_layout(config))
+
+    Latency and throughput
+        docs/engine.md, "When bursts are ready".
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "part": In(stream.Signature(Load.layout())),
+                "computed": In(COUNT_BITS),
+                "stored": In(COUNT_BITS),
+                "request": Out(stream.Signature(read_layout(config))),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bursts = bursts = Bursts()
+        part, request = self.part.payload, self.request.payload
+        target, last_box = self._elaborate_boxes(m, bursts)
+        met, take = Signal(), Signal()
+        m.d.comb += [
+            take.eq(bursts.o.valid & bursts.o.ready),
+            bursts.o.ready.eq(met & (~self.request.valid | self.request.ready)),
+            self.part.ready.eq(bursts.i.ready & last_box),
+        ]
+        there = self.part.valid & ~self.part.ready
+        m.d.sync += met.eq(there & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
+        burst = bursts.o.payload
+        with m.If(take):
+            m.d.sync += [
+                self.request.valid.eq(1),
+                request.run.eq(burst.run),
+                request.tag.target.eq(target),
+                request.tag.fresh.eq(burst.new_row),
+                request.tag.done.eq(burst.last & last_box),
+            ]
+        with m.Elif(self.request.ready):
+            m.d.sync += self.request.valid.eq(0)
+        self._elaborate_places(m, burst, take, target)
+        return m
+
+    def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
+        """The boxes of a job, one after the other; what the one at hand is for, and whether it is the last."""
+        part, box = self.part.payload, bursts.i.payload
+        past = Signal(2)  # the map, the weights
+        target, last_box = Signal(Target), Signal()
+        has_map, has_weights, has_parameters = part.x_blocks != 0, part.w_steps != 0, part.p_words != 0
+        m.d.comb += [bursts.i.valid.eq(self.part.valid), box.rows.eq(1), box.blocks.eq(1)]
+        with m.If(has_map & ~past[0]):
+            m.d.comb += [
+                target.eq(Target.MAP),
+                last_box.eq(~has_weights & ~has_parameters),
+                box.address.eq(word_address(part.x_address)),
+                box.row_stride.eq(word_address(part.x_row_stride)),
+                box.block_stride.eq(word_address(part.x_block_stride)),
+                box.blocks.eq(part.x_blocks),
+                box.rows.eq(part.x_rows),
+                box.words.eq(part.x_words),
+            ]
+        with m.Elif(has_weights & ~past[1]):
+            m.d.comb += [
+                target.eq(Target.WEIGHTS),
+                last_box.eq(~has_parameters),
+                box.address.eq(word_address(part.w_address)),
+                box.words.eq(part.w_steps * self.config.blocks),
+            ]
+        with m.Elif(has_parameters):
+            m.d.comb += [
+                target.eq(Mux(part.tables, Target.TABLES, Target.PARAMETERS)),
+                last_box.eq(1),
+                box.address.eq(word_address(part.p_address)),
+                box.words.eq(part.p_words),
+            ]
+        with m.Else():
+            m.d.comb += [last_box.eq(1), box.blocks.eq(0)]
+        with m.If(bursts.i.ready & bursts.i.valid):
+            m.d.sync += past.eq(Mux(last_box, 0, Mux(target == Target.MAP, 0b01, 0b11)))
+        return target, last_box
+
+    def _elaborate_places(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
+        """Where a burst's first word goes. The next row's place, and the next block's, are known two cycles ahead."""
+        part, tag = self.part.payload, self.request.payload.tag
+        begin_place, begin_rest = Signal.like(tag.place), Signal.like(tag.rest)
+        row_place, row_rest = Signal.like(tag.place, reset_less=True), Signal.like(tag.rest, reset_less=True)
+        block_place, next_block = (Signal(16, name=name, reset_less=True) for name in ("block_place", "next_block"))
+        next_place, next_rest = (Signal.like(each, reset_less=True) for each in (row_place, row_rest))
+        with m.Switch(target):
+            with m.Case(Target.PARAMETERS):
+                m.d.comb += begin_place.eq(part.p_base)
+            with m.Case(Target.TABLES):
+                m.d.comb += begin_place.eq(part.p_base * (TABLE_WORDS // LANES))
+            with m.Case(Target.MAP):
+                m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
+            with m.Case(Target.WEIGHTS):
+                m.d.comb += begin_place.eq(part.w_base)
+        rest = Signal(range(2 * self.config.pixels))
+        wraps = rest >= self.config.pixels
+        m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
+        m.d.sync += [
+            next_block.eq(block_place + part.x_plane),
+            next_place.eq(row_place + part.x_pitch_words + wraps),
+            next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
+        ]
+        place, first = Signal.like(tag.place), Signal.like(tag.rest)
+        m.d.comb += [place.eq(next_place), first.eq(next_rest)]
+        with m.If(burst.new_box):
+            m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
+        with m.Elif(burst.new_block):
+            m.d.comb += [place.eq(next_block), first.eq(begin_rest)]
+        with m.If(take & burst.new_row):
+            m.d.sync += [row_place.eq(place), row_rest.eq(first), tag.place.eq(place), tag.rest.eq(first)]
+            with m.If(burst.new_block):
+                m.d.sync += block_place.eq(place)
+
+
+class Placement(wiring.Component):
+    """Puts words that were read where they belong, and counts the jobs of which all words are there.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    answers : In(stream of answer_layout(config), always ready)
+    job : Out(stream of 64 bits, always ready)
+        A word of a job.
+    map_write, weight_write, parameter_write : Out(stream, always ready)
+        Words for the buffers, of `map_write`, `weight_write` and `PARAMETER_LAYOUT`.
+    loaded : Out(24)
+        Jobs so far.
+
+    Latency and throughput
+        A word of an answer in cycle c goes to a buffer in c + 1, one of a job in c. With the last one of a job
+        ``loaded`` grows in c + 2.
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "answers": In(stream.Signature(answer_layout(config), always_ready=True)),
+                "job": Out(stream.Signature(8 * LANES, always_ready=True)),
+                "map_write": Out(stream.Signature(map_write(config), always_ready=True)),
+                "weight_write": Out(stream.Signature(weight_write(config), always_ready=True)),
+                "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
+                "loaded": Out(COUNT_BITS),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        answer, tag = self.answers.payload, self.answers.payload.tag
+        place, rest = Signal.like(tag.place), Signal.like(tag.rest)
+        next_place, next_rest = (Signal.like(each, reset_less=True) for each in (place, rest))
+        fresh = answer.first & tag.fresh
+        m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
+        wraps = rest == self._elaborate_buffers(m, place, rest)
+        with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
+            m.d.sync += [next_place.eq(place + wraps), next_rest.eq(Mux(wraps, 0, rest + 1))]
+        m.d.comb += [
+            self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)),
+            self.job.payload.eq(answer.data),
+        ]
+        done = Signal()
+        m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
+        return m
+
+    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal) -> Signal:
+        """The word at hand to its buffer; the last ``rest`` there is in that."""
+        answer, target = self.answers.payload, self.answers.payload.tag.target
+        last_rest = Signal.like(rest)
+        at_place, at_rest, word, of_table = (
+            Signal.like(each, name=name, reset_less=True)
+            for name, each in (
+                ("at_place", place),
+                ("at_rest", rest),
+                ("word", answer.data),
+                ("of_table", answer.first),
+            )
+        )
+        m.d.sync += [at_place.eq(place), at_rest.eq(rest), word.eq(answer.data), of_table.eq(target == Target.TABLES)]
+        for port, targets, size, fields in (
+            (self.map_write, [Target.MAP], self.config.pixels, {"word": at_place, "bank": at_rest}),
+            (self.weight_write, [Target.WEIGHTS], self.config.blocks, {"step": at_place, "block": at_rest}),
+            (
+                self.parameter_write,
+                [Target.PARAMETERS, Target.TABLES],
+                LANES,
+                {"index": at_place * LANES + at_rest, "tables": of_table},
+            ),
+        ):
+            m.d.comb += [port.payload.data.eq(word), *(port.payload[name].eq(value) for name, value in fields.items())]
+            m.d.sync += port.valid.eq(0)
+            with m.If(Cat(target == each for each in targets).any()):
+                m.d.comb += last_rest.eq(size - 1)
+                m.d.sync += port.valid.eq(self.answers.valid)
+        return last_rest

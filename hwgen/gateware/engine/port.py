@@ -1,0 +1,225 @@
+"""The port to memory: who has it when, and what comes back for whom."""
+
+from __future__ import annotations
+
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import data, enum, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.bursts import RUN
+from hwgen.gateware.engine.config import LANES, EngineConfig
+
+#: Bits of the number of cycles that a beat takes.
+PACE_BITS = 8
+
+
+class Target(enum.Enum, shape=3):
+    """Where words go that are read."""
+
+    NOTHING = 0
+    JOB = 1
+    MAP = 2
+    WEIGHTS = 3
+    PARAMETERS = 4
+    TABLES = 5
+
+
+class Error(enum.Enum, shape=3):
+    """What stopped a run: how a read or a write was answered."""
+
+    NONE = 0
+    READ_SLAVE = 2
+    READ_DECODE = 3
+    WRITE_SLAVE = 6
+    WRITE_DECODE = 7
+
+
+def tag_layout(config: EngineConfig) -> data.StructLayout:
+    """What is kept of a burst until its words come.
+
+    ``fresh``: its first word goes to ``place`` and ``rest`` (a word of a bank, a step's column, a block's lane);
+    otherwise behind the burst before. ``done``: the job is loaded with it.
+    """
+    rest = max(config.pixels, config.blocks, LANES) - 1
+    return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length()})
+
+
+def read_layout(config: EngineConfig) -> data.StructLayout:
+    """A burst to be read."""
+    return data.StructLayout({"run": RUN, "tag": tag_layout(config)})
+
+
+def answer_layout(config: EngineConfig) -> data.StructLayout:
+    """A word that was read, the first or the last one of its burst. A burst of no beats has one that means nothing."""
+    return data.StructLayout({"tag": tag_layout(config), "first": 1, "last": 1, "data": 8 * config.bus_bytes})
+
+
+def _asked_layout(config: EngineConfig) -> data.StructLayout:
+    """A burst that is being read."""
+    return data.StructLayout({"tag": tag_layout(config), "empty": 1})
+
+
+#: A burst that is being written.
+_WRITING = data.StructLayout({"done": 1, "empty": 1})
+#: A burst to be written; ``done``: the job is stored with it.
+WRITE = data.StructLayout({"run": RUN, "done": 1})
+#: A word to be written.
+WRITTEN = data.StructLayout({"data": 8 * LANES, "last": 1})
+
+
+class MemoryPort(wiring.Component):
+    """Grants one burst after the other, and hands on what is answered. docs/engine.md, "Memory port", has the rules.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    m_axi : Out(axi.Master)
+    pace : In(8)
+        Cycles that a beat takes; at least 1.
+    fetch : In(stream of RUN)
+        Bursts of jobs to be read.
+    store : In(stream of WRITE)
+        Bursts to be written. No beats: nothing is written, but counted in its turn.
+    load : In(stream of read_layout(config))
+        Bursts to be read. No beats: nothing is read, but it is answered in its turn.
+    written : In(stream of WRITTEN)
+        The words of the bursts to be written, in their order.
+    answers : Out(stream of answer_layout(config), always ready)
+    stored : Out(1)
+        For a cycle: a burst with ``done`` was written, and all before.
+    error : Out(Error)
+        The first error. No burst is granted any more, until reset.
+    idle : Out(1)
+        Nothing that was granted is under way.
+
+    Latency and throughput
+        A burst that is granted in cycle t is asked for in t + 1. A word that is taken from the bus in cycle r is among
+        the answers in r + 1.
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
+                "pace": In(PACE_BITS),
+                "fetch": In(stream.Signature(RUN)),
+                "store": In(stream.Signature(WRITE)),
+                "load": In(stream.Signature(read_layout(config))),
+                "written": In(stream.Signature(WRITTEN)),
+                "answers": Out(stream.Signature(answer_layout(config), always_ready=True)),
+                "stored": Out(1),
+                "error": Out(Error),
+                "idle": Out(1),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, bus = self.config, self.m_axi
+        axi.drive_constants(m, bus, config.bus_bytes)
+        m.submodules.reads = reads = fifo.SyncFIFO(width=_asked_layout(config).size, depth=config.outstanding)
+        m.submodules.writes = writes = fifo.SyncFIFO(width=_WRITING.size, depth=config.outstanding)
+        self._elaborate_grants(m, reads, writes)
+        self._elaborate_answers(m, reads)
+        self._elaborate_stored(m, writes)
+        m.d.comb += [
+            self.idle.eq(~reads.r_rdy & ~writes.r_rdy),
+            bus.wdata.eq(self.written.payload.data),
+            bus.wlast.eq(self.written.payload.last),
+            bus.wvalid.eq(self.written.valid),
+            self.written.ready.eq(bus.wready),
+        ]
+        return m
+
+    def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
+        """The first of the three that is ready has the port, when the burst before has had its cycles."""
+        bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
+        free, may_read, may_write = Signal(), Signal(), Signal()
+        granted = {name: Signal(name=f"granted_{name}") for name in ("fetch", "store", "load")}
+        run = Signal(RUN)
+        m.d.comb += [
+            may_read.eq(free & ~bus.arvalid & reads.w_rdy),
+            may_write.eq(free & ~bus.awvalid & writes.w_rdy),
+            fetch.ready.eq(may_read),
+            store.ready.eq(may_write & ~granted["fetch"]),
+            load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
+            *(
+                granted[name].eq(each.valid & each.ready)
+                for name, each in (("fetch", fetch), ("store", store), ("load", load))
+            ),
+            run.eq(load.payload.run),
+        ]
+        asked, writing = Signal(_asked_layout(self.config)), Signal(_WRITING)
+        m.d.comb += [asked.tag.eq(load.payload.tag), asked.empty.eq(run.beats == 0)]
+        with m.If(granted["fetch"]):
+            m.d.comb += [run.eq(fetch.payload), asked.tag.eq(0), asked.tag.target.eq(Target.JOB)]
+        with m.Elif(granted["store"]):
+            m.d.comb += run.eq(store.payload.run)
+        m.d.comb += [writing.done.eq(store.payload.done), writing.empty.eq(run.beats == 0)]
+        reading = granted["fetch"] | granted["load"]
+        for outstanding, entry, now in ((reads, asked, reading), (writes, writing, granted["store"])):
+            m.d.comb += [outstanding.w_data.eq(entry), outstanding.w_en.eq(now)]
+        for channel, now in (("ar", reading), ("aw", granted["store"])):
+            valid, ready, address, length = (getattr(bus, channel + name) for name in ("valid", "ready", "addr", "len"))
+            with m.If(now):
+                m.d.sync += [valid.eq(run.beats != 0), address.eq(run.address * LANES), length.eq(run.beats - 1)]
+            with m.Elif(ready):
+                m.d.sync += valid.eq(0)
+        self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
+
+    def _elaborate_timeline(self, m: Module, beats: Signal, granted: Value, free: Signal) -> None:
+        """Counts the cycles of a burst, at least those of two beats."""
+        beats_left, cycles_left = Signal(range(axi.MAX_BEATS)), Signal(PACE_BITS)
+        m.d.comb += free.eq((beats_left == 0) & (cycles_left == 0) & (self.error == Error.NONE))
+        with m.If(granted):
+            m.d.sync += [beats_left.eq(Mux(beats < 2, 1, beats - 1)), cycles_left.eq(self.pace - 1)]
+        with m.Elif(cycles_left != 0):
+            m.d.sync += cycles_left.eq(cycles_left - 1)
+        with m.Elif(beats_left != 0):
+            m.d.sync += [beats_left.eq(beats_left - 1), cycles_left.eq(self.pace - 1)]
+
+    def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
+        """Each word goes with the tag of the oldest burst."""
+        bus, answer = self.m_axi, self.answers.payload
+        asked = data.View(_asked_layout(self.config), reads.r_data)
+        first = Signal(init=1)
+        empty, taken = reads.r_rdy & asked.empty, bus.rvalid & bus.rready
+        m.d.comb += [bus.rready.eq(reads.r_rdy & ~asked.empty), reads.r_en.eq(empty | (taken & bus.rlast))]
+        m.d.sync += [
+            self.answers.valid.eq(empty | taken),
+            answer.tag.eq(asked.tag),
+            answer.first.eq(first),
+            answer.last.eq(empty | bus.rlast),
+            answer.data.eq(bus.rdata),
+        ]
+        with m.If(taken):
+            m.d.sync += first.eq(bus.rlast)
+        self._elaborate_error(m, taken, bus.rresp, "READ")
+
+    def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
+        """A job is stored when the last of its bursts, and all before, are answered."""
+        bus = self.m_axi
+        writing = data.View(_WRITING, writes.r_data)
+        empty, taken = writes.r_rdy & writing.empty, bus.bvalid & bus.bready
+        m.d.comb += [
+            bus.bready.eq(writes.r_rdy & ~writing.empty),
+            writes.r_en.eq(empty | taken),
+            self.stored.eq(writes.r_en & writing.done),
+        ]
+        self._elaborate_error(m, taken, bus.bresp, "WRITE")
+
+    def _elaborate_error(self, m: Module, taken: Value, response: Value, kind: str) -> None:
+        """The first error stays."""
+        with m.If(taken & (self.error == Error.NONE)):
+            for name in ("SLAVE", "DECODE"):
+                with m.If(response == axi.Response[f"{name}_ERROR"]):
+                    m.d.sync += self.error.eq(Error[f"{kind}_{name}"])

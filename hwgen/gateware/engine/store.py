@@ -1,0 +1,153 @@
+"""The store unit: what jobs gave, from the output buffer into memory."""
+
+from __future__ import annotations
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine.axi import MAX_BEATS
+from hwgen.gateware.engine.bursts import Bursts, word_address
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Store
+from hwgen.gateware.engine.port import WRITE, WRITTEN
+from hwgen.gateware.lookup import delayed
+
+#: Bursts that are granted and not read from the output buffer yet.
+BURSTS = 4
+#: Words that are read from the output buffer and not written yet: enough to read one a cycle.
+WORDS = 8
+
+
+class StoreUnit(wiring.Component):
+    """Asks for bursts to be written, job by job, and gives their words.
+
+    Parameters
+    ----------
+    config : EngineConfig
+    latency : int
+        Cycles from an address of the output buffer to its word.
+
+    Members
+    -------
+    part : In(stream of Store)
+        Stays until the last burst of the job is about to be asked for.
+    drained : In(24)
+        Jobs so far.
+    request : Out(stream of WRITE)
+    written : Out(stream of WRITTEN)
+    address, word : Out, In(64)
+        Of the output buffer.
+
+    Latency and throughput
+        docs/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is offered in
+        t + 3 + latency, if those of the bursts before are written.
+    """
+
+    def __init__(self, config: EngineConfig, latency: int):
+        self._config = config
+        self._latency = latency
+        assert latency + 3 <= WORDS
+        super().__init__(
+            {
+                "part": In(stream.Signature(Store.layout())),
+                "drained": In(COUNT_BITS),
+                "request": Out(stream.Signature(WRITE)),
+                "written": Out(stream.Signature(WRITTEN)),
+                "address": Out(range(config.output_words)),
+                "word": In(8 * LANES),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    @property
+    def latency(self) -> int:
+        return self._latency
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bursts = bursts = Bursts()
+        source = data.StructLayout({"place": self.address.shape(), "beats": range(MAX_BEATS + 1)})
+        m.submodules.granted = granted = fifo.SyncFIFO(width=source.size, depth=BURSTS)
+        part, box = self.part.payload, bursts.i.payload
+        m.d.comb += [
+            bursts.i.valid.eq(self.part.valid),
+            self.part.ready.eq(bursts.i.ready),
+            box.address.eq(word_address(part.address)),
+            box.row_stride.eq(word_address(part.row_stride)),
+            box.block_stride.eq(word_address(part.block_stride)),
+            box.blocks.eq(part.blocks),
+            box.rows.eq(part.rows),
+            box.words.eq(part.words),
+        ]
+        take, full, met = Signal(), Signal(), Signal()
+        burst, request = bursts.o.payload, self.request.payload
+        m.d.comb += [
+            self.request.valid.eq(full & granted.w_rdy),
+            bursts.o.ready.eq(met & (~full | (self.request.valid & self.request.ready))),
+            take.eq(bursts.o.valid & bursts.o.ready),
+        ]
+        jobs = Signal(COUNT_BITS)
+        m.d.sync += [
+            jobs.eq(jobs + self.part.ready),
+            met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained)),
+        ]
+        with m.If(take):
+            m.d.sync += [full.eq(1), request.run.eq(burst.run), request.done.eq(burst.last)]
+        with m.Elif(self.request.valid & self.request.ready):
+            m.d.sync += full.eq(0)
+        entry = Signal(source)
+        m.d.comb += [
+            entry.place.eq(self._elaborate_places(m, burst, take)),
+            entry.beats.eq(request.run.beats),
+            granted.w_data.eq(entry),
+            granted.w_en.eq(self.request.valid & self.request.ready & (request.run.beats != 0)),
+        ]
+        self._elaborate_words(m, granted, source)
+        return m
+
+    def _elaborate_places(self, m: Module, burst: data.View, take: Signal) -> Signal:
+        """Where in the output buffer the burst at hand begins. What may follow is known two cycles ahead."""
+        part = self.part.payload
+        place, block = Signal.like(self.address, reset_less=True), Signal.like(self.address, reset_less=True)
+        behind, next_block = (
+            Signal.like(self.address, name=name, reset_less=True) for name in ("behind", "next_block")
+        )
+        m.d.sync += [behind.eq(place + self.request.payload.run.beats), next_block.eq(block + part.o_plane)]
+        new_block = Mux(burst.new_box, part.o_base, next_block)
+        with m.If(take):
+            m.d.sync += place.eq(Mux(burst.new_block, new_block, behind))
+            with m.If(burst.new_block):
+                m.d.sync += block.eq(new_block)
+        return place
+
+    def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO, source: data.StructLayout) -> None:
+        """Words of the granted bursts, read from the buffer while there is room for what comes."""
+        m.submodules.words = words = fifo.SyncFIFO(width=WRITTEN.size, depth=WORDS)
+        burst = data.View(source, granted.r_data)
+        left, room = Signal(range(MAX_BEATS + 1)), Signal(range(WORDS + 1), init=WORDS)
+        read, moved = Signal(), Signal()
+        m.d.comb += [
+            read.eq((left != 0) & (room != 0)),
+            moved.eq(words.r_rdy & words.r_en),
+            granted.r_en.eq((left == 0) | ((left == 1) & read)),
+        ]
+        m.d.sync += room.eq(room - read + moved)
+        with m.If(granted.r_en):
+            m.d.sync += [self.address.eq(burst.place), left.eq(Mux(granted.r_rdy, burst.beats, 0))]
+        with m.Elif(read):
+            m.d.sync += [self.address.eq(self.address + 1), left.eq(left - 1)]
+        came = delayed(m, "came", Cat(read, left == 1), self.latency, reset_less=False)
+        word = Signal(WRITTEN)
+        m.d.comb += [
+            word.data.eq(self.word),
+            word.last.eq(came[1]),
+            words.w_en.eq(came[0]),
+            words.w_data.eq(word),
+            self.written.valid.eq(words.r_rdy),
+            self.written.payload.eq(words.r_data),
+            words.r_en.eq(self.written.ready),
+        ]

@@ -1,0 +1,138 @@
+"""A memory behind the engine's AXI port, for Amaranth's simulator; it refuses what AXI forbids."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbench import ALWAYS, Pattern
+
+from hwgen.gateware.engine.axi import BORDER_BYTES, Burst, Response
+
+BYTES = 8
+#: On the data lines while there is nothing on them.
+NOISE = 0xA5A5A5A5A5A5A5A5
+#: What the master drives.
+OUTPUTS = (
+    *(channel + name for channel in ("ar", "aw") for name in ("addr", "len", "size", "burst", "valid")),
+    *("wdata", "wstrb", "wlast", "wvalid", "rready", "bready"),
+)
+
+
+@dataclass
+class Memory:
+    """Answers in order, reads ``latency`` cycles after they were asked for, writes as late after their last beat.
+
+    A beat takes ``pace`` cycles in each direction. The patterns say when a channel may move besides. ``errors`` has
+    responses by address: a beat or a write that touches it gets that. ``asked`` lists the cycle, the channel (``ar``
+    or ``aw``), the address and the beats of each burst, ``moved`` the cycle and the channel (``r``, ``w``, ``b``) of
+    each other transfer.
+    """
+
+    image: bytearray
+    latency: int = 10
+    write_latency: int = 5
+    pace: int = 1
+    addresses: Pattern = ALWAYS
+    reads: Pattern = ALWAYS
+    writes: Pattern = ALWAYS
+    errors: dict[int, Response] = field(default_factory=dict)
+    cycle: int = 0
+    asked: list[tuple[int, str, int, int]] = field(default_factory=list)
+    moved: list[tuple[int, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reads: deque[tuple[int, int, bool]] = deque()  # from when on, address, last of its burst
+        self._bursts: deque[range] = deque()  # addresses of what is to be written
+        self._words: deque[tuple[int, int, bool]] = deque()  # when, word, last of its burst
+        self._responses: deque[tuple[int, Response]] = deque()  # from when on
+        self._may_ask, self._may_read, self._may_write = map(iter, (self.addresses, self.reads, self.writes))
+        self._last_read = self._last_write = -self.pace
+        self._held: dict[str, int] = {}
+        self._asking = self._taking = self._reading = self._answering = False
+
+    def inputs(self) -> dict[str, int]:
+        """What the bus gets in this cycle."""
+        now = self.cycle
+        self._asking = next(self._may_ask)
+        self._taking = next(self._may_write) and now >= self._last_write + self.pace
+        may_read = next(self._may_read) and now >= self._last_read + self.pace
+        self._reading |= self._due(self._reads) and may_read
+        self._answering |= self._due(self._responses) and next(self._may_write)
+        _, address, last = self._reads[0] if self._reading else (0, 0, False)
+        response = self.errors.get(address, Response.OKAY) if self._reading else Response.DECODE_ERROR
+        return {
+            "arready": self._asking,
+            "awready": self._asking,
+            "wready": self._taking,
+            "rvalid": self._reading,
+            "rdata": int.from_bytes(self.image[address : address + BYTES], "little") if self._reading else NOISE,
+            "rlast": last,
+            "rresp": response.value,
+            "bvalid": self._answering,
+            "bresp": (self._responses[0][1] if self._answering else Response.SLAVE_ERROR).value,
+        }
+
+    def step(self, seen: dict[str, int]) -> None:
+        """What the bus gave in this cycle, by the names in `OUTPUTS`."""
+        now = self.cycle
+        if self._reading and seen["rready"]:
+            self._reads.popleft()
+            self.moved.append((now, "r"))
+            self._reading, self._last_read = False, now
+        if self._answering and seen["bready"]:
+            self._responses.popleft()
+            self.moved.append((now, "b"))
+            self._answering = False
+        for channel in ("ar", "aw"):
+            if self._asking and seen[f"{channel}valid"]:
+                self._ask(channel, seen)
+        if self._taking and seen["wvalid"]:
+            assert seen["wstrb"] == (1 << BYTES) - 1
+            self._words.append((now, seen["wdata"], bool(seen["wlast"])))
+            self.moved.append((now, "w"))
+            self._last_write = now
+        self._write()
+        self._check_held(seen)
+        self.cycle += 1
+
+    def _due(self, waiting: deque[Any]) -> bool:
+        return bool(waiting) and waiting[0][0] <= self.cycle
+
+    def _check_held(self, seen: dict[str, int]) -> None:
+        """What was offered and not taken is offered again, unchanged."""
+        for name, value in self._held.items():
+            assert seen[name] == value, f"cycle {self.cycle}: {name} changed while it waited"
+        self._held = {}
+        for channel, ready in (("ar", self._asking), ("aw", self._asking), ("w", self._taking)):
+            if seen[f"{channel}valid"] and not ready:
+                names = [name for name in OUTPUTS if name.startswith(channel) and not name.endswith("ready")]
+                self._held |= {name: seen[name] for name in names}
+
+    def _ask(self, channel: str, seen: dict[str, int]) -> None:
+        address, beats = seen[f"{channel}addr"], seen[f"{channel}len"] + 1
+        assert 1 << seen[f"{channel}size"] == BYTES
+        assert Burst(seen[f"{channel}burst"]) == Burst.INCREMENTING
+        assert address % BYTES == 0
+        end = address + beats * BYTES
+        assert address // BORDER_BYTES == (end - 1) // BORDER_BYTES, f"{beats} beats at {address:#x} cross a border"
+        assert end <= len(self.image)
+        self.asked.append((self.cycle, channel, address, beats))
+        places = range(address, end, BYTES)
+        if channel == "ar":
+            self._reads += [(self.cycle + self.latency, place, place == places[-1]) for place in places]
+        else:
+            self._bursts.append(places)
+
+    def _write(self) -> None:
+        """Words that have come, each to its address once this is known; they may come before it."""
+        while self._bursts and len(self._words) >= len(self._bursts[0]):
+            places = self._bursts.popleft()
+            responses = [self.errors.get(place, Response.OKAY) for place in places]
+            for place in places:
+                when, word, last = self._words.popleft()
+                assert last == (place == places[-1])
+                self.image[place : place + BYTES] = word.to_bytes(BYTES, "little")
+            worst = max(responses, key=lambda response: response.value)
+            self._responses.append((max(self.cycle, when) + self.write_latency, worst))

@@ -1,0 +1,585 @@
+"""The memory side of the engine: every word to its place, and every burst in its cycle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth import ClockDomain, Module, Value
+from amaranth.sim import Simulator
+from engine_memory import OUTPUTS, Memory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testbench import ALWAYS, Pattern, patterns
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.axi import Response
+from hwgen.gateware.engine.config import PARAMETER_LAYOUT, EngineConfig
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.gateware.engine.memory_side import MemorySide
+from hwgen.gateware.engine.port import Error
+from hwgen.gateware.engine.reuse_buffer import map_write
+from hwgen.gateware.engine.weight_buffer import weight_write
+
+CONFIG = EngineConfig(pixels=5, maps=16, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
+LATENCY = 2  # of the output buffer
+PATIENCE = 50_000
+EXAMPLES = settings(max_examples=3)
+
+# The streams that fill buffers: their layouts, and the fields that say where a word goes.
+BUFFERS = {
+    "map_write": (map_write(CONFIG), "bank", "word"),
+    "weight_write": (weight_write(CONFIG), "step", "block"),
+    "parameter_write": (PARAMETER_LAYOUT, "tables", "index"),
+}
+
+# Memory: what is loaded, what is stored, the program.
+LOADS, STORES, PROGRAM = 0, 0x8000, 0x10000
+SIZE = 0x12000
+
+
+@dataclass
+class Plan:
+    """Jobs, and how many cycles computing and draining each takes."""
+
+    jobs: list[Job]
+    compute: list[int]
+    drain: list[int]
+    base: int = PROGRAM
+
+    def image(self, seed: int) -> bytearray:
+        image = np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+        program = b"".join(map(bytes, self.jobs))
+        image[self.base : self.base + len(program)] = np.frombuffer(program, np.uint8)
+        return bytearray(image)
+
+
+def align(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
+    return numbers.map(lambda number: number * 8)
+
+
+@st.composite
+def loads(draw, index: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if draw(st.booleans()):
+        blocks, rows, words = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 40))
+        pitch = words + draw(st.integers(0, 7))
+        found |= {
+            "x_blocks": blocks,
+            "x_rows": rows,
+            "x_words": words,
+            "x_address": draw(align(st.integers(0, 300))),
+            "x_row_stride": draw(align(st.integers(0, 500))),
+            "x_block_stride": draw(align(st.integers(0, 1000))),
+            "x_base": draw(st.integers(0, 60)),
+            "x_first": draw(st.integers(0, CONFIG.pixels - 1)),
+            "x_pitch_words": pitch // CONFIG.pixels,
+            "x_pitch_rest": pitch % CONFIG.pixels,
+            "x_plane": draw(st.integers(0, 60)),
+        }
+    if draw(st.booleans()):
+        found |= {
+            "w_address": draw(align(st.integers(0, 2000))),
+            "w_steps": draw(st.one_of(st.integers(1, 20), st.integers(120, 200))),
+            "w_base": draw(st.integers(0, 56)),
+        }
+    if draw(st.booleans()):
+        found |= {
+            "p_address": draw(align(st.integers(0, 2000))),
+            "p_words": draw(st.integers(1, 40)),
+            "p_base": draw(st.integers(0, 3)),
+            "tables": draw(st.booleans()),
+        }
+    if index:
+        found |= {"wait_computed": draw(st.integers(0, index)), "wait_stored": draw(st.integers(0, index))}
+    return found
+
+
+@st.composite
+def stores(draw) -> dict[str, int]:
+    if draw(st.integers(0, 2)) == 0:
+        return {}
+    blocks, rows, words = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 20))
+    return {
+        "blocks": blocks,
+        "rows": rows,
+        "words": words,
+        "address": STORES + draw(align(st.integers(0, 2000))),
+        "row_stride": draw(align(st.integers(20, 60))),
+        "block_stride": draw(align(st.integers(240, 600))),
+        "o_base": draw(st.integers(0, 255)),
+        "o_plane": draw(st.integers(0, 255)),
+    }
+
+
+@st.composite
+def plans(draw) -> Plan:
+    count = draw(st.integers(1, 9))
+    jobs = [
+        Job(
+            load=Load(end=number == count - 1, **draw(loads(number))),
+            compute=Compute(groups=draw(st.integers(0, 255)), w_base=number),
+            drain=Drain(wait_stored=number),
+            store=Store(**draw(stores())),
+        )
+        for number in range(count)
+    ]
+    cycles = st.one_of(st.integers(1, 5), st.integers(1, 200))
+    times = [draw(st.lists(cycles, min_size=count, max_size=count)) for _ in range(2)]
+    return Plan(jobs, *times, base=PROGRAM + draw(align(st.integers(0, 256))))
+
+
+@dataclass
+class Unit:
+    """Takes a part when it has none; from when the job is ready it is at it for some cycles, then counts it."""
+
+    cycles: list[int]
+    count: int = 0
+    job: int | None = None
+    left: int = 0
+
+    def step(self, ready: int, valid: bool) -> bool:
+        """A cycle in which ``ready`` jobs were ready; whether a part was taken."""
+        if self.job is None:
+            if valid:
+                self.job = self.count
+            return bool(valid)
+        if self.left:
+            self.left -= 1
+        elif ready > self.job:
+            self.left = self.cycles[self.job] - 1
+        else:
+            return False
+        if not self.left:
+            self.count, self.job = self.count + 1, None
+        return False
+
+
+@dataclass
+class Seen:
+    """What a run gave: words by buffer and place, parts as integers, and the error, if that ended it."""
+
+    words: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    parts: dict[str, list[int]] = field(default_factory=lambda: {"compute": [], "drain": []})
+    error: Error = Error.NONE
+    ended: int = 0
+    """The cycle after the last one."""
+
+
+class Bench:
+    """The memory side with a memory, and in place of core and finish what only counts cycles."""
+
+    def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1, dut: Any = None) -> None:
+        self.plan, self.memory, self.output, self.pace = plan, memory, output, pace
+        self.dut = dut or MemorySide(CONFIG, LATENCY)
+        self.seen = Seen()
+        self.units = {"compute": Unit(plan.compute), "drain": Unit(plan.drain)}
+
+    def run(self, *, reset_at: int | None = None) -> Seen:
+        """Until the program has ended or an error stops it; before that, if wanted, up to a cycle with reset."""
+        m = Module()
+        m.domains.sync = domain = ClockDomain()
+        m.submodules.dut = self.dut
+        simulator = Simulator(m)
+        simulator.add_clock(1e-6)
+
+        async def bench(ctx: Any) -> None:
+            if reset_at is not None:
+                before = Bench(self.plan, replace(self.memory, image=self.memory.image[:]), self.output, dut=self.dut)
+                await before.frame(ctx, reset_at)
+                ctx.set(domain.rst, 1)
+                await ctx.tick()
+                ctx.set(domain.rst, 0)
+            await self.frame(ctx)
+
+        simulator.add_testbench(bench)
+        simulator.run()
+        return self.seen
+
+    async def frame(self, ctx: Any, until: int | None = None) -> None:
+        """One run of the program, or its first cycles."""
+        dut, memory = self.dut, self.memory
+        streams = {name: getattr(dut, name) for name in ("compute", "drain", *BUFFERS)}
+        watched = {name: getattr(dut.m_axi, name) for name in OUTPUTS}
+        watched |= {
+            name: getattr(dut, name) for name in ("loaded", "stored", "jobs", "ended", "idle", "error", "address")
+        }
+        watched |= {f"{name}.valid": each.valid for name, each in streams.items()}
+        watched |= {f"{name}.payload": each.payload.as_value() for name, each in streams.items()}
+        driven: dict[int, int] = {}
+        words = [0] * (LATENCY - 1)
+
+        def drive(signal: Any, value: int) -> None:
+            if driven.get(id(signal)) != value:  # as setting takes time
+                driven[id(signal)] = value
+                ctx.set(Value.cast(signal), value)
+
+        def inputs(cycle: int, word: int) -> None:
+            for name, value in memory.inputs().items():
+                drive(getattr(dut.m_axi, name), value)
+            for name, unit in self.units.items():
+                drive(getattr(dut, name).ready, unit.job is None)
+            drive(dut.begin, cycle == 0)
+            drive(dut.computed, self.units["compute"].count)
+            drive(dut.drained, self.units["drain"].count)
+            drive(dut.word, word)
+
+        drive(dut.program_base, self.plan.base)
+        drive(dut.pace, self.pace)
+        inputs(0, 0)
+        async for _, _, *values in ctx.tick().sample(*map(Value.cast, watched.values())):
+            seen = dict(zip(watched, values, strict=True))
+            memory.step(seen)
+            words.append(self.output[seen["address"]])
+            self._take(seen)
+            done = seen["ended"] and {seen["loaded"], seen["stored"], self.units["drain"].count} == {seen["jobs"]}
+            if seen["idle"] and (done or seen["error"]):
+                self.seen.error, self.seen.ended = Error(seen["error"]), memory.cycle
+                return
+            if memory.cycle == until:
+                return
+            assert memory.cycle < PATIENCE, f"stuck: {seen}"
+            inputs(memory.cycle, words.pop(0))
+
+    def _take(self, seen: dict[str, int]) -> None:
+        """What the units do in a cycle, and what comes for the buffers."""
+        ready = {"compute": seen["loaded"], "drain": self.units["compute"].count}
+        for name, unit in self.units.items():
+            if unit.step(ready[name], bool(seen[f"{name}.valid"])):
+                self.seen.parts[name].append(seen[f"{name}.payload"])
+        for name, (layout, first, second) in BUFFERS.items():
+            if seen[f"{name}.valid"]:
+                word = layout.from_bits(seen[f"{name}.payload"])
+                self.seen.words[name, word[first], word[second]] = seen[f"{name}.payload"] >> layout["data"].offset
+
+
+def expected_words(plan: Plan, image: bytes) -> dict[tuple[str, int, int], int]:
+    """The buffers' contents after all loads, by what `Load` says."""
+    words = np.frombuffer(image, "<u8")
+    found = {}
+    for load in (job.load for job in plan.jobs):
+        pitch = load.x_pitch_words * CONFIG.pixels + load.x_pitch_rest
+        for block, row, column in np.ndindex(load.x_blocks, load.x_rows, load.x_words):
+            address = load.x_address + block * load.x_block_stride + row * load.x_row_stride + column * 8
+            position = load.x_first + row * pitch + column
+            word = load.x_base + block * load.x_plane + position // CONFIG.pixels
+            found["map_write", position % CONFIG.pixels, word] = int(words[address // 8])
+        for step, block in np.ndindex(load.w_steps, CONFIG.blocks):
+            address = load.w_address + step * CONFIG.maps + block * 8
+            found["weight_write", load.w_base + step, block] = int(words[address // 8])
+        for word in range(load.p_words):
+            first = load.p_base * (256 if load.tables else 8)
+            found["parameter_write", load.tables, first + word] = int(words[load.p_address // 8 + word])
+    return found
+
+
+def expected_image(plan: Plan, image: bytes, output: list[int]) -> bytes:
+    """Memory after all stores, by what `Store` says."""
+    words = np.frombuffer(image, "<u8").copy()
+    for store in (job.store for job in plan.jobs):
+        for block, row, column in np.ndindex(store.blocks, store.rows, store.words):
+            address = store.address + block * store.block_stride + row * store.row_stride + column * 8
+            place = store.o_base + block * store.o_plane + row * store.words + column
+            words[address // 8] = output[place % CONFIG.output_words]
+    return words.tobytes()
+
+
+def buffer(seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 1 << 64, CONFIG.output_words, np.uint64).tolist()
+
+
+@EXAMPLES
+@given(plan=plans(), seed=st.integers(0, 2**32), memory=st.tuples(patterns(), patterns(), patterns()), data=st.data())
+def test_words(plan, seed, memory, data):
+    """Whenever the bus moves, every word comes where it belongs, and the parts come in order."""
+    image, output = plan.image(seed), buffer(seed)
+    addresses, reads, writes = memory
+    latency, write_latency = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 60))
+    model = Memory(bytearray(image), latency, write_latency, addresses=addresses, reads=reads, writes=writes)
+    seen = Bench(plan, model, output).run()
+    assert seen.error == Error.NONE
+    assert seen.words == expected_words(plan, image)
+    assert model.image == expected_image(plan, image, output)
+    assert seen.parts == {
+        "compute": [job.compute.pack() for job in plan.jobs],
+        "drain": [job.drain.pack() for job in plan.jobs],
+    }
+
+
+Box = tuple[int, int, int, int, int, int]
+"""Address, strides of rows and blocks, blocks, rows, words."""
+NEVER = 1 << 60
+
+
+def split(box: Box) -> list[tuple[int, int]]:
+    """Address and words of a box's bursts."""
+    address, row_stride, block_stride, blocks, rows, words = box
+    found = []
+    for block, row in np.ndindex(blocks, rows):
+        begin = address + block * block_stride + row * row_stride
+        end = begin + 8 * words
+        borders = [begin, *range(begin // 2048 * 2048 + 2048, end, 2048), end]
+        found += [(low, (high - low) // 8) for low, high in pairwise(borders)]
+    return found or [(0, 0)]
+
+
+def load_boxes(load: Load) -> list[Box]:
+    boxes = []
+    if load.x_blocks:
+        boxes.append((load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words))
+    if load.w_steps:
+        boxes.append((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.blocks))
+    if load.p_words:
+        boxes.append((load.p_address, 0, 0, 1, 1, load.p_words))
+    return boxes or [(0, 0, 0, 0, 0, 0)]
+
+
+def store_boxes(store: Store) -> list[Box]:
+    return [(store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)]
+
+
+@dataclass
+class Wanted:
+    """A burst of a job, ``after`` cycles behind the one before at the least; whether it is the job's first or last."""
+
+    job: int
+    address: int
+    beats: int
+    after: int
+    first: bool
+    last: bool
+
+
+def wanted(boxes: list[list[Box]]) -> list[Wanted]:
+    """The bursts of all jobs."""
+    found = []
+    for job, those in enumerate(boxes):
+        bursts = [(*burst, 2 if number else 3) for box in those for number, burst in enumerate(split(box))]
+        for place, burst in enumerate(bursts):
+            found.append(Wanted(job, *burst, place == 0, place == len(bursts) - 1))
+    return found
+
+
+def at(cycles: list[int], index: int) -> int:
+    """When something happened: long ago if there is no such thing, never if it isn't known yet."""
+    return -NEVER if index < 0 else cycles[index] if index < len(cycles) else NEVER
+
+
+class Timeline:
+    """Every burst's cycle, event by event, as docs/engine.md has it ("When bursts are ready"), with the bench's units.
+
+    Lists hold the cycles of what happened, job by job or burst by burst, as far as they are known. ``came``: a job's
+    last word. ``offered``, ``taken``: a unit's part. ``counted``: the first cycle in which a count has the job.
+    ``asked``: a burst is made. ``granted``: it has the port. ``answered``: it is over.
+    """
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        self.plan, self.memory, jobs = plan, memory, plan.jobs
+        self.bursts = {
+            "fetch": wanted([[(plan.base + Job.BYTES * number, 0, 0, 1, 1, Job.WORDS)] for number in range(len(jobs))]),
+            "store": wanted([store_boxes(job.store) for job in jobs]),
+            "load": wanted([load_boxes(job.load) for job in jobs]),
+        }
+        self.came: list[int] = []
+        self.offered: dict[str, list[int]] = {name: [] for name in ("load", "compute", "drain", "store")}
+        self.taken: dict[str, list[int]] = {name: [] for name in self.offered}
+        self.counted: dict[str, list[int]] = {name: [] for name in ("loaded", "computed", "drained", "stored")}
+        self.asked: dict[str, list[int]] = {name: [] for name in ("load", "store")}
+        self.granted: dict[str, list[int]] = {name: [] for name in self.bursts}
+        self.answered: dict[str, list[int]] = {"ar": [], "aw": []}
+        self.last_word = -NEVER
+
+    def run(self) -> list[tuple[int, str, int, int]]:
+        """Of each burst with beats: cycle of the grant, channel, address, beats."""
+        found, free = [], 0
+        while any(len(self.granted[name]) < len(bursts) for name, bursts in self.bursts.items()):
+            while self._units() or self._ask("store") or self._ask("load"):
+                pass
+            times = {name: max(free, self._ready(name)) for name in self.bursts}
+            name = min(times, key=lambda each: times[each])  # of several the first
+            now, burst = times[name], self.bursts[name][len(self.granted[name])]
+            assert now < NEVER, "stuck"
+            self.granted[name].append(now)
+            free = now + max(burst.beats, 2) * self.memory.pace
+            if burst.beats:
+                found.append((now, channel(name), burst.address, burst.beats))
+            self._answer(name, burst, now)
+        return found
+
+    def _units(self) -> bool:
+        """Parts that are offered, taken, computed and drained; whether anything more is known than before."""
+        known = False
+        for name, offered in self.offered.items():
+            taken, job = self.taken[name], len(offered)
+            if job < len(self.came) and job <= len(taken):
+                offered.append(max(self.came[job] + 3, at(taken, job - 1) + 1))
+                known = True
+        for name, before, after, cycles in (
+            ("compute", "loaded", "computed", self.plan.compute),
+            ("drain", "computed", "drained", self.plan.drain),
+        ):
+            offered, taken, ready, count = (
+                self.offered[name],
+                self.taken[name],
+                self.counted[before],
+                self.counted[after],
+            )
+            if len(taken) < len(offered) and len(taken) <= len(count):
+                taken.append(max(offered[len(taken)], at(count, len(taken) - 1)))
+                known = True
+            if (job := len(count)) < min(len(taken), len(ready)):
+                count.append(max(taken[job] + 1, ready[job]) + cycles[job])
+                known = True
+        return known
+
+    def _ready(self, name: str) -> int:
+        """From when on the next burst may be granted."""
+        number, answered = len(self.granted[name]), self.answered[channel(name)]
+        if number == len(self.bursts[name]):
+            return NEVER
+        burst = self.bursts[name][number]
+        room = at(answered, len(answered) - CONFIG.outstanding) + 1
+        if name == "fetch":
+            return max(room, self._fetch(burst))
+        return max(room, at(self.asked[name], number) + 1)
+
+    def _ask(self, name: str) -> bool:
+        """The next burst is made; whether it is known when."""
+        asked, granted = self.asked[name], self.granted[name]
+        number = len(asked)
+        if number == len(self.bursts[name]) or number > len(granted):
+            return False
+        burst = self.bursts[name][number]
+        before = max(at(asked, number - 1) + burst.after, at(granted, number - 1))
+        now = max(before, at(self.offered[name], burst.job) + 2, self._met(name, burst.job) + 1)
+        if now >= NEVER:
+            return False
+        asked.append(now)
+        if burst.last:
+            self.taken[name].append(now)
+        return True
+
+    def _fetch(self, burst: Wanted) -> int:
+        if not burst.first:
+            return self.granted["fetch"][-1] + 2
+        rooms = [at(offered, burst.job - CONFIG.queue) for offered in self.offered.values()]
+        return max(at(self.came, burst.job - 1) + 4 if burst.job else 3, *rooms)
+
+    def _met(self, name: str, job: int) -> int:
+        """From when on the counts are those for which the part waits."""
+        if name == "store":
+            return at(self.counted["drained"], job)
+        load = self.plan.jobs[job].load
+        waits = {"computed": load.wait_computed, "stored": load.wait_stored}
+        return max(at(self.counted[count], jobs - 1) for count, jobs in waits.items())
+
+    def _answer(self, name: str, burst: Wanted, now: int) -> None:
+        """What follows from a grant."""
+        answered = self.answered[channel(name)]
+        if not burst.beats:
+            over = max(now, at(answered, len(answered) - 1)) + 1
+        elif name == "store":
+            for word in range(burst.beats):
+                self.last_word = max(now + 3 + LATENCY + word, self.last_word + self.memory.pace)
+            over = self.last_word + self.memory.write_latency
+        else:
+            over = now + 1 + self.memory.latency + (burst.beats - 1) * self.memory.pace
+        answered.append(over)
+        if burst.last and name == "fetch":
+            self.came.append(over)
+        elif burst.last:
+            count, after = ("stored", 1) if name == "store" else ("loaded", 3)
+            self.counted[count].append(over + after)
+
+
+def channel(name: str) -> str:
+    """The channel on which a source asks."""
+    return "aw" if name == "store" else "ar"
+
+
+@EXAMPLES
+@given(plan=plans(), seed=st.integers(0, 2**32), pace=st.sampled_from([1, 1, 2, 5]), data=st.data())
+def test_cycles(plan, seed, pace, data):
+    """With a memory that doesn't stall, every burst is granted when it is said to be."""
+    image, output = plan.image(seed), buffer(seed)
+    latency, write_latency = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 60))
+    model = Memory(bytearray(image), latency, write_latency, pace=pace)
+    seen = Bench(plan, model, output, pace=pace).run()
+    timeline = Timeline(plan, model)
+    assert [(cycle - 1, *burst) for cycle, *burst in model.asked] == timeline.run()
+    assert seen.words == expected_words(plan, image)
+    assert model.image == expected_image(plan, image, output)
+    last = max(times[-1] for times in timeline.counted.values())
+    assert seen.ended == last + 1
+
+
+@EXAMPLES
+@given(plan=plans(), seed=st.integers(0, 2**32), reset_at=st.integers(1, 600), pattern=patterns())
+def test_reset(plan, seed, reset_at, pattern):
+    """After a reset at any time, of the memory too, a run is as any other."""
+    image, output = plan.image(seed), buffer(seed)
+    model = Memory(bytearray(image), reads=pattern, writes=pattern)
+    seen = Bench(plan, model, output).run(reset_at=reset_at)
+    assert seen.words == expected_words(plan, image)
+    assert model.image == expected_image(plan, image, output)
+
+
+#: Loads and stores words at two places, again and again.
+BUSY = Plan(
+    [
+        Job(
+            load=Load(end=number == 5, w_steps=8, w_address=LOADS + 512 * number),
+            store=Store(blocks=1, rows=4, words=3, address=STORES + 512 * number, row_stride=64),
+        )
+        for number in range(6)
+    ],
+    [3] * 6,
+    [2] * 6,
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "response", "error"),
+    [
+        (PROGRAM + 2 * Job.BYTES, Response.SLAVE_ERROR, Error.READ_SLAVE),
+        (LOADS + 512 * 2 + 64, Response.DECODE_ERROR, Error.READ_DECODE),
+        (LOADS, Response.SLAVE_ERROR, Error.READ_SLAVE),
+        (STORES + 512 + 64 + 8, Response.SLAVE_ERROR, Error.WRITE_SLAVE),
+        (STORES + 512 * 3, Response.DECODE_ERROR, Error.WRITE_DECODE),
+        (STORES, Response.EXCLUSIVE_OKAY, Error.NONE),
+    ],
+)
+@pytest.mark.parametrize("pattern", [ALWAYS, Pattern(likely=0.3)])
+def test_errors(address, response, error, pattern):
+    """An answer that is an error stops the run: what was asked for still comes, and nothing more is."""
+    model = Memory(BUSY.image(0), reads=pattern, writes=pattern, addresses=pattern, errors={address: response})
+    seen = Bench(BUSY, model, buffer(0)).run()
+    assert seen.error == error
+    asked = {place for _, _, first, beats in model.asked for place in range(first, first + 8 * beats, 8)}
+    assert address in asked
+    if error != Error.NONE:
+        assert STORES + 512 * 5 + 3 * 64 not in asked
+        bursts = sum(name == "aw" for _, name, *_ in model.asked)
+        assert len(model.moved) == bursts + sum(beats for *_, beats in model.asked)
+
+
+def test_config():
+    for name, value, message in (
+        ("bus_bytes", 4, "bus_bytes must be 8, not 4"),
+        ("outstanding", 3, "outstanding must be a power of two from 2 to 256, not 3"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            EngineConfig(**{name: value})
+    with pytest.raises(ConfigError, match="data_bytes must be a power of two from 1 to 128, not 3"):
+        axi.Master(data_bytes=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("test", [test_words, test_cycles, test_reset])
+def test_many(test):
+    """As above, with more examples."""
+    settings(max_examples=60)(test)()
