@@ -197,6 +197,61 @@ class Task:
     beats: list[dict]
 
 
+KINDS = ("convolution", "depthwise", "maximum", "add")
+
+
+def make_layer(
+    rng: np.random.Generator,
+    config: EngineConfig,
+    kind: str,
+    *,
+    out: tuple[int, int],
+    size: tuple[int, int],
+    kernel: tuple[int, int] = (1, 1),
+    stride: int = 1,
+    dilation: tuple[int, int] = (1, 1),
+    origin: tuple[int, int] = (0, 0),
+    channels: tuple[int, ...] = (1,),
+    blocks: int = 1,
+) -> Layer:
+    """One of ``KINDS``, with random operands; ``size`` is that of the box, ``channels`` those of the chunks."""
+    shapes = [(config.maps if kind == "convolution" else 2, count, *kernel) for count in channels]
+    weights = [rng.choice([-127, 127], s) if rng.random() < 0.1 else rng.integers(-127, 128, s) for s in shapes]
+    if kind == "maximum":
+        weights = [np.ones_like(each) for each in weights]
+    if kind == "add":
+        weights = [np.zeros((2, 2 * LANES, 1, 1), int)]
+        weights[0][0, :LANES] = weights[0][1, LANES:] = 1
+    return Layer(
+        rows=out[0],
+        columns=out[1],
+        stride=stride,
+        dilation=dilation,
+        origin=origin,
+        pad=int(rng.choice([-128, rng.integers(-128, 128)])),
+        boxes=[rng.integers(-128, 128, (count, *size)) for count in channels],
+        weights=weights,
+        channelwise=kind != "convolution",
+        maximum=kind == "maximum",
+        add=kind == "add",
+        blocks=blocks,
+        drain=Drain(
+            blocks=blocks,
+            pixels=out[0] * out[1],
+            add=int(kind == "add"),
+            zero_point=int(rng.integers(-128, 128)),
+            low=int(rng.integers(-128, 128)),
+            high=int(rng.integers(-128, 128)),
+            p_base=int(rng.integers(0, 256)),
+            table=int(rng.integers(0, 2)),
+            pool=int(rng.integers(0, 2)),
+            columns=out[1],
+            o_base=int(rng.integers(0, 1 << 16)),
+            o_plane=int(rng.integers(0, 1 << 16)),
+        ),
+    )
+
+
 def random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
     """Such that a chunk takes at most half of each buffer."""
     while True:
@@ -214,65 +269,38 @@ def random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
 
 
 def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
-    kind = rng.choice(["convolution"] * 5 + ["depthwise", "maximum", "add"])
-    rows, columns = (int(rng.choice([1, 2, 3, rng.integers(1, 21)])) for _ in range(2))
+    kind = str(rng.choice(KINDS, p=[0.55, 0.15, 0.15, 0.15]))
+
+    def often_one(most: int) -> int:
+        return int(rng.choice([1, rng.integers(1, most + 1)]))
+
+    out = int(rng.choice([often_one(3), rng.integers(1, 21)])), int(rng.choice([often_one(3), rng.integers(1, 21)]))
+    if kind == "add":
+        return make_layer(rng, config, kind, out=out, size=out, channels=(2 * LANES,), blocks=2)
     stride = int(rng.integers(1, 5))
-    kernel = [int(rng.choice([1, rng.integers(1, 6)])) for _ in range(2)]
-    dilation = [int(rng.integers(1, 3)) for _ in range(2)]
-    origin = [-int(rng.integers(0, size)) for size in kernel]
-    chunks = 1
-    if kind == "convolution":
-        chunks = int(rng.choice([1, 1, 2, 3]))
-    channels = [int(rng.choice([1, rng.integers(1, 21)])) for _ in range(chunks)]
-    if kind != "convolution":
-        channels = [int(rng.integers(1, LANES + 1))]
-    if kind == "add":
-        kernel, dilation, origin, channels = [1, 1], [1, 1], [0, 0], [2 * LANES]
+    kernel = often_one(5), often_one(5)
+    dilation = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    origin = -int(rng.integers(0, kernel[0])), -int(rng.integers(0, kernel[1]))
     # Rows and columns that are missing are padding too.
-    size = [
-        max(1, (out - 1) * stride + (taps - 1) * gap + 1 + begin - int(rng.integers(0, taps)))
-        for out, taps, gap, begin in zip((rows, columns), kernel, dilation, origin, strict=True)
+    rows, columns = [
+        max(1, (count - 1) * stride + (taps - 1) * gap + 1 + begin - int(rng.integers(0, taps)))
+        for count, taps, gap, begin in zip(out, kernel, dilation, origin, strict=True)
     ]
-    blocks = int(rng.integers(1, config.blocks + 1)) if kind == "convolution" else 1
-    maps = config.maps
-    weights = []
-    for count in channels:
-        shape = (maps if kind == "convolution" else 2, count, *kernel)
-        weights.append(rng.choice([-127, 127, 0], shape) if rng.random() < 0.1 else rng.integers(-127, 128, shape))
-    if kind == "maximum":
-        weights = [np.ones_like(each) for each in weights]
-    if kind == "add":
-        blocks, weights = 2, [np.zeros((2, 2 * LANES, 1, 1), int)]
-        weights[0][0, :LANES] = weights[0][1, LANES:] = 1
-    if kind == "depthwise":
-        blocks = int(rng.integers(1, 3))
-    return Layer(
-        rows=rows,
-        columns=columns,
+    chunks = int(rng.choice([1, 1, 2, 3])) if kind == "convolution" else 1
+    most = 20 if kind == "convolution" else LANES
+    blocks = {"convolution": config.blocks, "depthwise": 2, "maximum": 1}[kind]
+    return make_layer(
+        rng,
+        config,
+        kind,
+        out=out,
+        size=(rows, columns),
+        kernel=kernel,
         stride=stride,
-        dilation=(dilation[0], dilation[1]),
-        origin=(origin[0], origin[1]),
-        pad=int(rng.choice([-128, rng.integers(-128, 128)])),
-        boxes=[rng.integers(-128, 128, (count, *size)) for count in channels],
-        weights=weights,
-        channelwise=kind != "convolution",
-        maximum=kind == "maximum",
-        add=kind == "add",
-        blocks=blocks,
-        drain=Drain(
-            blocks=blocks,
-            pixels=rows * columns,
-            add=int(kind == "add"),
-            zero_point=int(rng.integers(-128, 128)),
-            low=int(rng.integers(-128, 128)),
-            high=int(rng.integers(-128, 128)),
-            p_base=int(rng.integers(0, 256)),
-            table=int(rng.integers(0, 2)),
-            pool=int(rng.integers(0, 2)),
-            columns=columns,
-            o_base=int(rng.integers(0, 1 << 16)),
-            o_plane=int(rng.integers(0, 1 << 16)),
-        ),
+        dilation=dilation,
+        origin=origin,
+        channels=tuple(often_one(most) for _ in range(chunks)),
+        blocks=int(rng.integers(1, blocks + 1)),
     )
 
 

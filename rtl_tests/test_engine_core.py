@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
-from engine_layers import Task, random_layer, tasks
+from engine_layers import Layer, make_layer, random_layer, tasks
 
 from hwgen.emit import synthesis
 from hwgen.gateware.engine.array import Array
@@ -29,13 +29,10 @@ class Bench:
     parts, operands and stores come as early as they can; with less that rarely.
     """
 
-    def __init__(self, config: EngineConfig, seed: int, *, layers: int, hurry: float):
-        self.config, self.rng, self.hurry = config, np.random.default_rng(seed), hurry
-        self.todo = self._tasks(layers)
+    def __init__(self, config: EngineConfig, rng: np.random.Generator, layers: list[Layer], *, hurry: float = 1):
+        self.config, self.rng, self.hurry = config, rng, hurry
+        self.todo = tasks(rng, config, layers)
         self._forget()
-
-    def _tasks(self, layers: int) -> list[Task]:
-        return tasks(self.rng, self.config, [random_layer(self.rng, self.config) for _ in range(layers)])
 
     def _forget(self) -> None:
         self.beats: list[tuple[int, dict]] = []
@@ -48,7 +45,7 @@ class Bench:
         self.drained: list[int] = []
 
     def run(self, reset_at: int | None = None) -> None:
-        """With ``reset_at`` all begins anew there, with other jobs."""
+        """With ``reset_at`` all begins anew there."""
         m = Module()
         m.domains.sync = domain = ClockDomain()
         m.submodules.core = core = Core(self.config)
@@ -60,7 +57,6 @@ class Bench:
                 await ctx.tick()
                 ctx.set(domain.rst, 0)
                 self._forget()
-                self.todo = self._tasks(3)
             await self._drive(ctx, core)
 
         simulator = Simulator(m)
@@ -192,29 +188,46 @@ def small(**sizes) -> EngineConfig:
     return EngineConfig(**{"maps": 16, "pixels": 5, "map_words": 256, "weight_steps": 512, "slots": 4, **sizes})
 
 
-@pytest.mark.parametrize(
-    ("config", "seed", "hurry"),
-    [
-        (small(), 202, 1),
-        (small(slots=8, sum_bits=20), 206, 0.8),
-        pytest.param(small(pixels=7, slots=2, sum_bits=16), 103, 0.5, marks=pytest.mark.long),
-        pytest.param(small(pixels=17, maps=32, map_words=512), 1, 0.9, marks=pytest.mark.long),
-        *(pytest.param(small(slots=8, pixels=7), seed, 1, marks=pytest.mark.long) for seed in range(20)),
-    ],
-)
-def test_random_jobs(config, seed, hurry):
-    bench = Bench(config, seed, layers=6 if seed > 200 else 12, hurry=hurry)
-    bench.run()
-    bench.check()
-    bench.check_cycles()
-
-
-@pytest.mark.parametrize("reset_at", [61, 333])
-def test_reset(reset_at):
-    bench = Bench(small(), reset_at, layers=3, hurry=1)
+def check(bench: Bench, reset_at: int | None = None) -> None:
     bench.run(reset_at)
     bench.check()
     bench.check_cycles()
+
+
+def test_layers():
+    """What every network has; chunks of one step and two groups, of one group, of more groups than one has slots."""
+    config, rng = small(), np.random.default_rng(5)
+    padded = {"kernel": (3, 3), "origin": (-1, -1)}
+    shapes = [
+        ("convolution", {"out": (5, 4), "size": (5, 4), "channels": (3,), "blocks": 2, **padded}),
+        ("maximum", {"out": (2, 3), "size": (4, 6), "channels": (8,), "stride": 2, **padded}),
+        ("convolution", {"out": (2, 4), "size": (2, 4), "channels": (1, 1, 2, 1), "blocks": 2}),
+        ("depthwise", {"out": (3, 5), "size": (5, 9), "channels": (8,), "stride": 2, "blocks": 2, **padded}),
+        ("convolution", {"out": (1, 1), "size": (1, 1), "channels": (9, 20, 3, 1)}),
+        ("convolution", {"out": (4, 5), "size": (4, 5), "channels": (1, 1, 1), "blocks": 1}),
+        ("add", {"out": (3, 7), "size": (3, 7), "channels": (16,), "blocks": 2}),
+    ]
+    check(Bench(config, rng, [make_layer(rng, config, kind, **shape) for kind, shape in shapes]))
+
+
+@pytest.mark.parametrize(
+    ("config", "seed", "hurry"),
+    [
+        (small(slots=8, sum_bits=20), 1, 0.8),
+        pytest.param(small(pixels=7, slots=2, sum_bits=16), 2, 0.5, marks=pytest.mark.long),
+        pytest.param(small(pixels=17, maps=32, map_words=512), 3, 0.9, marks=pytest.mark.long),
+        *(pytest.param(small(slots=8, pixels=7), seed, 1, marks=pytest.mark.long) for seed in range(4, 30)),
+    ],
+)
+def test_random_layers(config, seed, hurry):
+    rng = np.random.default_rng(seed)
+    check(Bench(config, rng, [random_layer(rng, config) for _ in range(5 if seed == 1 else 12)], hurry=hurry))
+
+
+@pytest.mark.parametrize("reset_at", [61, 150])
+def test_reset(reset_at):
+    config, rng = small(), np.random.default_rng(reset_at)
+    check(Bench(config, rng, [random_layer(rng, config) for _ in range(2)]), reset_at)
 
 
 @pytest.mark.long
