@@ -15,9 +15,9 @@ from amaranth import ClockDomain, Module, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from testbench import Pattern, patterns, unpack
+from testbench import ALWAYS, Pattern, patterns, unpack
 from ties import Pairs, at_ends, beside
 
 from hwgen.emit import synthesis
@@ -25,7 +25,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.engine.add import FRACTION, TableAddConfig
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import Finish, FinishConfig
-from hwgen.gateware.engine.pool import PoolConfig
+from hwgen.gateware.engine.pool import Pool, PoolConfig
 from hwgen.gateware.engine.requantise import Bound, BoundConfig, Scale, ScaleConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.network.requantise import Requantisation, requantise
@@ -417,3 +417,62 @@ def check_finish(seed, offer, reset_at):
 def test_finish(examples):
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""
     settings(max_examples=examples)(check_finish)()
+
+
+@st.composite
+def pooled_jobs(draw) -> list[tuple[bool, int, int, int]]:
+    """Whether it is pooled, rows, columns, blocks."""
+    sizes = st.tuples(st.booleans(), st.integers(1, 5), st.integers(1, 7), st.integers(1, POOL.blocks))
+    return draw(st.lists(sizes, min_size=2, max_size=5))
+
+
+POOL = PoolConfig(words=9, blocks=3)
+
+
+@settings(max_examples=30)
+@example(jobs=[(True, 3, 3, 2), (True, 2, 2, 1), (False, 1, 3, 1), (True, 4, 7, 3)], offer=ALWAYS, seed=1)
+@given(jobs=pooled_jobs(), offer=patterns(), seed=st.integers(0, 2**32))
+def test_pool(jobs, offer, seed):
+    """Jobs with odd rows and columns among them: words, addresses, and the cycle in which each leaves."""
+    rng = random.Random(seed)
+    dut, offers = Pool(POOL), iter(offer)
+    wanted, seen = [], []
+
+    async def bench(ctx):
+        now = 0
+        for pool, rows, columns, blocks in jobs:
+            ctx.set(dut.pool, pool)
+            ctx.set(dut.columns, columns if pool else rng.randrange(1 << 10))
+            base, values = rng.randrange(1 << 10), {}
+            for pixel, block in product(range(rows * columns), range(blocks)):
+                while not next(offers):
+                    await step(ctx, now, valid=False)
+                    now += 1
+                word = values[block, pixel] = [rng.randrange(-128, 128) for _ in range(LANES)]
+                ctx.set(dut.pixel_end, block == blocks - 1)
+                ctx.set(dut.last, block == blocks - 1 and pixel == rows * columns - 1)
+                place = base + block * rows * columns
+                ctx.set(dut.i.payload, {"address": place + pixel, "data": word})
+                row, column = divmod(pixel, columns)
+                if pool and row % 2 and column % 2:
+                    four = greatest_of_four(values, columns)[block, row // 2 * (columns // 2) + column // 2]
+                    wanted.append((now + POOL.latency, place + row // 2 * (columns // 2) + column // 2, four))
+                elif not pool:
+                    wanted.append((now + POOL.latency, place + pixel, word))
+                await step(ctx, now, valid=True)
+                now += 1
+        for later in range(POOL.latency):
+            await step(ctx, now + later, valid=False)
+
+    async def step(ctx, now, valid):
+        ctx.set(dut.i.valid, valid)
+        await ctx.delay(0)
+        if ctx.get(dut.o.valid):
+            seen.append((now, ctx.get(dut.o.payload.address), [ctx.get(each) for each in dut.o.payload.data]))
+        await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == wanted

@@ -1,8 +1,8 @@
 """2 x 2 maximum pools of words on their way into the output buffer.
 
 Words of a job come pixel by pixel in row-major order, and for each pixel block by block. The first pixel of a pair is
-held; with the second comes the pair's maximum. In even rows it goes to a memory, a word for each pair and block. In odd
-rows it meets what lies there, and the maximum of the four leaves. A last odd row or column is dropped.
+held; with the second comes the pair's maximum. It goes to a memory, a word for each pair and block. In odd rows it
+meets what lies there of the row before, and the maximum of the four leaves. A last odd row or column is dropped.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Pool(wiring.Component):
         passing = delayed(m, "pair_maximum", Mux(pooled, _greatest(pair_out.data, late), late), 1)
         above_in, above_out = self._memory(m, "above", config.words, "block")
         m.d.comb += [
-            above_in.en.eq(delayed(m, "to_above", valid & odd_column & ~odd_row, 2, reset_less=False)),
+            above_in.en.eq(delayed(m, "to_above", valid & odd_column, 2, reset_less=False)),
             above_in.addr.eq(delayed(m, "into", pair, 2)),
             above_in.data.eq(passing),
             above_out.addr.eq(delayed(m, "out_of", pair, 1)),
@@ -136,7 +136,7 @@ class Pool(wiring.Component):
         late = delayed(m, "passing", passing, 1)
         pooled = delayed(m, "pooled_late", pooled, 2)
         leaves = self.i.valid & (~self.pool | (odd_row & odd_column))
-        address = self.i.payload.address - Mux(self.pool, surplus, 0)
+        address = self.i.payload.address - surplus
         m.d.comb += [
             self.o.payload.data.as_value().eq(delayed(m, "maximum", Mux(pooled, _greatest(above, late), late), 1)),
             self.o.payload.address.eq(delayed(m, "address", address[:ADDRESS_BITS], config.latency)),
