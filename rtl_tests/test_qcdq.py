@@ -6,6 +6,7 @@ in float32 (a bias that is not quantised, BatchNormalization), its sums round, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import onnx
 import pytest
 from dialects import NETWORKS, RARELY, Dialect, check_in_hardware, compared, maps
 from onnx import TensorProto, helper, numpy_helper
+from pieces import Piece, check
 from referees import by_integer_kernels, by_onnxruntime
+from test_select import in_hardware
 
 import hwgen
 from hwgen.network import golden
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.ops import Conv
+from hwgen.network.ops import Conv, Lookup
 from hwgen.network.quantise import prepare_input
 
 SHORT = ("2 bits", "normalised", "narrow")
@@ -134,6 +137,84 @@ def test_a_map_that_others_take_as_it_was(low: int, high: int, zero: int, kind: 
     narrow = network.input.type.narrowed(min(low, high), high, zero)
     assert {layer.output.type.bits for layer in network.layers} == {narrow.bits, 8}
     np.testing.assert_array_equal(golden.run(network, prepare_input(network, frames)), theirs)
+
+
+def clipped(piece: Piece, tensor: str, scale: float, zero: int, low: int, high: int) -> str:
+    """QuantizeLinear, Clip, DequantizeLinear."""
+    integers = piece.node("Clip", piece.quantise(tensor, scale, zero), np.uint8(low), np.uint8(high))
+    return piece.dequantise(integers, scale, zero)
+
+
+FUNCTIONS: dict[str, Callable[[Piece, str], str]] = {
+    "Sigmoid": lambda piece, tensor: piece.requantise(piece.node("Sigmoid", tensor), 0.0043),
+    "LeakyRelu": lambda piece, tensor: piece.requantise(piece.node("LeakyRelu", tensor), 0.31, 9),
+    "a table a channel": lambda piece, tensor: piece.requantise(
+        piece.node("Mul", tensor, np.float32([0.3, 0.5, 0.8]).reshape(3, 1, 1)), 0.317, 9
+    ),
+    "narrow again": lambda piece, tensor: clipped(piece, piece.node("Sigmoid", tensor), 0.043, 2, 1, 14),
+    "of a pool": lambda piece, tensor: piece.requantise(
+        piece.node("Sigmoid", piece.node("MaxPool", tensor, kernel_shape=[2, 2], pads=[1, 1, 0, 0])), 0.0043
+    ),
+    "of a frame": lambda piece, tensor: piece.requantise(
+        piece.node("Sigmoid", piece.node("Pad", tensor, [0, 0, 1, 1, 0, 0, 1, 1])), 0.0043
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("bounds", [(0, 15), (3, 9), (20, 40)])
+def test_functions_of_narrow_maps(name: str, bounds: tuple[int, int]) -> None:
+    """A table has as many entries as the map's type has values."""
+    piece = Piece(kind=np.float32)
+    made = FUNCTIONS[name](piece, clipped(piece, "x", 0.7, 5, *bounds))
+    network = check(piece.model(made), piece.frames(20))
+    bits = max(max(bounds).bit_length(), 3)
+    assert network.input.type == IntegerType(bits=bits, signed=False)
+    table = next(layer.table for layer in network.layers if isinstance(layer, Lookup))
+    assert table.shape[1] == 1 << bits
+
+
+def test_a_logarithm_of_what_is_never_zero() -> None:
+    """What the Clip leaves out is not asked for."""
+    piece = Piece(kind=np.float32)
+    logarithm = piece.node("Log", clipped(piece, "x", 0.7, 2, 3, 30))
+    check(piece.model(piece.requantise(logarithm, 0.043, 20)), piece.frames(20))
+
+
+@pytest.mark.parametrize(("low", "high"), [(20.0, 30.0), (-30.0, -20.0)])
+def test_bounds_beyond_those_of_the_clip(low: float, high: float, tmp_path: Path) -> None:
+    """All values become one, which is none of the narrow type's."""
+    piece = Piece((3, 4, 3))
+    sums = piece.conv(piece.real(), bias=False, pads=[1, 1, 1, 1])
+    beyond = piece.node("Clip", clipped(piece, sums, 0.913, 40, 40, 47), np.float32(low), np.float32(high))
+    model = piece.model(piece.quantise(beyond, 0.913, 40))
+    (layer,) = check(model, piece.frames(5)).layers
+    assert isinstance(layer, Conv)
+    assert layer.requantisation is not None
+    assert layer.requantisation.low == layer.requantisation.high
+    in_hardware(model, tmp_path)
+
+
+def test_narrow_functions_in_hardware(tmp_path: Path) -> None:
+    piece = Piece((3, 4, 3))
+    sums = piece.conv(piece.real(), bias=False, pads=[1, 1, 1, 1])
+    made = piece.node("LeakyRelu", clipped(piece, sums, 6.913, 5, 0, 15))
+    in_hardware(piece.model(piece.quantise(made, 2.317, 9)), tmp_path)
+
+
+@pytest.mark.parametrize("of_integers", [False, True])
+def test_a_frame_that_a_narrow_map_can_not_hold(of_integers: bool) -> None:
+    piece, pads = Piece(kind=np.float32), [0, 0, 1, 1, 0, 0, 1, 1]
+    if of_integers:
+        tensor = clipped(piece, "x", 0.7, 5, 0, 15)
+        integers = piece.node("Pad", piece.nodes[-1].input[0], pads, np.uint8(20))
+        del tensor
+        wide = piece.dequantise(integers, 0.7, 5)
+    else:
+        wide = piece.node("Pad", clipped(piece, "x", 0.7, 5, 0, 15), pads, np.float32(10.5))
+    message = "Pad node 'Pad[0-9]': value 20 is none of uint4, to which its input is clipped; it must be one of these"
+    with pytest.raises(hwgen.ModelError, match=message):
+        to_network(piece.model(piece.quantise(piece.conv(wide), 3.1)), "network")
 
 
 def own_type(element: int, opset: int) -> onnx.ModelProto:

@@ -7,7 +7,6 @@ channels that meet in an output, and nothing may be added where windows are padd
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -105,12 +104,11 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
     """Fold what the node does into the sums."""
     affine = affine_of(build, node, build.view.sizes[0])
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
-    bounded = (state.low, state.high) != (-math.inf, math.inf)
-    if bounded and not affine.uniform:
+    if state.bounded and not affine.uniform:
         raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between, but by one number")
     if state.pools and not (affine.gain > 0).all():
         raise build.refusal(node, "turns the order of values that a MaxPool chose from; quantise them before")
-    if bounded:
+    if state.bounded:
         gain, offset = float(affine.gain[0]), float(affine.offset[0])
         # Nothing times infinity is no number.
         ends = [end * gain + offset if gain else offset for end in (state.low, state.high)]

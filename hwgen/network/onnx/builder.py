@@ -93,7 +93,7 @@ class Builder:
         if None not in (here.scale, scale) and here.scale != scale:
             raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
         maps, step = [here], self.source
-        while step is not None and (step.kind.selects or step.kind is Pad):  # they have their output's label
+        while step is not None and step.kind.keeps_type:
             maps.append(step.input)
             (step,) = step.sources
         for each in maps:
@@ -131,7 +131,9 @@ class Builder:
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (kind, zero) == (self.map.type, self.map.zero_point)
         if clips and not self.shared and conv is not None and conv.requantisation is not None:
-            conv.low, conv.high = max(conv.low, low), min(conv.high, high)
+            conv.low, conv.high = low, high
+            if conv.output.bounds is not None:
+                conv.output.bounds = low, high
             step = self.source
             while step is not conv and step is not None:
                 step.output.scale = scale
@@ -192,9 +194,23 @@ class Builder:
 
     def _values(self) -> np.ndarray:
         """All integers that the current map can hold, int64."""
-        source = self.maker()
-        low, high = (self.map.type.minimum, self.map.type.maximum) if source is None else (source.low, source.high)
+        low, high = self.range()
         return np.arange(low, high + 1)
+
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest integer that the current map can hold."""
+        source = self.maker()
+        if source is not None:
+            return source.low, source.high
+        return self.made_map().bounds or (self.map.type.minimum, self.map.type.maximum)
+
+    def made_map(self) -> Map:
+        """The map that a layer made, or the network's input, of which the current map is, or was selected."""
+        step, found = self.source, self.map
+        while step is not None and step.kind.selects:
+            found = step.input
+            (step,) = step.sources
+        return found
 
     def maker(self) -> Step | None:
         """The layer that made the integers of the current map; ``None`` if they are the input's."""

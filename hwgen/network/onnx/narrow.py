@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.values import Map, Step
-from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, Join
+from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, Join, Lookup
 from hwgen.network.requantise import Requantisation
 
 
@@ -24,7 +24,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
     least, most = (int(np.minimum(np.maximum(end, low), high)) for end in (kind.minimum, kind.maximum))
     source = build.maker()
-    made = _given(build) if source is None else source.output
+    made = build.made_map()
     bounds = made.bounds
     if bounds is not None:
         least, most = (min(max(end, least), most) for end in bounds)
@@ -46,6 +46,8 @@ def _bound(step: Step, low: int, high: int) -> bool:
         step.parameters |= {end: min(max(step.parameters[end], low), high) for end in ("low", "high")}
     elif step.kind is GlobalAveragePool:
         step.parameters["requantisation"] = replace(step.parameters["requantisation"], low=low, high=high)
+    elif step.kind is Lookup:
+        step.parameters["table"] = np.clip(step.parameters["table"], low, high)
     elif step.kind is not AveragePool or _ends(output) != (low, high):
         return False
     step.low, step.high = (min(max(end, low), high) for end in (step.low, step.high))
@@ -57,15 +59,6 @@ def _ends(of: Map) -> tuple[int, int]:
     """The least and the greatest integer of a map's type."""
     kind = of.frozen().type
     return kind.minimum, kind.maximum
-
-
-def _given(build: Builder) -> Map:
-    """The network's input, of which the current map is, or was selected."""
-    step, given = build.source, build.map
-    while step is not None:
-        given = step.input
-        (step,) = step.sources
-    return given
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:

@@ -70,8 +70,19 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | Non
     output = Map(here.channels, *size, here.type, here.zero_point, here.scale)
     if value is None:
         build.emit(node, Crop, window, output)
-    else:
-        build.emit(node, Pad, window, output, value=value)
+        return
+    least, most = build.range()
+    made = build.made_map()
+    if made.bounds is not None and here.zero_point is not None:
+        narrow = here.type.narrowed(*made.bounds, here.zero_point)
+        if not narrow.minimum <= value <= narrow.maximum:
+            raise build.refusal(
+                node,
+                f"value {value} is none of {narrow}, to which its input is clipped; it must be one of these, or the "
+                "Clip come behind the Pad",
+            )
+    build.emit(node, Pad, window, output, value=value)
+    build.steps[-1].low, build.steps[-1].high = min(least, value), max(most, value)
 
 
 def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], View]:

@@ -164,7 +164,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     constant = build.constants.quantised.get(names[0])
     values = constant.real() if constant else build.constants.arrays[names[0]]
     state = build.state
-    if isinstance(state, Sums) and state.affine is not None:
+    if isinstance(state, Sums) and (state.affine is not None or state.bounded):
         apply_to_sums(build, node, state)
     elif isinstance(state, Sums):
         # ONNX Runtime makes a Gemm, whose bias it rounds, of a MatMul of two dimensions and one Add of a vector.
@@ -188,8 +188,6 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
 
 def _add_to_sums(build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray) -> None:
     """A constant becomes part of the bias."""
-    if (state.low, state.high) != (-math.inf, math.inf):
-        raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between")
     reals = state.of_channels(build.constants.by_channel(node, values, build.view))
     unit = state.x_scale * state.w_scale
     steps = build.constants.in_steps(node, reals, unit)

@@ -88,9 +88,10 @@ class Step:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
         output = self.output.frozen()
-        if self.kind.selects:
+        if self.kind.keeps_type:
             output = replace(output, type=sources[0].type)
-        return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **self.parameters)
+        parameters = self.kind.narrowed(self.parameters, self.input.type, sources[0].type)
+        return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
         """The same of a step that has weights."""
@@ -322,6 +323,11 @@ class Sums:
     """float32 (M,), if it is known without ``x_scale`` and ``w_scale``."""
     fraction: int = 0
     """Bits of ``bias`` below a step of the products."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a Relu or Clip stands behind them."""
+        return (self.low, self.high) != (-math.inf, math.inf)
 
     @property
     def unit(self) -> np.ndarray:

@@ -28,7 +28,7 @@ class Crop(Op):
     kind = "crop"
     operators = ("Slice", "Split")
     channelwise = True
-    selects = True
+    selects = keeps_type = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

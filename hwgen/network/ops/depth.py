@@ -30,7 +30,7 @@ class _Blocks(Op):
 
     blocks: tuple[int, int]
 
-    selects = True
+    selects = keeps_type = True
     parts: ClassVar[bool]
     """Whether the input's channels are those of a block, otherwise the output's."""
 

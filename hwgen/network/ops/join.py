@@ -95,7 +95,7 @@ class Copy(Join):
 
     kind = "copy"
     operators = ("Identity",)
-    selects = copies = True
+    selects = copies = keeps_type = True
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return maps[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import UINT8, Window
+from hwgen.network.maps import UINT8, IntegerType, Window
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.op import Op
 
@@ -57,6 +57,12 @@ class Lookup(Op):
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
         return {"table": np.arange(UINT8.minimum, UINT8.maximum + 1)[None]}
+
+    @classmethod
+    def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
+        """The table's entries of the narrower type's values."""
+        first = kind.minimum - before.minimum
+        return {**parameters, "table": parameters["table"][:, first : first + (1 << kind.bits)]}
 
     @property
     def pad_value(self) -> int:

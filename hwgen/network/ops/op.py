@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import MOST_SIDE, UINT8, FeatureMap, Window, check_window
+from hwgen.network.maps import MOST_SIDE, UINT8, FeatureMap, IntegerType, Window, check_window
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +48,8 @@ class Op(ABC):
     """Whether each output channel depends on the input channel of the same number alone."""
     selects: ClassVar[bool] = False
     """Whether each output is one of the inputs: their type, scale, zero point and bounds pass through."""
+    keeps_type: ClassVar[bool] = False
+    """Whether the output has the input's type, scale and zero point: of what selects, and of constants around a map."""
     copies: ClassVar[bool] = False
     """Whether the output is the input, as it is."""
     groups = 1
@@ -106,6 +108,11 @@ class Op(ABC):
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
         """The parameters of `shaped` that this kind has beyond every layer's."""
         return {}
+
+    @classmethod
+    def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
+        """The parameters of a layer whose input has the type ``kind``, which ``before`` holds, for which they are."""
+        return parameters
 
     @property
     def output_size(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ class MaxPool(Op):
     kind = "maxpool"
     operators = ("MaxPool",)
     channelwise = True
-    selects = True
+    selects = keeps_type = True
 
     @property
     def pad_value(self) -> int:

@@ -31,7 +31,7 @@ class Select(Op):
 
     kind = "select"
     operators = ("Split", "Slice", "Gather")
-    selects = True
+    selects = keeps_type = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

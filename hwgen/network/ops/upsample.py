@@ -32,7 +32,7 @@ class Upsample(Op):
     kind = "upsample"
     operators = ("Resize", "Upsample")
     channelwise = True
-    selects = True
+    selects = keeps_type = True
 
     def __post_init__(self) -> None:
         if min(self.factors) < 1 or self.taps != 1:
