@@ -35,7 +35,7 @@ def test_a_job_counted_by_hand():
     compute = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=1)
     drain, store = Drain(blocks=1, pixels=26), Store(blocks=1, rows=1, words=26)
     job = Job(load=load, compute=compute, drain=drain, store=store)
-    found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5), finish=20, read_latency=2).run()
+    found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5)).run()
     assert found.loaded == (54,)
     assert found.computed == (57 + 9,)  # its last step is in cycle 57
     # The first group's last step is 56, its first beat 18 later; 26 beats; the last word 20 later, and it counts.

@@ -315,8 +315,10 @@ def changed(job: Job, part: str, **fields) -> Job:
 @pytest.mark.parametrize(
     ("part", "fields", "message"),
     [
-        ("load", {"x_base": 127}, "reaches word"),
-        ("load", {"w_base": 125}, "reach step"),
+        ("load", {"x_plane": 200, "x_blocks": 2}, "its map must fit"),
+        ("load", {"w_base": 8}, "must have been loaded"),
+        ("load", {"w_steps": 200}, "must fit 128"),
+        ("load", {"p_words": 40}, "must fit 4 blocks"),
         ("load", {"x_address": 4}, "multiples of 8"),
         ("load", {"x_address": 1 << 30}, "within the memory"),
         ("load", {"x_rows": 1, "x_words": 1}, "never loaded"),
@@ -329,7 +331,7 @@ def changed(job: Job, part: str, **fields) -> Job:
         ("compute", {"last": 0}, "drained"),
         ("drain", {"blocks": 0}, "drained"),
         ("drain", {"pixels": 5000}, "groups"),
-        ("drain", {"o_base": 60}, "reach word"),
+        ("drain", {"o_base": 5}, "never drained"),
         ("store", {"o_base": 60}, "never drained"),
         ("store", {"address": 4}, "multiples of 8"),
     ],

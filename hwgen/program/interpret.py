@@ -15,12 +15,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from hwgen.errors import CheckError
+from hwgen.gateware.engine.add import FRACTION
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.compile import Schedule
 from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
-from hwgen.program.passes import ACTIVATION, SHARE_FRACTION
 
 _NEVER = -1
 #: Of additions, and one of outputs.
@@ -75,6 +76,8 @@ class Interpreter:
         uint8, from address 0 on; changed in place.
     written : ndarray of bool
         Which words of 8 bytes of the memory hold something.
+
+    Places in the engine's buffers count modulo their depths.
     """
 
     def __init__(self, engine: EngineConfig, memory: np.ndarray, written: np.ndarray) -> None:
@@ -156,20 +159,21 @@ class Interpreter:
         pixels = self.engine.pixels
         rows, columns = np.arange(load.x_rows)[:, None], np.arange(load.x_words)
         position = load.x_first + rows * (load.x_pitch_words * pixels + load.x_pitch_rest) + columns
+        if (load.x_blocks - 1) * load.x_plane + position.max() // pixels >= self.engine.map_words:
+            raise self._wrong(f"its map must fit {self.engine.map_words} words of each bank")
         for block in range(load.x_blocks):
             start = load.x_address + block * load.x_block_stride
             words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "its map")
-            bank, place = position % pixels, load.x_base + block * load.x_plane + position // pixels
-            if place.max() >= self.engine.map_words:
-                raise self._wrong(f"its map reaches word {place.max()} of a bank of {self.engine.map_words}")
+            bank = position % pixels
+            place = (load.x_base + block * load.x_plane + position // pixels) % self.engine.map_words
             self._replace(self._map_readers[bank, place], self._computed, "its map")
             self._maps[bank, place] = words.view(np.int8)
             self._map_known[bank, place] = True
 
     def _load_weights(self, load: Load) -> None:
-        places = np.arange(load.w_base, load.w_base + load.w_steps)
-        if places[-1] >= self.engine.weight_steps:
-            raise self._wrong(f"its weights reach step {places[-1]} of {self.engine.weight_steps}")
+        if load.w_steps > self.engine.weight_steps:
+            raise self._wrong(f"its {load.w_steps} steps of weights must fit {self.engine.weight_steps}")
+        places = (load.w_base + np.arange(load.w_steps)) % self.engine.weight_steps
         count = load.w_steps * self.engine.maps // WORD
         words = self._fetch(load.w_address + np.arange(count) * WORD, "its weights")
         self._replace(self._weight_readers[places], self._computed, "its weights")
@@ -181,9 +185,9 @@ class Interpreter:
         if load.tables:
             self._load_tables(load, number)
             return
-        places = load.p_base + number // LANES
-        if places[-1] >= self.engine.parameter_words:
-            raise self._wrong(f"its parameters reach block {places[-1]} of {self.engine.parameter_words}")
+        if load.p_words > self.engine.parameter_words * LANES:
+            raise self._wrong(f"its parameters must fit {self.engine.parameter_words} blocks")
+        places = (load.p_base + number // LANES) % self.engine.parameter_words
         words = self._fetch(load.p_address + number * WORD, "its parameters")
         self._replace(self._parameter_readers[places], self._stored, "its parameters")
         self._parameters[places, number % LANES] = words.view("<u8")[:, 0]
@@ -231,9 +235,9 @@ class Interpreter:
         self._check_compute(compute)
         values = self._values(compute)
         count = values.shape[1]
-        places = np.arange(compute.w_base, compute.w_base + count)
-        if places[-1] >= self.engine.weight_steps or not self._weight_known[places].all():
-            raise self._wrong(f"steps {compute.w_base} to {places[-1]} of the weights must have been loaded")
+        places = (compute.w_base + np.arange(count)) % self.engine.weight_steps
+        if count > self.engine.weight_steps or not self._weight_known[places].all():
+            raise self._wrong(f"{count} steps of weights from {compute.w_base} on must have been loaded")
         self._weight_readers[places] = self._now
         weights = self._weights[places].astype(np.int64)
         if compute.channelwise:
@@ -323,8 +327,7 @@ class Interpreter:
                 words = self._look_up(ACTIVATION, words)
             words = self._pooled(drain, words) if drain.pool else words
             places = drain.o_base + block * drain.o_plane + np.arange(len(words))
-            if places[-1] >= self.engine.output_words:
-                raise self._wrong(f"its outputs reach word {places[-1]} of {self.engine.output_words}")
+            places = places % self.engine.output_words
             if self._output_known[places].any():
                 raise self._wrong("it drains into words of the output buffer that no job has stored")
             self._replace(self._output_readers[places], self._drain_stored, "its outputs")
@@ -335,7 +338,7 @@ class Interpreter:
         """Sums of two values, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables say."""
         values = self._sums[: drain.pixels]
         total = self._look_up(0, values[:, :LANES]) + self._look_up(1, values[:, LANES : 2 * LANES])
-        whole, fraction = total >> SHARE_FRACTION, total & (1 << SHARE_FRACTION) - 1
+        whole, fraction = total >> FRACTION, total & (1 << FRACTION) - 1
         rounded = whole + (fraction >= self._look_up(2, whole))
         return np.clip(rounded + drain.zero_point, drain.low, drain.high)
 
@@ -350,8 +353,8 @@ class Interpreter:
         return even.reshape(rows // 2, 2, columns // 2, 2, -1).max(axis=(1, 3)).reshape(-1, even.shape[-1])
 
     def _requantised(self, drain: Drain, block: int) -> np.ndarray:
-        place = drain.p_base + block
-        if place >= self.engine.parameter_words or not self._parameter_known[place].all():
+        place = (drain.p_base + block) % self.engine.parameter_words
+        if not self._parameter_known[place].all():
             raise self._wrong(f"block {place} of the parameters must have been loaded")
         self._parameter_readers[place] = self._now
         bias, significand, shift = unpack_parameters(self._parameters[place])
@@ -372,7 +375,8 @@ class Interpreter:
         rows, columns = np.arange(store.rows)[:, None], np.arange(store.words)
         for block in range(store.blocks):
             places = store.o_base + block * store.o_plane + rows * store.words + columns
-            if places.max() >= self.engine.output_words or not self._output_known[places].all():
+            places = places % self.engine.output_words
+            if not self._output_known[places].all():
                 raise self._wrong("it stores words that were never drained")
             self._output_readers[places] = self._now
             self._output_known[places] = False

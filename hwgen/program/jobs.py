@@ -65,23 +65,18 @@ class Data:
 
 @dataclass
 class _Entry:
+    start: int
     base: int
-    size: int
     used: int = 0
     """Jobs up to the last one that uses it."""
 
 
 class Ring:
-    """Places in a buffer, given in turn."""
+    """Places in a buffer, given in turn; they count modulo its depth."""
 
     def __init__(self, size: int) -> None:
         self._size, self._next = size, 0
         self._entries: dict[Any, _Entry] = {}
-
-    def begin(self, total: int) -> None:
-        """So many words are about to come that may stay: without a gap, if the buffer holds them."""
-        if self._next + total > self._size:
-            self._next = 0
 
     def find(self, key: Any) -> _Entry | None:
         return self._entries.get(key)
@@ -90,12 +85,10 @@ class Ring:
         """A place, and how many jobs must have used what lay there."""
         if size > self._size:
             raise PlanError(f"a buffer of {self._size} words must hold {size}")
-        if self._next + size > self._size:
-            self._next = 0
-        base, end = self._next, self._next + size
-        below = [each for each, entry in self._entries.items() if entry.base < end and base < entry.base + entry.size]
-        wait = max((self._entries.pop(each).used for each in below), default=0)
-        entry = self._entries[key] = _Entry(base, size)
+        end = self._next + size
+        late = [each for each, entry in self._entries.items() if entry.start < end - self._size]
+        wait = max((self._entries.pop(each).used for each in late), default=0)
+        entry = self._entries[key] = _Entry(self._next, self._next % self._size)
         self._next = end
         return entry, wait
 
@@ -182,11 +175,6 @@ class _PassJobs:
         return steps(self.task, count, taps[1] - taps[0])
 
     def emit(self) -> None:
-        task, folds = self.task, 1 if self.task.shares_weights else self.task.folds(self.engine)
-        self.all._weights.begin(self.offsets[-1] * folds)
-        boxes = {(each.box_rows, each.box_columns): each for each in self._tiles()}
-        total = sum(self._plane(each) for each in boxes.values()) * blocks(task.channels) * len(task.sources)
-        self.all._maps.begin(total)
         for item in self._items():
             self._emit(item)
 
@@ -254,7 +242,8 @@ class _PassJobs:
         loads = []
         for number, (edge, source) in enumerate(task.sources):
             load = self._fetch_box(edge, source + first, count, tile)
-            loads.append(load | {"wait_computed": wait, "x_base": box.base + number * count * plane, "x_plane": plane})
+            base = (box.base + number * count * plane) % self.engine.map_words
+            loads.append(load | {"wait_computed": wait, "x_base": base, "x_plane": plane})
         return loads, box
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile) -> dict[str, int]:
@@ -301,11 +290,11 @@ class _PassJobs:
         """By jobs in front: there is one of parameters and tables in each."""
         found = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
-            owner, entry = self.all._tables.get(tables.first, (0, _Entry(0, 0)))
+            owner, entry = self.all._tables.get(tables.first, (0, _Entry(0, tables.first)))
             if owner != self.number:
                 load = {"p_address": address, "p_words": tables.entries.size, "p_base": tables.first, "tables": 1}
                 loads.insert(0, load | {"wait_stored": entry.used})
-                entry = _Entry(tables.first, len(tables.entries))
+                entry = _Entry(0, tables.first)
                 self.all._tables[tables.first] = self.number, entry
             found.append(entry)
         return found

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ModelError
+from hwgen.gateware.engine.add import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
+from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Add, Conv, Crop, GlobalAveragePool, Lookup, MaxPool, Op, Pad, Sub
 from hwgen.network.requantise import Requantisation
@@ -20,10 +22,6 @@ from hwgen.program.layout import blocks, by_value, offset, parameter_words
 MOST_WEIGHT = 127
 #: What a job's fields count, kernels and dilations: 8 bits.
 MOST_TAPS = 255
-#: The table that outputs are looked up in, behind those of additions.
-ACTIVATION = 3
-#: Bits of a share behind the binary point, and all of them.
-SHARE_FRACTION, SHARE_BITS = 24, 36
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,10 +342,10 @@ def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         [by_value(np.array(table), each.type) for table, each in zip(shares.tables, op.inputs, strict=True)]
         + [np.array(shares.rounding)]
     )
-    more = SHARE_FRACTION - shares.fraction
+    more = FRACTION - shares.fraction
     if more < 0 or int(np.abs(words[:2]).max()) << more >= 1 << SHARE_BITS - 1:
         raise ModelError(
-            f"{op.name}: the engine's tables have {SHARE_BITS} bits, {SHARE_FRACTION} of them behind the point, "
+            f"{op.name}: the engine's tables have {SHARE_BITS} bits, {FRACTION} of them behind the point, "
             f"too few to add at scales {op.labels}"
         )
     return (

@@ -12,6 +12,7 @@ from math import inf
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store
 from hwgen.schedule.engine_core import CoreSchedule
 
@@ -159,14 +160,8 @@ class EngineSchedule:
     config : EngineConfig
     jobs : sequence of Job
     memory : MemoryTiming
-    finish : int
-        Cycles from the last beat of a job's sums until its last word is in the output buffer.
-    read_latency : int
-        Of the output buffer, in cycles.
     base : int
         The program's address.
-    outstanding : int
-        Bursts of reads, and as many of writes, that may be under way.
     """
 
     def __init__(
@@ -175,14 +170,12 @@ class EngineSchedule:
         jobs: Sequence[Job],
         memory: MemoryTiming | None = None,
         *,
-        finish: int = 24,
-        read_latency: int = 2,
         base: int = 0,
-        outstanding: int = 32,
     ) -> None:
+        finish = FinishConfig(engine=config)
         self._config, self._jobs, self._memory = config, jobs, memory or MemoryTiming()
-        self._core = CoreSchedule(config, finish)
-        self._read_latency, self._outstanding = read_latency, outstanding
+        self._core = CoreSchedule(config, finish.latency)
+        self._read_latency = finish.read_latency
         loads = [_bursts(number, load_boxes(config, job.load)) for number, job in enumerate(jobs)]
         stores = [_bursts(number, store_boxes(job.store)) for number, job in enumerate(jobs)]
         fetches = [_bursts(number, [(base + Job.BYTES * number, 0, 0, 1, 1, Job.WORDS)]) for number in range(len(jobs))]
@@ -256,7 +249,7 @@ class EngineSchedule:
         if burst is None:
             return inf
         if not burst.first:
-            return max(self._fetch.granted + _NEXT_BURST, self._reads.room(self._outstanding))
+            return max(self._fetch.granted + _NEXT_BURST, self._reads.room(self._config.outstanding))
         job = burst.job
         if job > len(self._came):
             return inf
@@ -267,7 +260,7 @@ class EngineSchedule:
                 return inf
             if room >= 0:
                 ready = max(ready, offered[room])
-        return max(ready, self._reads.room(self._outstanding))
+        return max(ready, self._reads.room(self._config.outstanding))
 
     def _store_ready(self) -> float:
         unit, drained = self._store, self._core.drained
@@ -278,7 +271,7 @@ class EngineSchedule:
             if burst.job >= len(drained):
                 return inf
             self._ask(unit, "store", drained[burst.job])
-        return max(unit.waiting, self._writes.room(self._outstanding))
+        return max(unit.waiting, self._writes.room(self._config.outstanding))
 
     def _load_ready(self) -> float:
         unit, computed = self._load, self._core.computed
@@ -293,7 +286,7 @@ class EngineSchedule:
                 if jobs:
                     met = max(met, counted[jobs - 1])
             self._ask(unit, "load", met)
-        return max(unit.waiting, self._reads.room(self._outstanding))
+        return max(unit.waiting, self._reads.room(self._config.outstanding))
 
     def _ask(self, unit: _Unit, name: str, met: int) -> None:
         """The unit's next burst is made, if its part is there."""

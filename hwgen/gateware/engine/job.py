@@ -13,6 +13,8 @@ drain     ``wait_stored`` jobs were stored (its place in the output buffer is fr
 store     this job was drained
 ========= ==============================================================================================
 
+Places in the buffers count modulo the buffers' depths, which are powers of two.
+
 A part is packed into 64-bit words, little endian, its fields one after the other from the lowest bit of the first; no
 field crosses a word.
 """
