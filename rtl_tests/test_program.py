@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hwgen
-from hwgen.errors import CheckError, ModelError, PlanError
+from hwgen.errors import CheckError, InputError, ModelError, PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network import golden
@@ -22,6 +22,7 @@ from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
+from hwgen.program.file import Program, digest
 from hwgen.program.layout import (
     MOST_SHIFT,
     pack_map,
@@ -123,7 +124,9 @@ def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int
 def check(found: Schedule, seed: int = 1) -> None:
     """Interpreted, the program gives what the golden model gives."""
     (frame,) = frames_for(found.network, 1, seed)
-    for got, expected in zip(interpret.outputs(found, frame), golden.outputs(found.network, frame[None]), strict=True):
+    for got, expected in zip(
+        interpret.outputs(found.program, frame), golden.outputs(found.network, frame[None]), strict=True
+    ):
         np.testing.assert_array_equal(got, expected[0])
 
 
@@ -285,7 +288,7 @@ def alone_chain(op: Conv, count: int) -> Network:
 
 def interpreted(found: Schedule, jobs: list[Job]) -> np.ndarray:
     (frame,) = frames_for(found.network, 1, 1)
-    return interpret.outputs(replace(found, jobs=tuple(jobs)), frame)[0]
+    return interpret.outputs(replace(found, jobs=tuple(jobs)).program, frame)[0]
 
 
 WAITS = [("load", "wait_computed"), ("load", "wait_stored"), ("drain", "wait_stored")]
@@ -436,3 +439,43 @@ def test_parameters():
     assert len(words) == 40
     for got, expected in zip(unpack_parameters(words), (bias, significand, np.minimum(shift, MOST_SHIFT)), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.fixture
+def program() -> Program:
+    return schedule(alone(conv()), SMALL).program
+
+
+def test_programs_are_files(program, tmp_path):
+    path = tmp_path / "conv.program"
+    program.write(path)
+    assert Program.read(path, SMALL) == program
+    assert [each.name for each in tmp_path.iterdir()] == ["conv.program"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"", "is not a program of hwgen"),
+        (lambda data: b"x" + data[1:], "is not a program of hwgen"),
+        (lambda data: data[:8] + b"\x02" + data[9:], "has version 2 of the format, this hwgen reads 1"),
+        (lambda data: data[:-1], "bytes where"),
+        (lambda data: data + b"x", "bytes where"),
+        (lambda data: data[:100] + b"#" + data[101:], "has been changed or damaged"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "has been changed or damaged"),
+    ],
+)
+def test_files_that_are_none(program, tmp_path, change, message):
+    path = tmp_path / "conv.program"
+    program.write(path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match=message):
+        Program.read(path, SMALL)
+
+
+def test_programs_for_another_engine(program, tmp_path):
+    path = tmp_path / "conv.program"
+    program.write(path)
+    other = replace(SMALL, slots=4)
+    with pytest.raises(InputError, match=f"is for engine {digest(SMALL)}, this one is {digest(other)}"):
+        Program.read(path, other)

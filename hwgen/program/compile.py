@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +14,7 @@ from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Copy, Op
+from hwgen.program.file import Program, Region
 from hwgen.program.jobs import Data, Emitter, Place
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.passes import Pass, joined, passes
@@ -74,6 +73,27 @@ class Schedule:
     @property
     def outputs(self) -> tuple[Place, ...]:
         return tuple(self.places[name] for name in self.network.output_layers)
+
+    @property
+    def program(self) -> Program:
+        """What the engine needs.
+
+        Raises
+        ------
+        ModelError
+            If weights are not known.
+        """
+        network = self.network
+        outputs = zip(network.output_names, network.output_maps, self.outputs, strict=True)
+        return Program(
+            name=network.name,
+            engine=self.engine,
+            image=self.image,
+            size=self.size,
+            input=Region(name="input", map=network.input, address=self.input.address),
+            outputs=tuple(Region(name=name, map=each, address=place.address) for name, each, place in outputs),
+            layers=tuple((layer.name, layer.count) for layer in self.layers),
+        )
 
     @cached_property
     def image(self) -> bytes:
@@ -267,8 +287,3 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
         for channels, taps in chunks(task, tiling):
             packed.append(pack_weights(fold[:, slice(*channels), slice(*taps)], engine.maps))
     return b"".join(packed)
-
-
-def digest(engine: EngineConfig) -> str:
-    """Sixteen hexadecimal digits that tell one engine from another."""
-    return hashlib.sha256(json.dumps(asdict(engine), sort_keys=True).encode()).hexdigest()[:16]

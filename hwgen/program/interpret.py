@@ -20,8 +20,8 @@ from hwgen.gateware.engine.config import LANES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
-from hwgen.program.compile import Schedule
-from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+from hwgen.program.file import Program
+from hwgen.program.layout import WORD, map_bytes, pack_map, unpack_map, unpack_parameters
 
 _NEVER = -1
 #: Of additions, and one of outputs.
@@ -30,7 +30,7 @@ _BOUND = 1 << 33
 """Beyond any sum with its bias."""
 
 
-def outputs(schedule: Schedule, frame: np.ndarray) -> tuple[np.ndarray, ...]:
+def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
     """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's.
 
     Raises
@@ -38,15 +38,14 @@ def outputs(schedule: Schedule, frame: np.ndarray) -> tuple[np.ndarray, ...]:
     CheckError
         If a job asks for what an engine may not have then.
     """
-    network, memory = schedule.network, np.zeros(schedule.size, np.uint8)
-    written = np.zeros(schedule.size // WORD, bool)
-    for address, data in ((0, schedule.image), (schedule.input.address, pack_map(frame, network.input.type))):
+    memory, written = np.zeros(program.size, np.uint8), np.zeros(program.size // WORD, bool)
+    for address, data in ((0, program.image), (program.input.address, pack_map(frame, program.input.map.type))):
         memory[address : address + len(data)] = np.frombuffer(data, np.uint8)
         written[address // WORD : (address + len(data)) // WORD] = True
-    Interpreter(schedule.engine, memory, written).run()
-    places = zip(schedule.outputs, network.output_maps, strict=True)
+    Interpreter(program.engine, memory, written).run()
     return tuple(
-        unpack_map(memory[place.address : place.address + place.size].tobytes(), each) for place, each in places
+        unpack_map(memory[each.address : each.address + map_bytes(each.map)].tobytes(), each.map)
+        for each in program.outputs
     )
 
 

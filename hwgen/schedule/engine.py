@@ -204,7 +204,9 @@ class EngineSchedule:
         core, jobs = self._core, len(self._jobs)
         while min(len(self._stored), len(self._loaded)) < jobs:
             self._offer()
-            ready = (self._fetch_ready(), self._store_ready(), self._load_ready())
+            stores, loads = self._store_ready(), self._load_ready()
+            self._offer()  # a unit takes its part when its last burst is made, which may make room for a job
+            ready = (self._fetch_ready(), stores, loads)
             first = max(min(ready), self._free)
             event = core.next_event
             if event < first:

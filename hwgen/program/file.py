@@ -1,0 +1,137 @@
+"""Programs as files: a header, what lies where as JSON, and the bytes that lie in memory before the first frame.
+
+======  =====  ================================================
+offset  bytes  what
+======  =====  ================================================
+0       8      ``hwgenPRG``
+8       4      version of this format, little endian as all
+12      4      CRC-32 of all that follows
+16      16     digits of the engine's digest
+32      8      bytes of the JSON that follows
+40      8      bytes of the image behind it
+======  =====  ================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hwgen.errors import InputError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network.maps import FeatureMap, IntegerType
+
+MAGIC, VERSION = b"hwgenPRG", 1
+_HEADER = struct.Struct("<8sII16sQQ")
+#: Bytes of the header that the checksum doesn't cover.
+_UNCHECKED = 16
+
+
+def digest(engine: EngineConfig) -> str:
+    """Sixteen hexadecimal digits that tell one engine from another."""
+    return hashlib.sha256(json.dumps(asdict(engine), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A map that the host writes or reads, and its address."""
+
+    name: str
+    map: FeatureMap
+    address: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What an engine needs to compute frames of a network.
+
+    Parameters
+    ----------
+    name : str
+        The network's.
+    engine : EngineConfig
+    image : bytes
+        What lies in memory from address 0 on before the first frame, the first job first.
+    size : int
+        Bytes of memory, maps included.
+    input : Region
+    outputs : tuple of Region
+    layers : tuple of (str, int)
+        Of each pass the layer and how many jobs it has, in the jobs' order.
+    """
+
+    name: str
+    engine: EngineConfig
+    image: bytes
+    size: int
+    input: Region
+    outputs: tuple[Region, ...]
+    layers: tuple[tuple[str, int], ...]
+
+    def write(self, path: Path) -> None:
+        """Write the file, or leave what was there."""
+        told = json.dumps(
+            {
+                "name": self.name,
+                "engine": asdict(self.engine),
+                "size": self.size,
+                "input": asdict(self.input),
+                "outputs": [asdict(each) for each in self.outputs],
+                "layers": [{"name": name, "jobs": count} for name, count in self.layers],
+            }
+        ).encode()
+        body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
+        draft = path.with_name(f"{path.name}.part")
+        draft.write_bytes(MAGIC + struct.pack("<II", VERSION, zlib.crc32(body)) + body)
+        draft.replace(path)
+
+    @classmethod
+    def read(cls, path: Path, engine: EngineConfig | None = None) -> Program:
+        """Read a file, for this engine if one is given.
+
+        Raises
+        ------
+        InputError
+            If it is none, of another version, cut off or changed, or for another engine.
+        """
+        data = path.read_bytes()
+        if len(data) < _HEADER.size or not data.startswith(MAGIC):
+            raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
+        _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
+        if version != VERSION:
+            raise InputError(
+                f"{path}: has version {version} of the format, this hwgen reads {VERSION}; compile it again"
+            )
+        if len(data) != _HEADER.size + told_size + image_size:
+            size = _HEADER.size + told_size + image_size
+            raise InputError(f"{path}: has {len(data):,} bytes where {size:,} should be; copy or compile it again")
+        if zlib.crc32(data[_UNCHECKED:]) != checksum:
+            raise InputError(f"{path}: has been changed or damaged, its checksum differs; copy or compile it again")
+        if engine is not None and made_for.decode() != digest(engine):
+            raise InputError(
+                f"{path}: is for engine {made_for.decode()}, this one is {digest(engine)}; compile it for this one"
+            )
+        told, image = data[_HEADER.size : _HEADER.size + told_size], data[_HEADER.size + told_size :]
+        return cls._of(json.loads(told), image)
+
+    @classmethod
+    def _of(cls, told: dict[str, Any], image: bytes) -> Program:
+        return cls(
+            name=told["name"],
+            engine=EngineConfig(**told["engine"]),
+            image=image,
+            size=told["size"],
+            input=_region(told["input"]),
+            outputs=tuple(map(_region, told["outputs"])),
+            layers=tuple((each["name"], each["jobs"]) for each in told["layers"]),
+        )
+
+
+def _region(told: dict[str, Any]) -> Region:
+    kind = IntegerType(**told["map"]["type"])
+    return Region(name=told["name"], map=FeatureMap(**told["map"] | {"type": kind}), address=told["address"])
