@@ -74,6 +74,7 @@ STEPS: dict[str, Step] = {
     "Div": lambda piece, tensor: piece.node("Div", tensor, factor(piece)),
     "BatchNormalization": _normalise,
     "BatchNormalization by integers": _normalise_by_integers,
+    "Sigmoid": lambda piece, tensor: piece.node("Sigmoid", tensor),
     "LeakyRelu": lambda piece, tensor: piece.node("LeakyRelu", tensor, alpha=0.1),
     "MaxPool": lambda piece, tensor: piece.node("MaxPool", tensor, kernel_shape=[2, 2], pads=[0, 0, 1, 1]),
     "Unsqueeze, Squeeze": lambda piece, tensor: piece.node("Squeeze", piece.node("Unsqueeze", tensor, [2]), [2]),

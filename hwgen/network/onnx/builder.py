@@ -77,7 +77,8 @@ class Builder:
         self.map, self.view, self.source, self.shared = value.map, value.view, value.source, value.shared
         self.state = value.state
         if isinstance(value.state, Reals):
-            self.state = replace(value.state, steps=[*value.state.steps], bounds=[*value.state.bounds])
+            state = value.state
+            self.state = replace(state, steps=[*state.steps], bounds=[*state.bounds], pools=[*state.pools])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
         """The error that names ``node`` and says why it can't be built."""

@@ -26,7 +26,7 @@ from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
 from hwgen.network.onnx.views import View
 
 _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.MOVES}
-"""What may follow a sum, a product or a concatenation of dequantised maps."""
+"""What may follow a sum, a product or a concatenation of dequantised maps, or a pool behind a function of one."""
 _SEVERAL = {"Split"}
 """What may have several outputs."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
@@ -75,6 +75,13 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
             f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
         )
     state = build.state
+    if isinstance(state, Reals) and state.pools and node.op_type not in _BEHIND_JOINS:
+        pool, last = title(state.pools[-1][0]), title(state.steps[-1])
+        raise build.refusal(
+            node,
+            f"can't follow {pool!r}, as {last!r} before it doesn't keep the order of integers; a QuantizeLinear and a "
+            "DequantizeLinear between them would help",
+        )
     steps, step = (len(state.steps), step_of(build, node)) if isinstance(state, Reals) else (0, None)
     operator(build, node)
     note_step(build, steps, step)
@@ -86,18 +93,18 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
     _, size = build.pool_window(node, (height, width), axes)
     build.view = View.channels_first((channels, *size), axes)
     state = build.state
-    if isinstance(state, Joined | Sums):
+    refuse_falling(build, node)
+    if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and _falls(build, state)):
         # Quantising keeps the order, so the pool may as well come after it.
         state.pools.append((node, axes))
         build.follow(node)
         return
-    if isinstance(state, Reals) and state.by_runtime and not build.function(state).rises:
-        last = title(state.steps[-1])
-        raise build.refusal(
-            node, f"can't follow {last!r}, which doesn't keep the order, without a QuantizeLinear between"
-        )
-    refuse_falling(build, node)
     build.emit_pool(node, axes)
+
+
+def _falls(build: Builder, state: Reals) -> bool:
+    """Whether greater integers may have become smaller values, in the last bits of a Sigmoid, too."""
+    return bool(state.pools) or (state.by_runtime and not build.function(state).rises)
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:

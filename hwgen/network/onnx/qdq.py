@@ -41,10 +41,10 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         state.make(scale, zero, kind)
     elif isinstance(state, Joined):
         state.make(state, scale, zero, kind)
-        for pool, axes in state.pools:
-            build.emit_pool(pool, axes)
     else:
         build.requantise_reals(node, state, scale, zero, kind)
+    for pool, axes in state.pools if isinstance(state, Joined | Reals) else ():
+        build.emit_pool(pool, axes)
     build.state = Integers()
 
 

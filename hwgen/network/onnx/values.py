@@ -237,6 +237,8 @@ class Reals:
     """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
     for_sums: bool = False
     """Whether one of ``steps`` is arithmetic that only a convolution right behind them takes in."""
+    pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
+    """Max pools over values whose order is not that of the integers, as of `Sums`: they come behind the table."""
     arithmetic: Affine | None = None
     """What ``steps`` do, if all are arithmetic with constants, in the order of the map's channels."""
 
