@@ -17,9 +17,10 @@ from hwgen.errors import CheckError, InputError, ModelError, PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network import golden
-from hwgen.network.graph import Network
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
-from hwgen.network.ops import Conv, MaxPool, Op
+from hwgen.network.ops import Concat, Conv, MaxPool, Op, Select
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
@@ -237,7 +238,9 @@ def test_resnet8(engine):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["mobilenetv1-0.25", "dscnn", "autoencoder", "lenet5", "vgg11@64x64", "mobilenetv2"])
+@pytest.mark.parametrize(
+    "name", ["mobilenetv1-0.25", "dscnn", "autoencoder", "lenet5", "vgg11@64x64", "mobilenetv2", "squeezenet@64x64"]
+)
 def test_whole_networks(name):
     check(schedule(hwgen.load(name).network, EngineConfig()))
 
@@ -265,6 +268,58 @@ def test_random_graphs(network, engine):
             raise
         return
     check(found)
+
+
+def joined_maps() -> Network:
+    """Concatenations in one another, of a map with several readers, of the input, and of one with another scale."""
+    source = FeatureMap(channels=8, height=5, width=6, type=UINT8, zero_point=3, scale=0.5)
+    base = conv(channels=8, maps=16, size=(5, 6))
+    layers, edges, maps = [], [], {INPUT: source}
+
+    def add(layer: Op, *those: str) -> None:
+        layers.append(layer)
+        edges.append(those)
+        maps[layer.name] = layer.output
+
+    def convolve(name: str, edge: str, scale: float) -> None:
+        before = maps[edge]
+        weights = np.resize(base.weights, (16, before.channels, 3, 3))
+        after = replace(base.output, scale=scale)
+        add(replace(base, name=name, input=before, output=after, weights=weights), edge)
+
+    def join(name: str, *those: str) -> None:
+        inputs = [maps[each] for each in those]
+        output = replace(inputs[0], channels=sum(each.channels for each in inputs))
+        labels = tuple(Label(each.scale, each.zero_point) for each in (*inputs, output))
+        kind = {"window": Window(kernel=(1, 1)), "labels": labels, "low": 0, "high": 255}
+        add(Concat(name=name, input=inputs[0], more=tuple(inputs[1:]), output=output, **kind), *those)
+
+    convolve("first", INPUT, 0.25)
+    convolve("second", "first", 0.25)
+    convolve("third", "second", 0.125)
+    join("inner", "first", "second")
+    join("outer", "inner", "third", INPUT)
+    convolve("last", "outer", 0.25)
+    return Network(name="joined", layers=tuple(layers), edges=tuple(edges), outputs=("last", "inner"))
+
+
+def test_maps_are_computed_into_concatenations():
+    found = schedule(joined_maps(), SMALL)
+    outer = found.places["outer"]
+    assert found.places["inner"] == outer.part(0, 4)
+    assert found.places["second"] == outer.part(2, 2)
+    # Only what changes is moved: the third map, of another scale, and the input.
+    assert [layer.name for layer in found.layers] == ["first", "second", "third", "outer", "outer", "last"]
+    check(found)
+
+
+def test_channels_that_are_picked():
+    source = FeatureMap(channels=21, height=5, width=6, type=INT8)
+    index = tuple(np.random.default_rng(0).integers(0, 21, 50).tolist())
+    layer = Select(
+        name="select", input=source, output=replace(source, channels=50), window=Window(kernel=(1, 1)), index=index
+    )
+    check(schedule(alone(layer), SMALL))
 
 
 def test_layers_overlap(digits):

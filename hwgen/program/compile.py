@@ -12,16 +12,12 @@ from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Copy, Op
 from hwgen.program.file import Program, Region
-from hwgen.program.jobs import Data, Emitter, Place
+from hwgen.program.jobs import Data, Emitter
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
-from hwgen.program.passes import Pass, joined, passes
+from hwgen.program.maps import Place, aligned, places, roots, steps
+from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Tiling, best_tiling, chunks
-
-#: Every region of memory begins at a multiple of this, where a burst must end.
-ALIGNMENT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +123,8 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
     PlanError
         If a layer doesn't fit its buffers.
     """
-    tasks = tuple(task for ops, edges in _joined(network) for task in passes(ops, edges))
+    order = [[step] for step in steps(network)]
+    tasks = tuple(task for those in order for step in those for task in passes(step.ops, step.edges, step.inside))
     for task in tasks:
         _check_sums(task, engine)
     known: dict[object, Tiling] = {}
@@ -138,8 +135,8 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
         tilings.append(known[task.shape])
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
     nowhere = [Data(tables=(0,) * len(task.tables)) for task in tasks]
-    count = len(_emit(tasks, tilings, engine, _maps(network, 0)[0], nowhere)[0])
-    end, data = _aligned(count * Job.BYTES), []
+    count = len(_emit(tasks, tilings, engine, roots(network), places(network, 0, order)[0], nowhere)[0])
+    end, data = aligned(count * Job.BYTES), []
     for task in tasks:
         sizes = [
             _weight_bytes(task, engine),
@@ -148,105 +145,36 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
         ]
         weights, parameters, *tables, end = np.cumsum([end, *sizes]).tolist()
         data.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
-        end = _aligned(end)
-    places, size = _maps(network, end)
-    jobs, layers = _emit(tasks, tilings, engine, places, data)
+        end = aligned(end)
+    found, size = places(network, end, order)
+    jobs, layers = _emit(tasks, tilings, engine, roots(network), found, data)
     return Schedule(
         network=network,
         engine=engine,
         tasks=tasks,
         layers=layers,
         jobs=tuple(jobs),
-        places=places,
+        places=found,
         data=tuple(data),
         constants=end,
         size=size,
     )
 
 
-def _same(network: Network) -> dict[str, str]:
-    """For each edge the one whose map in memory it is: a copy is the map itself."""
-    same = {INPUT: INPUT}
-    for layer, edges in zip(network.layers, network.edges, strict=True):
-        same[layer.name] = same[edges[0]] if isinstance(layer, Copy) else layer.name
-    return same
-
-
-def _sources(network: Network) -> list[tuple[str, ...]]:
-    """For each layer the maps in memory that it takes."""
-    same = _same(network)
-    return [tuple(same[edge] for edge in edges) for edges in network.edges]
-
-
-def _joined(network: Network) -> list[tuple[list[Op], tuple[str, ...]]]:
-    """Layers with those behind them that are computed on their way out, and the maps in memory that they take."""
-    found: dict[str, tuple[list[Op], tuple[str, ...]]] = {}
-    for layer, edges in zip(network.layers, _sources(network), strict=True):
-        if isinstance(layer, Copy):
-            continue
-        before = found.get(edges[0]) if len(edges) == 1 else None
-        alone = before and network.readers[edges[0]] == (layer.name,) and not network.places(edges[0])
-        if before and alone and joined(before[0][-1], layer):
-            del found[edges[0]]
-            found[layer.name] = ([*before[0], layer], before[1])
-        else:
-            found[layer.name] = ([layer], edges)
-    return list(found.values())
-
-
 def _emit(
     tasks: tuple[Pass, ...],
     tilings: list[Tiling],
     engine: EngineConfig,
-    places: Mapping[str, Place],
+    where: Mapping[str, tuple[str, int]],
+    found: Mapping[str, Place],
     data: list[Data],
 ) -> tuple[list[Job], tuple[LayerJobs, ...]]:
-    emitter, layers = Emitter(engine, places), []
-    for task, tiling, places_of in zip(tasks, tilings, data, strict=True):
+    emitter, layers = Emitter(engine, where, found), []
+    for task, tiling, its_data in zip(tasks, tilings, data, strict=True):
         first = len(emitter.jobs)
-        emitter.add(task, tiling, places_of)
+        emitter.add(task, tiling, its_data)
         layers.append(LayerJobs(name=task.name, first=first, count=len(emitter.jobs) - first, tiling=tiling))
     return emitter.end(), tuple(layers)
-
-
-def _aligned(address: int) -> int:
-    return -(-address // ALIGNMENT) * ALIGNMENT
-
-
-def _place(source: FeatureMap, address: int) -> Place:
-    return Place(address=address, blocks=blocks(source.channels), height=source.height, width=source.width)
-
-
-def _maps(network: Network, address: int) -> tuple[dict[str, Place], int]:
-    """A place for each map, from an address on, and where they end.
-
-    The input and the outputs have places of their own. Others share them: a map takes the first gap among those that
-    are still to be read.
-    """
-    same, ends = _same(network), {}
-    for number, edges in enumerate(_sources(network)):
-        ends |= dict.fromkeys(edges, number)
-    fixed = {INPUT, *(same[name] for name in network.output_layers)}
-    places: dict[str, Place] = {}
-
-    def put(edge: str, source: FeatureMap, alive: list[Place]) -> None:
-        size, place = _place(source, 0).size, address
-        for each in sorted(alive, key=lambda each: each.address):
-            if place + size <= each.address:
-                break
-            place = max(place, _aligned(each.address + each.size))
-        places[edge] = _place(source, place)
-
-    put(INPUT, network.input, [])
-    for layer in network.layers:
-        if layer.name in fixed:
-            put(layer.name, layer.output, list(places.values()))
-    for number, layer in enumerate(network.layers):
-        if layer.name not in fixed and not isinstance(layer, Copy):
-            alive = [place for edge, place in places.items() if edge in fixed or ends[edge] >= number]
-            put(layer.name, layer.output, alive)
-    end = _aligned(max(place.address + place.size for place in places.values()))
-    return {edge: places[each] for edge, each in same.items()}, end
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:

@@ -17,41 +17,11 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.program.layout import WORD, blocks
+from hwgen.program.maps import Place
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Tiling, chunks, pieces, pitch, plane_words, steps
 
 Span = tuple[int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a map lies in memory: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on."""
-
-    address: int
-    blocks: int
-    height: int
-    width: int
-
-    @property
-    def row_bytes(self) -> int:
-        return self.width * WORD
-
-    @property
-    def block_bytes(self) -> int:
-        return self.height * self.row_bytes
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return self.blocks * self.block_bytes
-
-    def at(self, block: int, row: int, column: int) -> int:
-        """A word's address."""
-        return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
-
-    def part(self, first: int, count: int) -> Place:
-        """Some of its blocks."""
-        return replace(self, address=self.at(first, 0, 0), blocks=count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +102,11 @@ class _Item:
 class Emitter:
     """Makes the jobs of a program, pass by pass.
 
-    ``places`` are the maps in memory by their edges, ``stored`` for each map how many jobs must be stored until the
-    rows of its blocks are there, ``(blocks, height)``.
+    ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges.
     """
 
     engine: EngineConfig
+    roots: Mapping[str, tuple[str, int]]
     places: Mapping[str, Place]
     jobs: list[Job] = field(default_factory=list)
 
@@ -144,7 +114,12 @@ class Emitter:
         engine = self.engine
         self._maps, self._weights = Ring(engine.map_words), Ring(engine.weight_steps)
         self._parameters, self._outputs = Ring(engine.parameter_words), Ring(engine.output_words)
-        self._stored = {edge: np.zeros((place.blocks, place.height), np.int64) for edge, place in self.places.items()}
+        whole = {edge: np.zeros((place.blocks, place.height), np.int64) for edge, place in self.places.items()}
+        # For each edge how many jobs must be stored until the rows of its blocks are there.
+        self._stored = {}
+        for edge, place in self.places.items():
+            root, first = self.roots[edge]
+            self._stored[edge] = whole[root][first : first + place.blocks]
         self._tables: dict[int, tuple[int, _Entry]] = {}
         self._walked: Any = None
         self._passes = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hwgen.gateware.engine.add import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
-from hwgen.network.ops import Add, Conv, Crop, GlobalAveragePool, Lookup, MaxPool, Op, Pad, Sub
+from hwgen.network.ops import Add, Concat, Conv, Copy, Crop, GlobalAveragePool, Lookup, MaxPool, Op, Pad, Select, Sub
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import find_shares
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
@@ -145,8 +146,10 @@ class Pass:
         return first, max(min(last, limit), first + 1)
 
 
-def passes(ops: Sequence[Op], edges: Sequence[str]) -> tuple[Pass, ...]:
+def passes(ops: Sequence[Op], edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
     """The passes of a layer that takes these maps, and of those behind it that are computed on the way out (`joined`).
+
+    Maps that are ``inside`` lie in the output already.
 
     Raises
     ------
@@ -155,6 +158,8 @@ def passes(ops: Sequence[Op], edges: Sequence[str]) -> tuple[Pass, ...]:
     """
     op, *behind = ops
     make = _PASSES.get(type(op))
+    if isinstance(op, Concat):
+        make = partial(_concat, inside=inside)
     if make is None:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
     for each in (*op.inputs, op.output):
@@ -170,9 +175,9 @@ def passes(ops: Sequence[Op], edges: Sequence[str]) -> tuple[Pass, ...]:
 def joined(before: Op, op: Op) -> bool:
     """Whether a layer can be computed on the way out of the one before it, be that itself such a one or not."""
     if isinstance(op, Lookup):
-        return len(op.table) == 1 and not isinstance(before, MaxPool | Lookup)
+        return len(op.table) == 1 and not isinstance(before, MaxPool | Lookup | Concat)
     halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
-    return isinstance(op, MaxPool) and halves and not isinstance(before, MaxPool)
+    return isinstance(op, MaxPool) and halves and not isinstance(before, MaxPool | Concat)
 
 
 def _with(task: Pass, op: Op) -> Pass:
@@ -185,7 +190,7 @@ def _with(task: Pass, op: Op) -> Pass:
 
 def kinds() -> list[str]:
     """Kinds of layers that the engine computes."""
-    return [kind.kind for kind in _PASSES]
+    return [kind.kind for kind in (*_PASSES, Concat, Copy)]
 
 
 def _check_window(op: Op) -> None:
@@ -326,6 +331,35 @@ def _kept(op: Op, edges: Sequence[str], kind: IntegerType, *, maximum: bool = Fa
     )
 
 
+def _select(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """A convolution with one weight of 1 for each output channel."""
+    assert isinstance(op, Select)
+    weights = np.zeros((op.outputs, op.channels, 1, 1), np.int64)
+    weights[np.arange(op.outputs), op.index] = 1
+    one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
+    task = replace(_kept(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
+    return (replace(task, parameters=parameter_words(0 * one, one, shift)),)
+
+
+def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
+    """A copy of each map that doesn't lie there already, through its table."""
+    assert isinstance(op, Concat)
+    first, found = 0, []
+    for edge, source, table, there in zip(edges, op.inputs, op.tables, inside, strict=True):
+        if first % LANES:
+            sizes = " and ".join(str(each.channels) for each in op.inputs)
+            raise ModelError(
+                f"{op.name}: maps that the engine joins must have multiples of {LANES} channels, not {sizes}"
+            )
+        if not there:
+            kept = replace(op, input=source, more=(), labels=(op.labels[0], op.labels[-1]), output=source)
+            entries = by_value(table - offset(op.output.type), source.type)
+            task = replace(_kept(kept, (edge,), source.type), target=(op.name, first // LANES))
+            found.append(replace(task, tables=(Tables(first=ACTIVATION, entries=entries[None]),)))
+        first += source.channels
+    return tuple(found)
+
+
 def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, GlobalAveragePool)
     zero = op.input.zero_point - offset(op.input.type)
@@ -372,4 +406,5 @@ _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Lookup: _lookup,
     Crop: _moved,
     Pad: _moved,
+    Select: _select,
 }
