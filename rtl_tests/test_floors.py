@@ -26,7 +26,7 @@ FLOORS = {
     "explore": "errors boards network gateware plan templates",
     "report": "errors installing boards network blocking templates plan explore",
     "emit": "errors installing processes gateware report",
-    "simulate": "errors installing processes progress network gateware emit",
+    "simulate": "errors installing processes progress network gateware schedule emit",
     "doctor": "installing report simulate",
     "api": "errors boards network gateware plan report emit simulate",
     "hwgen": "errors api",

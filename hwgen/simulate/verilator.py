@@ -13,7 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources, util
@@ -30,7 +30,7 @@ from hwgen.errors import ToolError
 from hwgen.simulate.job import Job
 from hwgen.simulate.result import Raw
 
-__all__ = ["build", "check_tools", "fst_lacks", "run"]
+__all__ = ["build", "check_tools", "compiled", "drive", "fst_lacks", "run"]
 
 KEEP = 64
 """Compiled simulators kept in the cache; the longest unused go first."""
@@ -82,7 +82,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             job.options.wave_file or "",
             *(number for pair in job.stalls.sinks for number in pair),
         ]
-        answers = _drive([str(program), *map(str, arguments)], place, job)
+        answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
 
         def payloads(name: str, words: int) -> np.ndarray:
             return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
@@ -110,8 +110,14 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         )
 
 
-def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
-    """Run a compiled simulator; its answers by key."""
+def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
+    """Run the compiled simulator of ``name``; its answers by key. ``tick`` is told its progress.
+
+    Raises
+    ------
+    ToolError
+        If it fails.
+    """
     answers: dict[str, list[str]] = {}
     with (folder / "errors").open("w+", errors="replace") as errors:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
@@ -120,14 +126,14 @@ def _drive(command: list[str], folder: Path, job: Job) -> dict[str, list[str]]:
             for line in process.stdout:
                 key, _, value = line.strip().partition(" ")
                 if key == "progress":
-                    job.tick(int(value))
+                    tick(int(value))
                 else:
                     answers.setdefault(key, []).append(value)
             status = process.wait()
         errors.seek(0)
         complaint = " ".join(errors.read().split())[:300]
     if status or "wall" not in answers:
-        raise ToolError(f"the simulator of {job.config.name} ended with status {status}: {complaint or 'no message'}")
+        raise ToolError(f"the simulator of {name} ended with status {status}: {complaint or 'no message'}")
     return answers
 
 
@@ -150,26 +156,44 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     ToolError
         If g++, make or Verilator is missing or fails, or the cache can't be written.
     """
+    header = {
+        "HWGEN_DRAIN": DRAIN,
+        "HWGEN_PAYLOAD_BITS": job.config.input.data_bits + 1,
+        "HWGEN_LAYERS": len(job.taps),
+        "HWGEN_OUTPUTS": len(job.outputs),
+        "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
+        "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
+    }
+    return compiled(files[f"{top}.v"], top, "driver.cpp", header, wave_file=job.options.wave_file, say=job.say)
+
+
+def compiled(
+    verilog: bytes,
+    top: str,
+    driver_name: str,
+    header: Mapping[str, object],
+    *,
+    wave_file: Path | None = None,
+    say: Callable[[str], None] = lambda step: None,
+) -> Path:
+    """The program that simulates ``top`` with one of the drivers beside this file, from the cache or compiled now.
+
+    ``header`` is what the driver has as macros, besides ``HWGEN_WAVES``.
+
+    Raises
+    ------
+    ToolError
+        If g++, make or Verilator is missing or fails, or the cache can't be written.
+    """
     root = _root()
-    driver = resources.files("hwgen.simulate").joinpath("driver.cpp").read_bytes()
-    waves = _WAVES[job.options.wave_file and job.options.wave_file.suffix]
-    header = "\n".join(
-        [
-            f"#define HWGEN_WAVES {waves}",
-            f"#define HWGEN_DRAIN {DRAIN}",
-            f"#define HWGEN_PAYLOAD_BITS {job.config.input.data_bits + 1}",
-            f"#define HWGEN_LAYERS {len(job.taps)}",
-            f"#define HWGEN_OUTPUTS {len(job.outputs)}",
-            "#define HWGEN_SINKS(SINK) " + " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
-            "#define HWGEN_TAPS(TAP) " + " ".join(f"TAP({number})" for number in range(len(job.taps))),
-            "",
-        ]
-    ).encode()
-    verilog = files[f"{top}.v"]
+    driver = resources.files("hwgen.simulate").joinpath(driver_name).read_bytes()
+    waves = _WAVES[wave_file and wave_file.suffix]
+    macros = {"HWGEN_WAVES": waves, **header}
+    text = "".join(f"#define {name} {value}\n" for name, value in macros.items()).encode()
     compiler, version = _compiler()
     tools = "\0".join([metadata.version("verilator"), compiler, version, _processor(), str(waves), *_VERILATOR, *_MAKE])
     cache = cache_folder() / "verilator"
-    place = cache / _digest(tools.encode(), top.encode(), header, driver, verilog)
+    place = cache / _digest(tools.encode(), top.encode(), text, driver, verilog)
     runtime = cache / f"runtime-{_digest(tools.encode())}"
     program = place / "simulator"
     if program.is_file():
@@ -179,11 +203,11 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
         headers, packages = " and ".join(lacking), " ".join(lacking.values())
         raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
-    job.say("compiling the simulator")
+    say("compiling the simulator")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with processes.workplace(cache, remedy="set HWGEN_CACHE to a folder with room") as work:
-            write_files({"design.v": verilog, "driver.cpp": driver, "design.h": header}, work)
+            write_files({"design.v": verilog, "driver.cpp": driver, "design.h": text}, work)
             shared = sorted(runtime.glob("*.o"))
             _compile(work, root, top, waves, compiler, shared)
             if not shared:

@@ -1,0 +1,119 @@
+"""The engine: a circuit that computes what a program in memory says."""
+
+from __future__ import annotations
+
+from amaranth import Cat, Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.core import Core
+from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.memory_side import MemorySide
+from hwgen.gateware.engine.port import PACE_BITS, Error
+from hwgen.gateware.stream import join
+
+#: Cycles from ``start`` to ``begin`` inside, and from the last job's last count to ``done``.
+START_CYCLES, DONE_CYCLES = 2, 1
+
+
+class Engine(wiring.Component):
+    """Memory side, core and finish, and the beginning and the end of a run (docs/engine.md).
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    m_axi : Out(axi.Master)
+        To memory, 64 bits wide.
+    start : In(1)
+        Run the program, in a cycle in which none is running.
+    program_base : In(32)
+        Address of the first job, a multiple of 8; looked at with ``start``.
+    pace : In(8)
+        Cycles that a beat of memory takes, at least 1; looked at while a program runs.
+    done : Out(1)
+        From the end of a run to the next ``start``.
+    error : Out(Error)
+        What ended the run, with ``done``.
+
+    Latency and throughput
+        ``hwgen.schedule.engine.EngineSchedule`` has a program's cycles from ``begin``, which is `START_CYCLES` after
+        ``start``, to the last count; ``done`` follows `DONE_CYCLES` later.
+
+    Each ``start`` resets all but the contents of buffers, so that a run never depends on the one before it.
+    """
+
+    def __init__(self, config: EngineConfig):
+        self._config = config
+        super().__init__(
+            {
+                "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
+                "start": In(1),
+                "program_base": In(32),
+                "pace": In(PACE_BITS),
+                "done": Out(1),
+                "error": Out(Error),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        finish_config = FinishConfig(engine=self.config)
+        memory_side = MemorySide(self.config, finish_config.read_latency)
+        core, finish = Core(self.config), finish_config.component()
+        clear, begin = Signal(), Signal()
+        for name, part in (("memory_side", memory_side), ("core", core), ("finish", finish)):
+            m.submodules[name] = ResetInserter(clear)(part)
+        wiring.connect(m, inside=memory_side.m_axi, outside=wiring.flipped(self.m_axi))
+        for source, sink in (
+            (memory_side.compute, core.compute),
+            (memory_side.drain, core.drain),
+            (memory_side.map_write, core.map_write),
+            (memory_side.weight_write, core.weight_write),
+            (memory_side.parameter_write, finish.parameters),
+            (core.beats, finish.beats),
+        ):
+            join(m, source=source, sink=sink)
+        m.d.comb += [
+            memory_side.begin.eq(begin),
+            memory_side.pace.eq(self.pace),
+            memory_side.computed.eq(core.computed),
+            memory_side.drained.eq(core.drained),
+            memory_side.word.eq(finish.data),
+            finish.address.eq(memory_side.address),
+            core.loaded.eq(memory_side.loaded),
+            core.stored.eq(memory_side.stored),
+            core.finished.eq(finish.finished),
+            self.error.eq(memory_side.error),
+        ]
+        self._elaborate_run(m, memory_side, clear, begin)
+        return m
+
+    def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> None:
+        """Reset, begin, and wait until all jobs that were fetched are done."""
+        counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
+        ended, complete = Signal(), Signal()
+        base = Signal.like(self.program_base)
+        m.d.comb += [
+            memory_side.program_base.eq(base),
+            ended.eq(memory_side.ended & Cat(count == memory_side.jobs for count in counts).all()),
+            complete.eq(memory_side.idle & (ended | (self.error != Error.NONE))),
+        ]
+        m.d.sync += [clear.eq(0), begin.eq(clear)]
+        with m.FSM():
+            with m.State("WAIT"), m.If(self.start):
+                m.d.sync += [clear.eq(1), base.eq(self.program_base), self.done.eq(0)]
+                m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.next = "RUN"
+            with m.State("RUN"), m.If(complete):
+                m.d.sync += self.done.eq(1)
+                m.next = "WAIT"

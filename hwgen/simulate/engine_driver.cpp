@@ -1,0 +1,291 @@
+// Drives an engine with its memory, as Verilator made it.
+//
+// Memory is a file of bytes. A run is from `start` to `done`. Results are lines "key value" on standard output.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "Vdesign.h"
+#include "design.h"
+#include "verilated.h"
+#if HWGEN_WAVES == 1
+#include "verilated_vcd_c.h"
+using Waves = VerilatedVcdC;
+#elif HWGEN_WAVES == 2
+#include "verilated_fst_c.h"
+using Waves = VerilatedFstC;
+#endif
+
+// Verilator's spelling of m_axi__name: of two underscores the second is escaped.
+#define AXI(name) m_axi___05F##name
+
+namespace {
+
+constexpr uint64_t BYTES = 8, BORDER = 4096;
+constexpr uint32_t OKAY = 0, DECODE_ERROR = 3, INCREMENTING = 1;
+
+[[noreturn]] void fail(const char* what, const char* name) {
+    std::fprintf(stderr, "%s %s\n", what, name);
+    std::exit(3);
+}
+
+std::vector<uint8_t> load(const char* name) {
+    std::FILE* file = std::fopen(name, "rb");
+    if (!file || std::fseek(file, 0, SEEK_END)) fail("can't read", name);
+    std::vector<uint8_t> bytes(std::ftell(file));
+    std::rewind(file);
+    if (std::fread(bytes.data(), 1, bytes.size(), file) != bytes.size()) fail("can't read", name);
+    std::fclose(file);
+    return bytes;
+}
+
+void save(const char* name, const std::vector<uint8_t>& bytes) {
+    std::FILE* file = std::fopen(name, "wb");
+    if (!file || std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size() || std::fclose(file)) {
+        fail("can't write", name);
+    }
+}
+
+// Part of memory, and how many bytes of it were moved.
+struct Region {
+    uint64_t begin, end, read = 0, written = 0;
+};
+
+// Memory: see hwgen/simulate/engine.py, class Memory.
+struct Memory {
+    std::vector<uint8_t> bytes;
+    std::vector<Region> regions;
+    uint64_t cycle = 0, read = 0, written = 0;
+    const char* error = nullptr;
+
+    Memory(const char* image, uint64_t latency, uint64_t write_latency, uint64_t pace, uint64_t gap_every, uint64_t gap)
+        : bytes(load(image)),
+          latency(latency),
+          write_latency(write_latency),
+          pace(pace),
+          gap_every(gap_every),
+          gap(gap) {}
+
+    void begin(Vdesign& top) {
+        const bool gaps = gap_every && cycle % gap_every < gap;
+        asking = taking = !gaps;
+        if (cycle < next_write) taking = false;
+        reading = reading || (!gaps && !reads.empty() && reads.front().from <= cycle && cycle >= next_read);
+        answering = answering || (!gaps && !responses.empty() && responses.front().first <= cycle);
+        top.AXI(arready) = top.AXI(awready) = asking;
+        top.AXI(wready) = taking;
+        top.AXI(rvalid) = reading;
+        top.AXI(bvalid) = answering;
+        top.AXI(rdata) = ~UINT64_C(0);
+        top.AXI(rlast) = 0;
+        top.AXI(rresp) = top.AXI(bresp) = OKAY;
+        if (reading) {
+            const Read& word = reads.front();
+            top.AXI(rresp) = inside(word.address) ? OKAY : DECODE_ERROR;
+            if (inside(word.address)) {
+                uint64_t value;
+                std::memcpy(&value, &bytes[word.address], BYTES);
+                top.AXI(rdata) = value;
+            }
+            top.AXI(rlast) = word.last;
+        }
+        if (answering) top.AXI(bresp) = responses.front().second;
+    }
+    void end(const Vdesign& top) {
+        if (reading && top.AXI(rready)) {
+            count(reads.front().address, &Region::read, read);
+            reads.pop_front();
+            reading = false;
+            next_read = cycle + pace;
+        }
+        if (answering && top.AXI(bready)) {
+            responses.pop_front();
+            answering = false;
+        }
+        if (asking && top.AXI(arvalid)) {
+            check(top.AXI(araddr), top.AXI(arlen), top.AXI(arsize), top.AXI(arburst));
+            for (uint64_t beat = 0; beat <= top.AXI(arlen); ++beat) {
+                reads.push_back({cycle + latency, top.AXI(araddr) + BYTES * beat, beat == top.AXI(arlen)});
+            }
+        }
+        if (asking && top.AXI(awvalid)) {
+            check(top.AXI(awaddr), top.AXI(awlen), top.AXI(awsize), top.AXI(awburst));
+            bursts.push_back({top.AXI(awaddr), top.AXI(awlen) + UINT64_C(1)});
+        }
+        if (taking && top.AXI(wvalid)) {
+            words.push_back({top.AXI(wdata), static_cast<bool>(top.AXI(wlast))});
+            next_write = cycle + pace;
+            if (top.AXI(wstrb) != 0xFF) error = "strobe";
+        }
+        write();
+        ++cycle;
+    }
+
+   private:
+    uint64_t latency, write_latency, pace, gap_every, gap;
+    struct Read {
+        uint64_t from, address;
+        bool last;
+    };
+    struct Burst {
+        uint64_t address, beats;
+    };
+    struct Word {
+        uint64_t value;
+        bool last;
+    };
+    std::deque<Read> reads;
+    std::deque<Burst> bursts;
+    std::deque<Word> words;
+    std::deque<std::pair<uint64_t, uint32_t>> responses;
+    bool asking = false, taking = false, reading = false, answering = false;
+    uint64_t next_read = 0, next_write = 0;
+
+    bool inside(uint64_t address) const { return address + BYTES <= bytes.size(); }
+    void check(uint64_t address, uint64_t length, uint64_t size, uint64_t kind) {
+        if (UINT64_C(1) << size != BYTES || kind != INCREMENTING || address % BYTES) error = "burst";
+        if (address / BORDER != (address + BYTES * length) / BORDER) error = "border";
+    }
+    void count(uint64_t address, uint64_t Region::* moved, uint64_t& all) {
+        all += BYTES;
+        for (Region& region : regions) {
+            if (region.begin <= address && address < region.end) region.*moved += BYTES;
+        }
+    }
+    void write() {
+        while (!bursts.empty() && words.size() >= bursts.front().beats) {
+            const Burst burst = bursts.front();
+            uint32_t response = OKAY;
+            for (uint64_t beat = 0; beat < burst.beats; ++beat) {
+                const uint64_t address = burst.address + BYTES * beat;
+                if (words.front().last != (beat + 1 == burst.beats)) error = "last";
+                if (inside(address)) {
+                    std::memcpy(&bytes[address], &words.front().value, BYTES);
+                } else {
+                    response = DECODE_ERROR;
+                }
+                count(address, &Region::written, written);
+                words.pop_front();
+            }
+            bursts.pop_front();
+            responses.push_back({cycle + write_latency, response});
+        }
+    }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 14 || argc % 2) {
+        fail("usage:", "IMAGE RESULT BASE LATENCY WRITE_LATENCY PACE GAP_EVERY GAP RUNS RESET_AT LIMIT DRAIN WAVES "
+                       "(BEGIN END) ..");
+    }
+    const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
+    const uint64_t runs = number(9), reset_at = number(10), limit = number(11), drain = number(12);
+    const auto fresh = [&] {
+        Memory memory{argv[1], number(4), number(5), number(6), number(7), number(8)};
+        for (int place = 14; place < argc; place += 2) memory.regions.push_back({number(place), number(place + 1)});
+        return memory;
+    };
+    VerilatedContext context;
+    context.randReset(0);
+#if HWGEN_WAVES
+    context.traceEverOn(true);
+#endif
+    Vdesign top{&context, "TOP"};
+#if HWGEN_WAVES
+    Waves waves;
+    top.trace(&waves, 99);
+    waves.open(argv[13]);
+#endif
+    const auto half = [&](int clock) {
+        top.clk = clock;
+        top.eval();
+#if HWGEN_WAVES
+        waves.dump(context.time());
+#endif
+        context.timeInc(1);
+    };
+    Memory memory = fresh();
+    const auto reset = [&] {
+        memory = fresh();
+        top.rst = 1;
+        top.start = 0;
+        top.program_base = number(3);
+        top.pace = number(6);
+        for (int count = 0; count < 2; ++count) {
+            memory.begin(top);
+            half(0);
+            half(1);
+        }
+        top.rst = 0;
+    };
+    const auto cycle = [&] {
+        memory.begin(top);
+        half(0);
+        memory.end(top);
+        const bool done = top.done;
+        half(1);
+        return done;
+    };
+    const auto line = [](const char* key, uint64_t value) {
+        std::printf("%s %llu\n", key, static_cast<unsigned long long>(value));
+    };
+    auto reported = std::chrono::steady_clock::now();
+    // From start to done, or for so many cycles; false if it takes longer than the limit.
+    const auto run = [&](uint64_t cycles) {
+        for (uint64_t now = 0;; ++now) {
+            if (cycles && now == cycles) return true;
+            top.start = now == 0;
+            if (cycle() && now) {
+                line("cycles", now);
+                return true;
+            }
+            if (memory.error || now > limit) return false;
+            if ((now & 1023) == 0 && std::chrono::steady_clock::now() - reported > std::chrono::milliseconds(200)) {
+                reported = std::chrono::steady_clock::now();
+                line("progress", memory.read + memory.written);
+                std::fflush(stdout);
+            }
+        }
+    };
+
+    const auto start = std::chrono::steady_clock::now();
+    reset();
+    if (reset_at) {
+        run(reset_at);
+        reset();
+    }
+    const char* error = nullptr;
+    for (uint64_t count = 0; count < runs && !error; ++count) {
+        if (!run(0)) error = memory.error ? memory.error : "stuck";
+        line("read", memory.read);
+        line("written", memory.written);
+        for (const Region& region : memory.regions) {
+            line("region_read", region.read);
+            line("region_written", region.written);
+        }
+        line("response", top.error);
+    }
+    // What is done does nothing more.
+    top.start = 0;
+    const uint64_t moved = memory.read + memory.written;
+    for (uint64_t count = 0; count < drain && !error; ++count) {
+        if (!cycle() || memory.read + memory.written != moved) error = "restless";
+    }
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+#if HWGEN_WAVES
+    waves.close();
+#endif
+    top.final();
+    save(argv[2], memory.bytes);
+    line("simulated", memory.cycle);
+    std::printf("wall %.6f\n", wall.count());
+    if (error) std::printf("error %s\n", error);
+    return 0;
+}
