@@ -13,6 +13,7 @@ import onnx
 import pytest
 from foreign import TEN, Writer, begun, by, conv, ten_obstacles
 from onnx import TensorProto, helper, numpy_helper
+from pieces import Piece
 
 import hwgen
 from hwgen.boards import load as load_board
@@ -200,6 +201,24 @@ def test_template_that_could_hold_it(name: str, memory: float, template: str | N
     found = hwgen.check(name, board=board)
     assert (found.weight_bits, found.template) == (weights, template)
     assert hwgen.check(name).template is None
+
+
+@pytest.mark.parametrize(("between", "template"), [("MaxPool", "pyramid"), ("LeakyRelu", None), ("Gather", None)])
+def test_chains_that_tiles_go_through(between: str, template: str | None, tmp_path: Path) -> None:
+    """Of convolutions and pools alone, on a board whose memory is a third of the rows."""
+    piece = Piece((3, 4, 3000))
+    first = piece.requantise(piece.conv(piece.real(), outputs=3), 11.3, 100)
+    changed = {
+        "MaxPool": lambda: piece.node("MaxPool", first, kernel_shape=[1, 1]),
+        "LeakyRelu": lambda: piece.requantise(piece.node("LeakyRelu", first), 9.1, 100),
+        "Gather": lambda: piece.node("Gather", first, np.array([2, 0, 1]), axis=1),
+    }[between]()
+    path = tmp_path / "model.onnx"
+    onnx.save(piece.model(piece.quantise(piece.conv(changed, pads=[1, 1, 1, 1]), 11.3, 100)), path)
+    board = replace(load_board("zedboard"), name="small", bram36=1, lut=1000)
+    found = hwgen.check(path, board=board)
+    assert found.supported
+    assert found.template == template
 
 
 # No chains of consequences

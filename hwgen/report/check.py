@@ -12,7 +12,7 @@ from hwgen.boards import Board
 from hwgen.network.fates import VERDICTS, Operator, Survey
 from hwgen.report.table import columns
 from hwgen.templates.budget import memory_bits, weights_of
-from hwgen.templates.stages import stage_of
+from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
 _SINGLE = 30
@@ -77,14 +77,16 @@ class Check:
     def template(self) -> str | None:
         """The template that could hold the network on the board by its weights and its least rows.
 
-        ``stream`` if both fit in its memory, ``pyramid`` if the weights do and the layers are a chain; ``None`` if
-        neither, or without a board. Whether a plan fits, planning alone says.
+        ``stream`` if both fit in its memory, ``pyramid`` if the weights do and the layers are a chain of those that may
+        take tiles, convolutions and pools; ``None`` if neither, or without a board. Whether a plan fits, planning
+        alone says.
         """
         if self.board is None or self.weight_bits > memory_bits(self.board):
             return None
         if self.weight_bits + self.row_bits <= memory_bits(self.board):
             return "stream"
-        return "pyramid" if self.survey.chain else None
+        tiled = self.survey.chain and all(type(layer) in IN_TILES for layer in self.survey.layers)
+        return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``hwgen check --json``."""
