@@ -242,9 +242,16 @@ class Tables:
     """Shares that overflow nothing but outputs, fractions, and activations; and which entries are needed."""
 
     def __init__(self, rng: random.Random):
-        shares = [[rng.randrange(-(1 << 35), 1 << 35) >> rng.choice([0, 4, 5, 12]) for _ in range(256)] for _ in "ab"]
-        ends = (0, 1 << FRACTION, 1 << FRACTION - 1)
-        rounding = [rng.choice([*ends, rng.randrange(1 << FRACTION)]) for _ in range(256)]
+        half = 1 << FRACTION - 1
+
+        def share() -> int:
+            """Of any size. Many are halves, so that fractions are what rounding compares them with."""
+            return rng.choice(
+                [rng.randrange(-(1 << 35), 1 << 35) >> rng.choice([0, 4, 5]), rng.randrange(-300, 300) * half]
+            )
+
+        shares = [[share() for _ in range(256)] for _ in range(2)]
+        rounding = [rng.choice([0, half, half + 1, 2 * half, rng.randrange(2 * half)]) for _ in range(256)]
         self.entries = [*shares, rounding, [rng.randrange(-128, 128) for _ in range(256)]]
         self.needed: set[tuple[int, int]] = set()
 
@@ -279,12 +286,15 @@ def sums_near(rng: random.Random, maps: list[tuple[int, int, int]], bits: int) -
     return sums
 
 
-def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int) -> Stretch:
-    """A job of random kind and size on blocks from ``base`` on, whose words lie from ``at`` on."""
+def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, *, first: bool) -> Stretch:
+    """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on. The first one adds and pools."""
     made = Stretch()
-    add, pool, table = rng.random() < 0.35, rng.random() < 0.4, rng.random() < 0.4
-    columns, rows = rng.randint(2 if pool else 1, 7), rng.randint(2 if pool else 1, 4)
-    blocks = 1 if add else rng.randint(1, min(engine.blocks, engine.pool_words // max(1, columns // 2)))
+    add, pool, table = (rng.random() < 0.5 for _ in range(3))
+    add, pool = (True, True) if first else (add, pool)
+    columns = rng.randint(2, 2 * engine.pool_words + 1) if pool else rng.randint(1, 7)
+    rows = rng.randint(2 if pool else 1, 4)
+    most = min(engine.blocks, engine.pool_words // (columns // 2)) if pool else engine.blocks
+    blocks = 1 if add else rng.randint(1, most)
     low, high = sorted(rng.randrange(-128, 128) for _ in range(2)) if rng.random() < 0.4 else (-128, 127)
     job = {"zero_point": rng.randrange(-128, 128), "low": low, "high": high, "add": add, "table": table, "pool": pool}
     job["columns"] = columns if pool else rng.randrange(1 << 10)
@@ -296,9 +306,9 @@ def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables,
         end = {"pixel_end": block == blocks - 1, "last": (pixel, block) == last}
         beat = {**job, "address": at + block * plane + pixel}
         if add:
-            first, second = ([rng.randrange(-128, 128) for _ in range(LANES)] for _ in range(2))
-            results = [tables.add(a, b) for a, b in zip(first, second, strict=True)]
-            made.beats += [{**beat, "sums": first}, {**beat, **end, "sums": second, "second": 1}]
+            one, other = ([rng.randrange(-128, 128) for _ in range(LANES)] for _ in range(2))
+            results = [tables.add(a, b) for a, b in zip(one, other, strict=True)]
+            made.beats += [{**beat, "sums": one}, {**beat, **end, "sums": other, "second": 1}]
         else:
             of_block = maps[LANES * block : LANES * (block + 1)]
             sums = sums_near(rng, of_block, engine.sum_bits)
@@ -322,7 +332,7 @@ def greatest_of_four(values: dict[tuple[int, int], list[int]], columns: int) -> 
     return pooled
 
 
-ENGINE = EngineConfig(parameter_words=8, output_words=1024, pool_words=16)
+ENGINE = EngineConfig(parameter_words=8, output_words=1024, pool_words=2)
 
 
 class Bench:
@@ -405,7 +415,7 @@ class Bench:
 def check_finish(seed, offer, reset_at):
     rng = random.Random(seed)
     tables = Tables(rng)
-    jobs = [stretch(rng, ENGINE, 4 * (number % 2), tables, 112 * number) for number in range(5)]
+    jobs = [stretch(rng, ENGINE, 4 * (number % 2), tables, 112 * number, first=number == 0) for number in range(5)]
     jobs[0].writes += tables.writes()
     bench = Bench(ENGINE, jobs, offer)
     bench.run(reset_at)
