@@ -106,7 +106,7 @@ def by(operator: str, *constants: Any, **attributes: Any) -> Operator:
 
 
 TEN: Sequence[Operator] = (
-    by("LRN", size=3),
+    by("MeanVarianceNormalization", axes=[2, 3]),
     by("Trilu"),
     lambda writer, tensor: writer.conv(tensor, real=True),
     by("Mod", np.float32(3), fmod=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from accelerators import Case, choices, integers, requantised, windows
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.onnx.lrn import falls
 from hwgen.network.ops import (
+    LRN,
     Add,
     Concat,
     Conv,
@@ -30,6 +33,7 @@ from hwgen.network.ops import (
     Sum,
     Upsample,
 )
+from hwgen.network.ops.lrn import Falls, Scale
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
@@ -43,6 +47,14 @@ SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
 
 def pixels_of(source: FeatureMap) -> int:
     return source.height * source.width
+
+
+@cache
+def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scale: float) -> tuple[Scale, Falls]:
+    """The tables of an LRN of any 8-bit maps of these scales."""
+    x = np.arange(256, dtype=np.float32) * np.float32(x_scale)
+    scale = Scale(bias=1.0, size=size, channels=channels, terms=np.float32(alpha / size) * (x * x))
+    return scale, falls(scale, 0.75, np.float32(x_scale), np.float32(y_scale), 255)
 
 
 class Maker:
@@ -180,6 +192,26 @@ class Maker:
         )
         return self.add_layer(layer, source)
 
+    def lrn(self, source: str) -> str:
+        """A normalisation whose sums are rounded, or exact; of little or of much effect."""
+        before, draw = self.maps[source], self.draw
+        after = self.a_map(before.channels, before.height, before.width)
+        alpha, size = draw(st.sampled_from([1e-4, 1e-3, 1e-1])), draw(st.sampled_from([3, 5]))
+        assert before.scale is not None
+        assert after.scale is not None
+        scale, falls = normalisation(before.channels, size, alpha, before.scale, after.scale)
+        layer = LRN(
+            name=self.name("lrn"),
+            input=before,
+            output=after,
+            window=Window(kernel=(1, 1)),
+            scale=scale,
+            falls=falls,
+            low=after.type.minimum,
+            high=after.type.maximum,
+        )
+        return self.add_layer(layer, source)
+
     def blocks(self, source: str) -> str:
         """Pixels of channels, or channels of pixels where the map has whole blocks."""
         before, blocks = self.maps[source], self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1), (3, 2)]))
@@ -222,7 +254,7 @@ class Maker:
         draw = self.draw
         source = draw(st.sampled_from(list(self.maps)))
         kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled", "lookup", "sum"]
-        kinds += ["select", "crop"] + ["upsample", "blocks"] * (pixels_of(self.maps[source]) <= 12)
+        kinds += ["select", "crop", "lrn"] + ["upsample", "blocks"] * (pixels_of(self.maps[source]) <= 12)
         kind = draw(st.sampled_from(kinds))
         before = self.maps[source]
         if kind == "conv":
@@ -240,6 +272,8 @@ class Maker:
             self.crop(source)
         elif kind == "select":
             self.select(source)
+        elif kind == "lrn":
+            self.lrn(source)
         elif kind == "upsample":
             self.upsample(source)
         elif kind == "lookup":

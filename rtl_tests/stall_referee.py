@@ -14,6 +14,7 @@ from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 
@@ -41,6 +42,8 @@ def order(config: LayerConfig) -> Order:
         return _order_of_collected(config)
     if isinstance(config, ReorderLayerConfig):
         return _order_of_reordered(config)
+    if isinstance(config, RunningScaleLayerConfig):
+        return _order_of_sums(config)
     if isinstance(config, JoinLayerConfig):
         return _order_of_join(config)
     return _order_of_lines(config)
@@ -103,6 +106,15 @@ def _order_of_reordered(config: ReorderLayerConfig) -> Order:
     needs = np.maximum.accumulate((blocks + np.array(order)).ravel()) + 1
     takes = np.maximum(blocks - size, 0) + np.zeros(size, np.int64)
     return Order((needs,), (takes.ravel(),), True)
+
+
+def _order_of_sums(config: RunningScaleLayerConfig) -> Order:
+    """A channel is given with the last one of its window; a pixel's first ones come once the one before is given."""
+    channels, ahead = config.sums.input.channels, config.sums.ahead
+    pixels = np.arange(FRAMES * config.windows)[:, None] * channels
+    needs = pixels + np.minimum(np.arange(channels) + ahead, channels - 1) + 1
+    takes = pixels + np.maximum(np.arange(channels) - ahead + 1, 0)
+    return Order((needs.ravel(),), (takes.ravel(),), False)
 
 
 def _order_of_whole_map(config: WholeMapLayerConfig) -> Order:

@@ -24,7 +24,7 @@ from hwgen.report.check import Check
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 OBSTACLES = [
-    "LRN node 'lrn10': operator LRN is not supported",
+    "MeanVarianceNormalization node 'meanvariancenormalization10': operator MeanVarianceNormalization is not supported",
     "Trilu node 'trilu17': operator Trilu is not supported",
     "Conv node 'conv24': weights 'c10' must be quantised (int8, uint8, int16 or uint16), not float",
     "Mod node 'mod31': operator Mod is not supported",
@@ -105,7 +105,7 @@ def test_nodes_without_names(tmp_path: Path) -> None:
     """They are called by what they give."""
     found = hwgen.check(saved(ten_obstacles(named=False).model(), tmp_path))
     assert [operator.node for operator in found.operators if operator.obstacle][:2] == ["t10", "t17"]
-    assert found.obstacles[0].startswith("LRN node 't10': ")
+    assert found.obstacles[0].startswith("MeanVarianceNormalization node 't10': ")
 
 
 # Models that can be built
@@ -238,7 +238,8 @@ def _shapes(writer: Writer) -> None:
 def _float_chain(writer: Writer) -> None:
     """Behind what can't be built there are floats up to the next QuantizeLinear."""
     writer.layer(conv)
-    writer.layer(by("LRN", size=3), by("Relu"), conv, by("Trilu"), by("MaxPool", kernel_shape=[2, 2]))
+    norm, pool = by("MeanVarianceNormalization", axes=[2, 3]), by("MaxPool", kernel_shape=[2, 2])
+    writer.layer(norm, by("Relu"), conv, by("Trilu"), pool)
     writer.layer(conv)
 
 
@@ -261,7 +262,7 @@ def _weights(writer: Writer) -> None:
 def _fork(writer: Writer) -> None:
     writer.layer(conv)
     sums = writer.conv(writer.dequantise(writer.tensor))
-    one, two = writer.quantise(sums), writer.quantise(writer.add("LRN", sums, size=3))
+    one, two = writer.quantise(sums), writer.quantise(writer.add("Trilu", sums))
     writer.tensor = writer.quantise(writer.add("Add", writer.dequantise(one), writer.dequantise(two)))
 
 
@@ -269,10 +270,10 @@ def _fork(writer: Writer) -> None:
     ("write", "expected"),
     [
         (_shapes, ["ArgMax"]),
-        (_float_chain, ["LRN", "Trilu"]),
+        (_float_chain, ["MeanVarianceNormalization", "Trilu"]),
         (_one_constant, ["QuantizeLinear"]),
         (_weights, ["DequantizeLinear"]),
-        (_fork, ["LRN"]),
+        (_fork, ["Trilu"]),
     ],
 )
 def test_consequences_are_no_obstacles(write: Callable[[Writer], None], expected: list[str], tmp_path: Path) -> None:

@@ -18,16 +18,16 @@ from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
-UNKNOWN = r"LRN node '.*': operator LRN is not supported"
+FORK = r"MaxPool node '.*': takes floats that go to 'lrn3_0' and '.*'; only integers may: quantise them first"
 IN_FLOATS = r"GlobalAveragePool node '.*': must (take a quantised input, but|stand right behind a DequantizeLinear)"
 FLOAT_WEIGHTS = r"ConvTranspose node '.*': weights '.*' must be quantised"
 
 #: What can't be built, and why. In the form of operators on integers that is what ONNX Runtime's quantiser leaves in
-#: floats: averages behind what it has no such operator for, and transposed convolutions.
-REFUSED = {
-    "QDQ": dict.fromkeys(("alexnet", "inception_v1"), UNKNOWN),
+#: floats: averages behind what it has no such operator for, forks behind an LRN, and transposed convolutions.
+REFUSED: dict[str, dict[str, str]] = {
+    "QDQ": {},
     "QOperator": {
-        **dict.fromkeys(("alexnet", "inception_v1"), UNKNOWN),
+        "inception_v1": FORK,
         **dict.fromkeys(("densenet", "ghostnet", "resnet_preactivated", "selu_network", "text_direction"), IN_FLOATS),
         **dict.fromkeys(
             ("autoencoder_transposed", "fully_convolutional", "text_detection", "unet_transposed"), FLOAT_WEIGHTS
@@ -75,12 +75,8 @@ def test_in_hardware(name, tmp_path):
     assert result.as_predicted
 
 
-#: Of the onnx package's models those with LRN.
-LIGHT_LEFT = {"light_bvlc_alexnet", "light_inception_v1", "light_zfnet512"}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(set(light_names()) - LIGHT_LEFT))
+@pytest.mark.parametrize("name", light_names())
 def test_light_models(name, tmp_path):
     """The onnx package's models, whole."""
     frames = np.random.default_rng(7).normal(size=(1, 3, 224, 224)).astype(np.float32)

@@ -472,7 +472,10 @@ def _turned_normalisation(net: Net) -> None:
         (_sigmoid_then_float_conv, r"Conv node '\w+': must take a quantised input, but '\w+' gives floats"),
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
-        (_turned_normalisation, r"LRN node '\w+': operator LRN is not supported"),
+        (
+            _turned_normalisation,
+            r"LRN node '\w+': needs channels, rows and columns in this order, but its input is laid out as",
+        ),
     ],
 )
 def test_what_the_hardware_should_do_stays_an_error(write: Callable[[Net], None], message: str) -> None:

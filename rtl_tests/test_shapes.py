@@ -153,7 +153,7 @@ def test_light_models_equal_the_tables():
     light = shapes.load("light_bvlc_alexnet")
     assert [layer.groups for layer in light.layers if layer.kind == "conv"] == [1, 2, 1, 2, 2]
     assert light.layers[0].name == "conv1"
-    assert light.left_out[0] == "LRN n2, LRN n6: planned as if free, not buildable"
+    assert light.left_out[0] == "LRN n2, LRN n6: planned as if free"
     assert light.left_out[1] == "Reshape n15 and what follows"
     assert light.weight_count == shapes.load("alexnet").weight_count
 
@@ -262,7 +262,7 @@ def test_average_pools(tmp_path):
     ("nodes", "left_out"),
     [
         ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("LpPool", "b", "c", kernel_shape=[2, 2])],
-         ("Sigmoid b: planned as if free, not buildable", "LpPool c and what follows")),
+         ("Sigmoid b: planned as if free", "LpPool c and what follows")),
         ([node("Conv", "x", "a", "w"), node("Relu", "a", "b"), node("Add", "a", "c", "b")],
          ("a fork behind Conv a into Relu b, Add c",)),
         ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "full"), node("Relu", "b", "c")],

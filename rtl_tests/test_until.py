@@ -60,7 +60,7 @@ def _two_branches(writer: Writer) -> None:
     writer.layer(conv)
     one = writer.tensor
     writer.tensor = fork
-    writer.layer(by("LRN", size=3))
+    writer.layer(by("MeanVarianceNormalization", axes=[2, 3]))
     two = writer.tensor
     writer.tensor = writer.quantise(writer.add("Add", writer.dequantise(one), writer.dequantise(two)))
     writer.layer(conv)
@@ -81,7 +81,7 @@ def _two_heads(writer: Writer) -> None:
 def _float_input(writer: Writer) -> None:
     """What is left needs the model's float input again."""
     writer.layer(conv)
-    real = writer.add("LRN", "x", size=3)
+    real = writer.add("MeanVarianceNormalization", "x", axes=[2, 3])
     writer.give(writer.add("Sub", writer.dequantise(writer.tensor), real))
 
 
@@ -89,16 +89,15 @@ def _integer_input(writer: Writer) -> None:
     """What is left needs the quantised input again."""
     first = writer.tensor
     writer.layer(conv)
-    writer.tensor = writer.quantise(
-        writer.add("Sub", writer.dequantise(writer.tensor), writer.add("LRN", writer.dequantise(first), size=3))
-    )
+    normalised = writer.add("MeanVarianceNormalization", writer.dequantise(first), axes=[2, 3])
+    writer.tensor = writer.quantise(writer.add("Sub", writer.dequantise(writer.tensor), normalised))
 
 
 def _pool(writer: Writer) -> None:
     """A pool of dequantised values, built in integers, right before what can't be built."""
     writer.layer(conv)
     pooled = writer.add("MaxPool", writer.dequantise(writer.tensor), kernel_shape=[2, 2], strides=[2, 2])
-    writer.give(writer.add("LRN", pooled, size=3))
+    writer.give(writer.add("MeanVarianceNormalization", pooled, axes=[2, 3]))
 
 
 def _floats_before(writer: Writer) -> None:
@@ -492,7 +491,9 @@ def test_tensors_at_which_nothing_ends(until: str, message: str, tmp_path: Path)
 def test_what_comes_before_must_be_built(tmp_path: Path) -> None:
     writer = ten_obstacles()
     path = saved(writer.model(), tmp_path)
-    with pytest.raises(ModelError, match=r"^\S+: LRN node 'lrn10': operator LRN is not supported"):
+    with pytest.raises(
+        ModelError, match=r"^\S+: MeanVarianceNormalization node 'meanvariancenormalization10': operator "
+    ):
         hwgen.load(path, until=integers_of(writer)[2])
     with pytest.raises(hwgen.ObstaclesError) as error:
         hwgen.load(path, until=writer.tensor)

@@ -18,6 +18,7 @@ from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.schedule.settle import Times, Wait
@@ -230,6 +231,44 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
         if offered is not None:
             found.append(offered.waited_for(taken))
         return found
+
+
+class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
+    """Of a layer whose window of channels moves on every few cycles: then a channel is taken, or given, or both."""
+
+    def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
+        return {self._moves(ports): (self._count, self.config.sums.steps)}
+
+    def waits(self, ports: Ports) -> list[Wait]:
+        sums, moves = self.config.sums, self._moves(ports)
+        (taken,), (offered,) = ports.taken, ports.offered
+        channels, ahead = sums.input.channels, sums.ahead
+        pixels = np.arange(sums.windows)[:, None]
+        # When a window has moved n times in its pixel: the last channel that it has taken, and that is given before it
+        # moves again, perhaps of the pixel before.
+        number = np.arange(channels + ahead)
+        into = (pixels * channels + np.minimum(number, channels - 1)).ravel()
+        before = (pixels * channels + np.maximum(number - ahead, 0) - 1).ravel()
+        given = (pixels * (channels + ahead) + np.arange(channels) + ahead).ravel()
+        with_start = (pixels * channels + np.maximum(np.arange(channels) - ahead + 1, 0) - 1).ravel()
+        found = [
+            Wait(moves, ports.starts, before, self.folds, sums.steps, data=False),
+            Wait(ports.starts, moves, given, self._count),
+            Wait(taken, moves, (pixels * (channels + ahead) + np.arange(channels)).ravel(), self._count, data=False),
+            Wait(taken, ports.starts, with_start, self.folds, data=False),
+        ]
+        if offered is not None:
+            found.append(offered.of(into, self.beats_in[0]).waited_for(moves))
+        return found
+
+    @property
+    def _count(self) -> int:
+        """Moves of a frame."""
+        sums = self.config.sums
+        return sums.windows * (sums.input.channels + sums.ahead)
+
+    def _moves(self, ports: Ports) -> Any:
+        return "moves", ports.starts
 
 
 class ReorderEvents(LayerEvents[ReorderLayerConfig]):

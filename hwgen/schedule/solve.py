@@ -23,6 +23,7 @@ from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.schedule.events import (
@@ -34,6 +35,7 @@ from hwgen.schedule.events import (
     Ports,
     RegroupEvents,
     ReorderEvents,
+    RunningScaleEvents,
     WholeMapEvents,
     back_of,
 )
@@ -81,6 +83,7 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     WholeMapLayerConfig: WholeMapEvents,
     CollectLayerConfig: CollectEvents,
     ReorderLayerConfig: ReorderEvents,
+    RunningScaleLayerConfig: RunningScaleEvents,
     PyramidLayerConfig: PyramidEvents,
 }
 

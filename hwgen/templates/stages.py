@@ -29,6 +29,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network.maps import IntegerType, signed_bits
 from hwgen.network.ops import (
+    LRN,
     Add,
     AveragePool,
     Concat,
@@ -62,6 +63,7 @@ from hwgen.templates.joins import (
 )
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
+from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
 from hwgen.templates.unroll import LayerWork, Unroll
 
@@ -352,6 +354,7 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     Copy: CopyStage,
     Upsample: UpsampleStage,
     Lookup: LookupStage,
+    LRN: LRNStage,
     Select: SelectStage,
     Crop: MaxPoolStage,
     Pad: MaxPoolStage,

@@ -64,6 +64,8 @@ class LayerWork:
     parts : tuple of int
         Parts of the channels of a pixel that comes in, and of one that leaves, that share no beat; a part has as many
         channels on both sides (where channels become pixels, or pixels channels). Empty where there are none.
+    serial : int
+        Cycles of a pixel whose channels come and leave one after the other, whatever the factors; 0 elsewhere.
     most_pixels : int
         ``Tp`` at most.
     """
@@ -87,6 +89,7 @@ class LayerWork:
     turns: tuple[int, ...] = ()
     apart: bool = False
     parts: tuple[int, ...] = ()
+    serial: int = 0
     most_pixels: int = MOST_PIXELS
 
     @classmethod
@@ -115,6 +118,8 @@ class LayerWork:
             return max(self.turns)
         if self.parts:
             return self.channels // self.parts[0]
+        if self.serial:
+            return 1
         return self.channels if self.channelwise else self.channels // self.groups
 
     @property
@@ -123,6 +128,8 @@ class LayerWork:
             return max(self.turns)
         if self.parts:
             return self.outputs // self.parts[1]
+        if self.serial:
+            return 1
         return self.outputs if self.channelwise else self.outputs // self.groups
 
     def products(self, unroll: Unroll) -> Any:
@@ -139,6 +146,8 @@ class LayerWork:
             return self._turn_folds(unroll)
         if self.parts:
             return self.parts[1] * ceil_div(self.group_outputs, unroll.tm)
+        if self.serial:
+            return ceil_div(self.serial, unroll.tm)
         folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
         return folds if self.channelwise or self.apart else folds * self.beats(unroll)
 
@@ -148,6 +157,8 @@ class LayerWork:
             return self._turn_folds(unroll)
         if self.parts:
             return self.walk(unroll)
+        if self.serial:
+            return ceil_div(self.outputs, unroll.tm)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
 
     def steps(self, unroll: Unroll) -> Any:
@@ -161,6 +172,8 @@ class LayerWork:
             return self._turn_folds(unroll)
         if self.parts:
             return self.parts[0] * ceil_div(self.group_channels, unroll.tn)
+        if self.serial:
+            return ceil_div(self.channels, unroll.tn)
         return (1 if self.channelwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
 
     def _turn_folds(self, unroll: Unroll) -> Any:

@@ -29,7 +29,7 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
         fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind) and not state.in_floats
         parameters = {} if layer is Sum else {"fused": fused and node.op_type == "Add"}
         output = _output(operands[0], scale, zero, kind)
-        _emit(build, node, layer, operands, output, _bounds(state, scale, zero, kind), **parameters)
+        _emit(build, node, layer, operands, output, bounds(state, output), **parameters)
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -75,7 +75,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         output = _output(operands[0], scale, zero, kind, view.sizes[CHANNELS])
-        _emit(build, node, Concat, operands, output, _bounds(state, scale, zero, kind))
+        _emit(build, node, Concat, operands, output, bounds(state, output))
 
     build.view = view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -169,12 +169,14 @@ def _concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value
     return view
 
 
-def _bounds(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> tuple[int, int]:
+def bounds(state: Joined, output: Map) -> tuple[int, int]:
     """Bounds of the output: quantising keeps the order, so a Relu before it may as well be one behind it."""
+    assert output.scale is not None
     low, high = np.float32(-np.inf), np.float32(np.inf)
     for least, most in state.bounds:
         low, high = (np.clip(end, np.float32(least), np.float32(most)) for end in (low, high))
-    first, last = quantize_linear(np.array([low, high], np.float32), scale, zero, kind).tolist()
+    ends = np.array([low, high], np.float32)
+    first, last = quantize_linear(ends, output.scale, output.zero_point or 0, output.type).tolist()
     return first, last
 
 

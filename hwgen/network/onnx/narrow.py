@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.values import Map, Step
-from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, Join, Lookup
+from hwgen.network.ops import LRN, AveragePool, Conv, GlobalAveragePool, Join, Lookup
 from hwgen.network.requantise import Requantisation
 
 
@@ -42,7 +42,7 @@ def _bound(step: Step, low: int, high: int) -> bool:
     if step.kind is Conv:
         if step.requantisation is None:
             return False
-    elif issubclass(step.kind, Join):
+    elif issubclass(step.kind, Join | LRN):
         step.parameters |= {end: min(max(step.parameters[end], low), high) for end in ("low", "high")}
     elif step.kind is GlobalAveragePool:
         step.parameters["requantisation"] = replace(step.parameters["requantisation"], low=low, high=high)

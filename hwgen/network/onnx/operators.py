@@ -12,6 +12,7 @@ from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import dimensions as onnx_dimensions
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
+from hwgen.network.onnx import lrn as onnx_lrn
 from hwgen.network.onnx import pad as onnx_pad
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
@@ -123,6 +124,7 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_functions.OPERATORS,
     **onnx_affine.OPERATORS,
     **onnx_joins.OPERATORS,
+    **onnx_lrn.OPERATORS,
     **onnx_dimensions.OPERATORS,
     **onnx_pad.OPERATORS,
     **onnx_qdq.OPERATORS,

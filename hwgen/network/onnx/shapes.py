@@ -3,7 +3,7 @@
 A model is cut into its linear parts: chains of convolutions and pools in which each one's only consumer is the next,
 with nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as
 convolutions with the whole map. The first part in the graph's order is what is planned unless another one is asked for;
-what ends it, and the operators that hwgen can't build, are named.
+what ends it, and the operators that are left out as if they took nothing, are named.
 
 `whole` and `whole_of` take a model that branches as the graph it is, with sums, products, concatenations and
 upsampling, up to its fully connected layers.
@@ -35,8 +35,8 @@ _DENSE = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul
 """The same for fully connected layers."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
-_BUILDABLE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
-_POINTWISE = _BUILDABLE | {
+_FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
+_POINTWISE = _FREE | {
     *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
     *("BatchNormalization", "LRN", "Cast", "Add", "Sub", "Mul", "Div"),
 }
@@ -122,7 +122,7 @@ def _part(graph: _Graph, name: str, number: int, dense: bool) -> Network:
     if not 1 <= number <= len(parts):
         raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
     part = parts[number - 1]
-    left_out = [f"{', '.join(part.ignored)}: planned as if free, not buildable"] if part.ignored else []
+    left_out = [f"{', '.join(part.ignored)}: planned as if free"] if part.ignored else []
     left_out += [part.end] if part.end else []
     others = [other for index, other in enumerate(parts, start=1) if index != number]
     if others:
@@ -230,7 +230,7 @@ class _Graph:
                 shape = (1, layer.outputs, 1, 1)
             elif self._flattens(current, shape):
                 pass
-            elif current.op_type not in _BUILDABLE:
+            elif current.op_type not in _FREE:
                 ignored.append(_described(current))
             consumers = self._consumers.get(current.output[0], [])
             if not consumers:
@@ -342,7 +342,7 @@ class _Joined:
             operands.sort(key=lambda name: prod(self._graph._shapes.get(name, ())[2:]), reverse=True)
         if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._planned(node):
             self._edges[node.output[0]] = self._edges[operands[0]]
-            if node.op_type not in _BUILDABLE:
+            if node.op_type not in _FREE:
                 self._ignored.append(_described(node))
             return
         layer = self._layer(node, operands)
@@ -373,7 +373,7 @@ class _Joined:
         unique = len({layer.name for layer in self._layers}) == len(self._layers)
         if len(ends) != 1 or len(self._graph._inputs) != 1 or not unique:
             return None
-        left_out = [f"{', '.join(self._ignored)}: planned as if free, not buildable"] if self._ignored else []
+        left_out = [f"{', '.join(self._ignored)}: planned as if free"] if self._ignored else []
         layers, edges = tuple(self._layers), tuple(self._taken)
         try:
             return Network(name=name, layers=layers, edges=edges, left_out=(*left_out, *self._left_out))

@@ -7,7 +7,7 @@
   what every integer has become;
 - ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
 - ``Pending``: another layer that needs the QuantizeLinear right behind it;
-- ``Joined``: what several feature maps give together, which no QuantizeLinear has met yet.
+- ``Joined``: what several feature maps give together, or an LRN of one, which no QuantizeLinear has met yet.
 
 `Map` and `Step` are the feature maps and layers that are made meanwhile. A `Value` is all that is known of a tensor.
 """
@@ -354,7 +354,7 @@ class Pending:
 
 @dataclass
 class Joined:
-    """What a node makes of several dequantised maps, perhaps with Relu or Clip behind it."""
+    """What a node makes of dequantised maps, mostly of several, perhaps with Relu or Clip behind it."""
 
     node: onnx.NodeProto
     make: Callable[[Joined, np.float32, int, IntegerType], None]

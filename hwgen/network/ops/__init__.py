@@ -3,7 +3,7 @@
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
 >>> " ".join(sorted(KINDS)[9:])
-'maxpool mul pad select spacetodepth sub sum upsample'
+'lrn maxpool mul pad select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.average import AveragePool, GlobalAveragePool
@@ -12,6 +12,7 @@ from hwgen.network.ops.crop import Crop, Pad
 from hwgen.network.ops.depth import DepthToSpace, SpaceToDepth
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
+from hwgen.network.ops.lrn import LRN
 from hwgen.network.ops.op import Op
 from hwgen.network.ops.pool import MaxPool
 from hwgen.network.ops.select import Select
@@ -22,13 +23,14 @@ _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 _JOINS: tuple[type[Op], ...] = (Add, Sub, Sum, Mul, Concat, Copy)
 _MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
-KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *_JOINS, *_MOVES, Lookup)}
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *_JOINS, *_MOVES, Lookup, LRN)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
 """Kinds without weights that keep each channel to itself, by their ONNX operators."""
 
 __all__ = [
     "KINDS",
+    "LRN",
     "POOLS",
     "Add",
     "AveragePool",

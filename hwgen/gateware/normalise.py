@@ -1,0 +1,381 @@
+"""From values and sums to outputs that fall as the sum grows: a guess by a product, and an exact comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.lib import memory, wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.block_ram import stacked
+from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, varying_columns
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
+from hwgen.gateware.running_scale import RunningScaleConfig
+from hwgen.gateware.stream import at_pixel, channels_layout, numbered, pipeline_ports
+from hwgen.gateware.weights import Weights
+
+#: Words of a memory in LUTs at most: those of a table of all distances. And of one in block RAM: what chooses among
+#: several of them has a cycle of its own, which is taken from the lesser depth on.
+_DEEPEST, _LEAST_BANK, _BANK = 256, 512, 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormaliseConfig(Weightless):
+    """The zero point, and above or below it the distance that a value has at a scale.
+
+    Let ``v`` be the distance of a value from its own zero point. The output's distance is ``k`` or ``k + 1``, with
+
+        k = min(v * factors[scale >> shift] >> fraction, limit)
+
+    It is ``k + 1`` while the scale is below ``falls[first[v] + k]``, and at those scales behind that which ``ripples``
+    names. Who makes the tables (`hwgen.templates.normalise`) proves that no other output occurs.
+
+    Parameters
+    ----------
+    window : RunningScaleConfig
+        Where values and scales come from.
+    zero : int
+        Of the values.
+    factors : tuple of int
+        By the leading bits of a scale.
+    shift, fraction : int
+        Bits of a scale below these, and bits of a factor behind the point.
+    limit : int
+        The greatest ``k``.
+    first : tuple of int
+        By ``v``, from 0 to the greatest: what is added to ``k``, for the address of its fall.
+    falls : Weights
+        Scales.
+    kinds : Weights
+        For each fall its place in ``ripples``.
+    ripples : tuple of int
+        Bit ``d`` says that the distance is ``k + 1`` again ``d`` behind the fall; bit 0 is not set. The first one is 0.
+    zero_point : int
+        Of the outputs.
+    low, high : int
+        Bounds of the output.
+    bits, signed : int, bool
+        Type of the output.
+
+    Raises
+    ------
+    ConfigError
+        If there are no factors for all scales, no entry for each distance, not as many kinds as falls, or a ripple is
+        at its fall.
+    """
+
+    window: RunningScaleConfig
+    zero: int
+    factors: tuple[int, ...]
+    shift: int
+    fraction: int
+    limit: int
+    first: tuple[int, ...]
+    falls: Weights
+    kinds: Weights
+    ripples: tuple[int, ...]
+    zero_point: int
+    low: int
+    high: int
+    bits: int
+    signed: bool
+
+    def __post_init__(self) -> None:
+        least, most = self.window.input.value_range
+        if len(self.first) != self._distance(least, most) + 1:
+            raise ConfigError(f"first must have {self._distance(least, most) + 1} entries, not {len(self.first)}")
+        if len(self.factors) << self.shift < 1 << self.window.scale_bits:
+            raise ConfigError(f"factors must be for scales of {self.window.scale_bits} bits, not {len(self.factors)}")
+        if len(self.falls) != len(self.kinds):
+            raise ConfigError(f"kinds must be one for each of {len(self.falls)} falls, not {len(self.kinds)}")
+        if not self.ripples or self.ripples[0] or any(ripple & 1 for ripple in self.ripples):
+            raise ConfigError(f"ripples must begin with 0, and none may be at its fall itself, not {self.ripples!r}")
+
+    def _distance(self, least: int, most: int) -> int:
+        return max(most - self.zero, self.zero - least)
+
+    @property
+    def by_value(self) -> bool:
+        """Whether there is but one factor, so that a value's distance says what ``k`` is, and which fall."""
+        return len(self.factors) == 1
+
+    @property
+    def multipliers(self) -> int:
+        """DSP slices."""
+        return 0 if self.by_value else self.window.pixels
+
+    @property
+    def result(self) -> Shape:
+        """Shape of an output."""
+        return Shape(self.bits, self.signed)
+
+    @property
+    def signs(self) -> tuple[bool, bool]:
+        """Whether values lie below their zero point, and above it."""
+        least, most = self.window.input.value_range
+        return least < self.zero, self.zero < most
+
+    @cached_property
+    def guesses(self) -> tuple[int, ...]:
+        """``k`` of each distance, where there is one factor."""
+        return tuple(min(v * self.factors[0] >> self.fraction, self.limit) for v in range(len(self.first)))
+
+    @cached_property
+    def guess_bits(self) -> int:
+        """Bits of ``k``."""
+        return max(min(self.most_guess, self.limit), 1).bit_length()
+
+    @cached_property
+    def most_guess(self) -> int:
+        """What ``k`` is at most without its limit."""
+        return (len(self.first) - 1) * max(self.factors) >> self.fraction
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        """The memory of the falls: each with its kind above it; by distance where there is one factor."""
+        bits = self.window.scale_bits
+        words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
+        if self.by_value:
+            return tuple(words[first + k] for first, k in zip(self.first, self.guesses, strict=True))
+        return tuple(words)
+
+    @property
+    def word_bits(self) -> int:
+        return self.window.scale_bits + self.kind_bits
+
+    @property
+    def kind_bits(self) -> int:
+        return counter_bits(len(self.ripples))
+
+    @property
+    def since_bits(self) -> int:
+        """Bits of how far behind a fall a ripple may be; 0 without ripples."""
+        return counter_bits(max(self.ripples).bit_length())
+
+    @property
+    def ripple_table(self) -> list[int]:
+        """By kind and place behind the fall, whether the output is back."""
+        return [
+            self.ripples[kind] >> since & 1
+            for kind in range(len(self.ripples))
+            for since in range(1 << self.since_bits)
+        ]
+
+    @property
+    def read_cycles(self) -> int:
+        """Cycles from the address of a fall to the fall."""
+        return _read_cycles(self.words)
+
+    @property
+    def factor_cycles(self) -> int:
+        """The same of a factor; none where there is but one."""
+        return 0 if self.by_value else _read_cycles(self.factors)
+
+    @property
+    def address_cycle(self) -> int:
+        """Cycles from a step to the address of its fall."""
+        return 1 if self.by_value else self.factor_cycles + 4
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its outputs: with the fall, the difference, what it says, and the output's three."""
+        return self.address_cycle + self.read_cycles + 5
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, one = Cost(), Cost(dsp=not self.by_value)
+        distance, scale = counter_bits(len(self.first)), self.window.scale_bits
+        one.ff += distance
+        one.lut += 1.5 * distance if self.zero != self.window.input.value_range[0] else 0
+        _count(one, self.words, self.word_bits)
+        if self.by_value:
+            _count(one, self.guesses, self.guess_bits)
+        else:
+            address = counter_bits(len(self.words))
+            _count(one, self.factors, max(self.factors).bit_length())
+            _count(one, [entry % (1 << address) for entry in self.first], address)
+            one.ff += 2 * address + self.guess_bits
+            one.lut += address + 2 * self.guess_bits * (self.most_guess > self.limit)
+            one.delay(self.guess_bits, self.read_cycles + 2)
+        one.ff += scale + 2 + 2 + len(self.ripple_table) // 64
+        one.lut += scale + scale / 5
+        one.delay(scale, self.address_cycle + self.read_cycles)
+        one.ff += 3 * self.guess_bits + 3 + self.bits
+        one.lut += self.guess_bits + 2 * self.bits
+        cost.dsp, cost.bram36 = one.dsp * self.window.pixels, one.bram36 * self.window.pixels
+        cost.ff, cost.lut = one.ff * self.window.pixels + self.latency, one.lut * self.window.pixels
+        return cost.resources
+
+    def component(self) -> Normalise:
+        return Normalise(self)
+
+
+class Normalise(wiring.Component):
+    """A table or a product says which fall is next, and a comparison on which side of it a scale lies.
+
+    Parameters
+    ----------
+    config : NormaliseConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `RunningScale`.
+    o : Out(stream, always ready)
+        ``Tp`` outputs, ``[lane][pixel]`` of one lane.
+
+    Latency and throughput
+        A step a cycle; outputs ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: NormaliseConfig):
+        self._config = config
+        super().__init__(
+            pipeline_ports(config.window.step_layout, channels_layout(config.result, 1, config.window.pixels))
+        )
+
+    @property
+    def config(self) -> NormaliseConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels = self.config, self.config.window.pixels
+        for pixel in range(pixels):
+            value, scale = (self.i.payload[part][0][pixel] for part in ("operand", "scale"))
+            output = self._normalise(m, at_pixel("lane", pixel, pixels), value, scale)
+            m.d.comb += self.o.payload[0][pixel].eq(output)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _normalise(self, m: Module, name: str, value: Value, scale: Value) -> Value:
+        config, bits = self.config, self.config.window.scale_bits
+        distance = Signal(range(len(config.first)), name=f"{name}_distance", reset_less=True)
+        m.d.sync += distance.eq(Mux(value < config.zero, config.zero - value, value - config.zero))
+        find = self._by_value if config.by_value else self._by_product
+        word, guess = find(m, name, distance, scale)
+        late = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
+        since = Signal(signed(bits + 1), name=f"{name}_since", reset_less=True)
+        m.d.sync += since.eq(late - word[:bits])
+        before = Signal(name=f"{name}_before", reset_less=True)
+        m.d.sync += before.eq(since[-1])
+        above: Value = before
+        if config.since_bits:
+            kind, near = delayed(m, f"{name}_kind", word[bits:], 1), Signal(name=f"{name}_near", reset_less=True)
+            m.d.sync += near.eq(~since[config.since_bits :].any())
+            back = look_up(
+                m, f"{name}_ripples", unsigned(1), config.ripple_table, Cat(since[: config.since_bits], kind)
+            )
+            above = before | (near & back)
+        output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output", reset_less=True)
+        m.d.sync += output.eq(delayed_fast(m, f"{name}_guess", guess, 2) + above)
+        return self._output(
+            m, name, output, delayed_fast(m, f"{name}_negative", value < config.zero, config.latency - 2)
+        )
+
+    def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
+        """The fall of a value, and ``k``."""
+        config = self.config
+        guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
+        return self._fall(m, name, distance), delayed(m, f"{name}_guessed", guess, config.read_cycles - 1)
+
+    def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
+        """The same, where the scale says how far the distance has fallen, about."""
+        config, address_bits = self.config, counter_bits(len(self.config.words))
+        factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
+        late = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
+        first = [entry % (1 << address_bits) for entry in config.first]
+        begin = look_up(m, f"{name}_first", unsigned(address_bits), first, late)
+        product = Signal(len(late) + len(factor), name=f"{name}_product", reset_less=True)
+        multiplied = Signal.like(product, name=f"{name}_multiplied")
+        m.d.sync += [multiplied.eq(late * factor), product.eq(multiplied)]
+        guess = Signal(config.guess_bits, name=f"{name}_product_guess", reset_less=True)
+        exact = product[config.fraction :]
+        saturates = config.most_guess > config.limit
+        m.d.sync += guess.eq(Mux(exact > config.limit, config.limit, exact) if saturates else exact)
+        address = Signal(address_bits, name=f"{name}_address", reset_less=True)
+        m.d.sync += address.eq(delayed(m, f"{name}_begin", begin, 2) + guess)
+        return self._fall(m, name, address), delayed(m, f"{name}_guessed", guess, 1 + config.read_cycles)
+
+    def _fall(self, m: Module, name: str, address: Value) -> Value:
+        return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
+
+    def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
+        """The output at a distance from the zero point, two cycles later."""
+        config = self.config
+        most, (below, above) = 1 << config.guess_bits, config.signs
+        reach = bits_for_range(config.zero_point - most * below, config.zero_point + most * above)
+        total = Signal(reach, name=f"{name}_total", reset_less=True)
+        result = Signal(config.result, name=f"{name}_result", reset_less=True)
+        away = Mux(negative, -distance, distance) if below and above else -distance if below else distance
+        m.d.sync += [
+            total.eq(config.zero_point + away),
+            result.eq(Mux(total > config.high, config.high, Mux(total < config.low, config.low, total))),
+        ]
+        return result
+
+
+def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
+    """The words of each memory of a table: of as many as lie side by side in block RAMs."""
+    found = []
+    for first in range(0, len(words), _BANK):
+        part = words[first : first + _BANK]
+        above, each = stacked(bits, len(part))
+        found += [part[begin : begin + each] for begin in range(0, len(part), each)] if above > 1 else [part]
+    return found
+
+
+def _read_cycles(words: Sequence[int]) -> int:
+    """Cycles from an address to its word: block RAM is read through a register, and there may be several to choose."""
+    return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _LEAST_BANK else 3
+
+
+def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
+    """The word at an address, `_read_cycles` later."""
+    if len(words) <= _DEEPEST:
+        return look_up(m, name, unsigned(bits), words, address)
+    found: list[Value] = []
+    banks = _banks(words, bits)
+    for number, bank in enumerate(banks):
+        here = numbered(name, number, len(banks))
+        m.submodules[here] = table = memory.Memory(
+            shape=bits, depth=len(bank), init=list(bank), attrs=rom_attributes(len(bank), "block")
+        )
+        port = table.read_port()
+        m.d.comb += port.addr.eq(address)
+        found.append(delayed(m, f"{here}_word", port.data, 1))
+    if len(words) <= _LEAST_BANK:
+        return found[0]
+    places = [number for number, bank in enumerate(banks) for _ in range(-(-len(bank) // _LEAST_BANK))]
+    number = Signal(range(len(banks)), name=f"{name}_bank", reset_less=True)
+    m.d.sync += number.eq(dense_table(m, f"{name}_place", address[counter_bits(_LEAST_BANK) :], places))
+    chosen = Signal(bits, name=f"{name}_chosen", reset_less=True)
+    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank", number, 1), found))
+    return chosen
+
+
+def _choice(number: Value, found: Sequence[Value]) -> Value:
+    """One of some words, by a tree over the bits of its number."""
+    for bit in number:
+        pairs = [found[first : first + 2] for first in range(0, len(found), 2)]
+        found = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return found[0]
+
+
+def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
+    """Add what such a table takes."""
+    if len(words) <= _DEEPEST:
+        cost.rom(varying_columns(words, bits), len(words), bits, block=False)
+        return
+    banks = _banks(words, bits)
+    for bank in banks:
+        bits_of_bank = len(set(varying_columns(bank, bits)))
+        cost.rom([], len(bank), bits_of_bank, block=True)
+        cost.ff += bits_of_bank
+    if len(words) > _LEAST_BANK:
+        cost.ff += bits + 2 * counter_bits(len(banks))
+        cost.lut += bits * mux_luts(len(banks)) + 2 * counter_bits(len(banks))

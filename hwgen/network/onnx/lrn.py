@@ -1,0 +1,199 @@
+"""LRN between DequantizeLinear and QuantizeLinear: ONNX Runtime computes it in float32, and so does what is built.
+
+The sum of squares takes float32 additions only (`Scale`). What makes an output of it, a power above all, is no formula
+of hwgen's: ONNX Runtime's own LRN is asked at which scales the output changes (`Falls`), by bisection and by all scales
+around. Its power is off by a unit now and then, so that an output may be back for a few scales behind such a fall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from hwgen.errors import ConfigError
+from hwgen.network.maps import IntegerType, Window
+from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.joins import bounds
+from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.values import Joined, Map
+from hwgen.network.ops import LRN, Lookup
+from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes
+
+#: Between these all numbers on the way are float32 numbers of 24 significant bits.
+_ALPHAS, _BETAS, _BIASES = (1e-12, 1e6), (0.01, 4.0), (1e-6, 1e6)
+
+#: A value whose square is lost in any scale.
+_TINY = np.float32(2.0**-40)
+
+_OPSET = 17
+
+
+def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
+    """Where the outputs of each magnitude change, as ONNX Runtime computes them; distances saturate at ``limit``.
+
+    Raises
+    ------
+    ConfigError
+        If the power changes so slowly that an output comes and goes over more than `RIPPLE` scales.
+    """
+    x = np.arange(len(scale.terms)).astype(np.float32) * x_scale
+    outputs = _Outputs(x, y_scale, limit, _Power(beta))
+    # Scales at which ONNX Runtime's power may be off by a unit to either side lie within half of this.
+    reach = int(np.ceil(8 / beta))
+    low, high = scale.ranges[0] - reach, scale.ranges[1] + reach
+    least, most = (outputs.of(np.arange(len(x)), end) for end in (high, low))
+    counts = most - least
+    owner = np.repeat(np.arange(len(x)), counts)
+    # The outputs that a magnitude leaves behind, from the greatest on.
+    left = np.concatenate(
+        [np.zeros(0, np.int64), *(np.arange(end, begin, -1) for begin, end in zip(least, most, strict=True))]
+    )
+    first = np.concatenate([[0], np.cumsum(counts)])
+    found = _first(outputs, owner, left, low[owner], high[owner])
+    at, ripples = _around(outputs, owner, left, found, reach)
+    return Falls(least=least, first=first, at=at, ripples=ripples)
+
+
+def _first(
+    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
+) -> np.ndarray:
+    """A scale at which an output is below ``left``, while it is not at the one before."""
+    while (behind - before > 1).any():
+        middle = (before + behind) // 2
+        there = outputs.of(owner, middle) >= left
+        before, behind = np.where(there, middle, before), np.where(there, behind, middle)
+    return behind
+
+
+def _around(
+    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, found: np.ndarray, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first scale at which each output is below ``left``, and at which of those behind it is not."""
+    near = found[:, None] + np.arange(-reach, RIPPLE + reach)
+    there = outputs.of(owner[:, None], near) >= left[:, None]
+    first = np.argmin(there, axis=1)
+    since = np.arange(near.shape[1]) - first[:, None]
+    if not there[:, :1].all() or (there & (since >= RIPPLE)).any():
+        raise ConfigError(f"beta is so small that outputs come and go over more than {RIPPLE} scales")
+    bits = np.where(there & (since >= 0), 1 << np.clip(since, 0, RIPPLE), 0)
+    return found - reach + first, bits.sum(axis=1)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The distance of an output from its zero point."""
+
+    x: np.ndarray
+    """float32, what each magnitude stands for."""
+    y_scale: np.float32
+    limit: int
+    power: _Power
+
+    def of(self, sizes: np.ndarray, bits: np.ndarray) -> np.ndarray:
+        """Of some magnitudes at some scales, int64."""
+        with np.errstate(over="ignore"):
+            real = self.power.of(bits) * self.x[sizes]
+            return np.minimum(np.rint(real / self.y_scale), self.limit).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Power:
+    """ONNX Runtime's ``scale ** -beta``, by an LRN of three channels whose middle one is next to nothing."""
+
+    beta: float
+
+    def of(self, bits: np.ndarray) -> np.ndarray:
+        """At scales that are given as bits of float32 numbers, float32."""
+        scales = from_bits(bits.ravel())
+        found = np.empty_like(scales)
+        _, exponents = np.frexp(scales)
+        for exponent in np.unique(exponents):
+            chosen = exponents == exponent
+            found[chosen] = self._above(np.ldexp(np.float32(0.5), exponent), scales[chosen])
+        return found.reshape(bits.shape)
+
+    def _above(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
+        """At scales from a power of two to the next."""
+        # The last numbers of a tensor, three at most, take another way through the kernel.
+        wanted = np.resize(scales, max(len(scales), 4))
+        # Two squares and the bias make each scale: the greater one comes close from below.
+        great = np.sqrt(wanted - bias)
+        for _ in range(2):
+            great = np.where(great > 0, np.nextafter(great, np.float32(0)), great)
+        close = bias + great * great
+        small = np.sqrt(wanted - close)
+        assert (close + small * small == wanted).all()
+        x = np.stack([great, np.full_like(great, _TINY), small])[None, :, None, :]
+        return _normalised(x, self.beta, float(bias))[0, 1, 0, : len(scales)] / _TINY
+
+
+def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
+    """What ONNX Runtime makes of ``x``, ``(1, C, H, W)``, by windows of three channels whose squares are just added."""
+    import onnxruntime
+
+    node = helper.make_node("LRN", ["x"], ["y"], size=3, alpha=3.0, beta=beta, bias=bias)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "lrn", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", _OPSET)]
+    )
+    model.ir_version = 8
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": x})
+    return np.asarray(y)
+
+
+def _lrn(build: Builder, node: onnx.NodeProto) -> None:
+    """Between DequantizeLinear and QuantizeLinear."""
+    state = plain_operand(build, node)
+    if len(build.spatial_axes(node)) != 2:
+        raise build.refusal(node, "must take tensors of four dimensions, as ONNX Runtime asks")
+    size, alpha = int(attribute(node, "size", 0)), np.float32(attribute(node, "alpha", 1e-4))
+    beta, bias = (np.float32(attribute(node, name, usual)) for name, usual in (("beta", 0.75), ("bias", 1.0)))
+    if size < 1 or size % 2 == 0:
+        raise build.refusal(node, f"size must be odd and positive, as ONNX Runtime asks, not {size}")
+    for name, value, (low, high) in (("alpha", alpha, _ALPHAS), ("beta", beta, _BETAS), ("bias", bias, _BIASES)):
+        if not low <= value <= high:
+            raise build.refusal(node, f"{name} must be from {low:g} to {high:g}, not {value:g}")
+    if build.map.type.bits > MOST_BITS:
+        raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
+    operand = build.value
+
+    def make(joined: Joined, y_scale: np.float32, zero: int, kind: IntegerType) -> None:
+        build.enter(operand)
+        here = build.map
+        output = Map(here.channels, here.height, here.width, kind, zero, y_scale)
+        if kind.bits > MOST_BITS:
+            raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {kind}")
+        low, high = bounds(joined, output)
+        sizes = np.arange(magnitudes(here.type.minimum, here.type.maximum, state.zero)).astype(np.float32)
+        x = sizes * state.scale
+        try:
+            terms = alpha / np.float32(size) * (x * x)
+            scale = Scale(bias=float(bias), size=size, channels=here.channels, terms=terms)
+            found = falls(scale, float(beta), state.scale, y_scale, max(high - zero, zero - low))
+        except ConfigError as error:
+            raise build.refusal(node, str(error)) from None
+        _emit(build, node, output, scale, found, low, high)
+
+    build.state = Joined(node, make)
+
+
+def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, found: Falls, low: int, high: int) -> None:
+    window, here = Window(kernel=(1, 1)), build.map
+    if len(found.at):
+        build.emit(node, LRN, window, output, scale=scale, falls=found, low=low, high=high)
+    else:  # whatever the channels around hold, the output is the same
+        values = np.arange(here.type.minimum, here.type.maximum + 1) - (here.zero_point or 0)
+        table = np.clip((output.zero_point or 0) + np.sign(values) * found.least[np.abs(values)], low, high)
+        build.emit(node, Lookup, window, output, table=table[None])
+    build.steps[-1].low, build.steps[-1].high = low, high
+
+
+OPERATORS = {"LRN": _lrn}
