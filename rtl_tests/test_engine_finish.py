@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -411,13 +411,22 @@ class Bench:
             self.finished.append(now)
 
 
-@given(seed=st.integers(0, 2**32), offer=patterns(), reset_at=st.none() | st.integers(0, 800))
-def check_finish(seed, offer, reset_at):
+#: Parameters in LUT RAM, and in block RAM.
+ENGINES = (ENGINE, replace(ENGINE, parameter_words=128, sum_bits=24))
+RUNS = {
+    "engine": st.sampled_from(ENGINES),
+    "seed": st.integers(0, 2**32),
+    "offer": patterns(),
+    "reset_at": st.none() | st.integers(0, 800),
+}
+
+
+def check_finish(engine, seed, offer, reset_at):
     rng = random.Random(seed)
     tables = Tables(rng)
-    jobs = [stretch(rng, ENGINE, 4 * (number % 2), tables, 112 * number, first=number == 0) for number in range(5)]
+    jobs = [stretch(rng, engine, 4 * (number % 2), tables, 112 * number, first=number == 0) for number in range(5)]
     jobs[0].writes += tables.writes()
-    bench = Bench(ENGINE, jobs, offer)
+    bench = Bench(engine, jobs, offer)
     bench.run(reset_at)
     assert bench.finished == [last + bench.config.latency for last in bench.lasts]
     assert bench.words == {place: word for job in jobs for place, word in job.words.items()}
@@ -426,7 +435,7 @@ def check_finish(seed, offer, reset_at):
 @pytest.mark.parametrize("examples", [3, pytest.param(100, marks=long)])
 def test_finish(examples):
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""
-    settings(max_examples=examples)(check_finish)()
+    settings(max_examples=examples)(given(**RUNS)(check_finish))()
 
 
 @st.composite
