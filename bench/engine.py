@@ -1,0 +1,126 @@
+"""Runs networks on one engine, in Verilator: values against the golden model, cycles and bytes against the schedule.
+
+Usage: python bench/engine.py [--json FILE] [NETWORK ...]     (default: all that fit minutes, the large ones at 64 x 64)
+
+All networks run on the same Verilog, 32 maps by 13 pixels, in front of a memory of 8 bytes a cycle. Fails if a value, a
+cycle or a byte differs, or if the Verilog does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hwgen
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.network import golden
+from hwgen.program.compile import schedule
+from hwgen.program.layout import pack_map, unpack_map
+from hwgen.report.table import columns
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.simulate import engine
+
+ROOT = Path(__file__).resolve().parent.parent
+NETWORKS = (
+    str(ROOT / "examples" / "digits" / "digits.onnx"),
+    "resnet8",
+    "dscnn",
+    "mobilenetv1-0.25",
+    "autoencoder",
+    "alexnet",
+    "vgg16@64x64",
+    "flownets@64x64",
+    "speed-sign@96x160",
+    "resnet18@64x64",
+    "resnet50@64x64",
+    "mobilenetv1@64x64",
+    "mobilenetv2@64x64",
+)
+HEAD = ("network", "cycles", "as predicted", "MACs", "a cycle", "bytes read", "written", "values", "differ", "seconds")
+
+
+def measured(name: str, circuit: dict[str, bytes], config: EngineConfig, timing: MemoryTiming) -> dict[str, Any]:
+    """One frame of random values on the engine."""
+    begin = time.monotonic()
+    model = hwgen.load(name)
+    found = schedule(model.network, config)
+    frame = model.prepare(model.random_frames(1))[0]
+    memory = bytearray(found.size)
+    memory[: len(found.image)] = found.image
+    packed = pack_map(frame, model.network.input.type)
+    memory[found.input.address : found.input.address + len(packed)] = packed
+    run = engine.run(circuit, bytes(memory), memory=engine.Memory(timing=timing))
+    predicted = EngineSchedule(config, found.jobs, timing).run()
+    differ = values = 0
+    expected = golden.outputs(model.network, frame[None])
+    for place, each, wanted in zip(found.outputs, model.network.output_maps, expected, strict=True):
+        ours = unpack_map(run.image[place.address : place.address + place.size], each)
+        differ += int(np.count_nonzero(ours != wanted[0]))
+        values += ours.size
+    cycles = START_CYCLES + predicted.cycles + DONE_CYCLES
+    macs = sum(layer.macs for layer in model.network.layers)
+    return {
+        "network": model.name,
+        "cycles": run.cycles[0],
+        "predicted": cycles,
+        "macs": macs,
+        "macs_per_cycle": round(macs / run.cycles[0], 1),
+        "read": run.read,
+        "predicted_read": sum(predicted.read) + predicted.fetched,
+        "written": run.written,
+        "predicted_written": sum(predicted.written),
+        "values": values,
+        "differ": differ,
+        "error": run.error.name,
+        "wall_s": round(time.monotonic() - begin, 1),
+    }
+
+
+def is_right(row: dict[str, Any]) -> bool:
+    same = all(row[of] == row[f"predicted{what}"] for of, what in (("cycles", ""), ("read", "_read")))
+    return same and row["written"] == row["predicted_written"] and not row["differ"] and row["error"] == "NONE"
+
+
+def line(row: dict[str, Any]) -> tuple[str, ...]:
+    told = "yes" if row["cycles"] == row["predicted"] else f"{row['predicted']:,}"
+    figures = (f"{row['macs']:,}", f"{row['macs_per_cycle']}", f"{row['read']:,}", f"{row['written']:,}")
+    return (
+        row["network"],
+        f"{row['cycles']:,}",
+        told,
+        *figures,
+        f"{row['values']:,}",
+        f"{row['differ']:,}",
+        f"{row['wall_s']}",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", default=NETWORKS)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    config, timing = EngineConfig(), MemoryTiming()
+    circuit = engine.files(config)
+    digest = hashlib.sha256(b"".join(circuit[name] for name in sorted(circuit))).hexdigest()
+    print(f"one circuit: {len(circuit['engine.v'].splitlines()):,} lines of Verilog, sha256 {digest[:16]}", flush=True)
+    rows = []
+    for name in arguments.networks:
+        rows.append(measured(name, circuit, config, timing))
+        print("  ".join(line(rows[-1])), flush=True)
+    print("\n".join(["", *columns([HEAD, *map(line, rows)], rules=(1,))]))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"verilog": digest, "networks": rows}, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(map(is_right, rows)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
