@@ -112,19 +112,19 @@ class DrainWalk(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> None:
         """The next job, whether it has its place in the output buffer, and whether it has beats."""
-        filled, upcoming = Signal(), self._next
+        vacant, upcoming = Signal(init=1), self._next
         taken = self._take | self._pass
         short = Signal(COUNT_BITS)
-        m.d.comb += [self.jobs.ready.eq(~filled), short.eq(self.stored - upcoming.wait_stored)]
+        m.d.comb += [self.jobs.ready.eq(vacant), short.eq(self.stored - upcoming.wait_stored)]
         m.d.sync += [
-            self._prepared.eq(filled & ~taken & ~short[-1]),
+            self._prepared.eq(~vacant & ~taken & ~short[-1]),
             self._empty.eq((upcoming.blocks == 0) | (upcoming.pixels == 0)),
             self._single.eq(upcoming.pixels == 1),
         ]
-        with m.If(~filled):
-            m.d.sync += [upcoming.eq(self.jobs.payload), filled.eq(self.jobs.valid)]
+        with m.If(vacant):
+            m.d.sync += [upcoming.eq(self.jobs.payload), vacant.eq(~self.jobs.valid)]
         with m.Elif(taken):
-            m.d.sync += filled.eq(0)
+            m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
         """Which group, pixel and block; the counts."""

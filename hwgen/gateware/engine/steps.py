@@ -106,7 +106,8 @@ class Steps(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> Signal:
         """The next job; whether all it needs is there."""
-        filled, fresh, prepared = Signal(), Signal(), Signal()
+        fresh, prepared = Signal(), Signal()
+        vacant = Signal(init=1)  # there is room for it
         started = Signal(COUNT_BITS)
         #: Of the prepared job: blocks of channels, last channel of the last block; what there is but one of.
         self._blocks = Signal(14, reset_less=True)
@@ -115,13 +116,13 @@ class Steps(wiring.Component):
         self._empty = Signal()
         channels = Signal(17)
         m.d.comb += [
-            self.jobs.ready.eq(~filled),
+            self.jobs.ready.eq(vacant),
             self.walk.eq(fresh & self.next_job.walk),
             channels.eq(self.next_job.channels + LANES - 1),
         ]
         m.d.sync += [
-            fresh.eq(self.jobs.valid & ~filled),
-            prepared.eq(filled & ~self._take & ~self.walk & self.walked & (self.loaded != started)),
+            fresh.eq(self.jobs.valid & vacant),
+            prepared.eq(~vacant & ~self._take & ~self.walk & self.walked & (self.loaded != started)),
             self._blocks.eq(channels[3:]),
             self._top.eq(channels[:3]),
             self._single.columns.eq(self.next_job.kernel_columns == 1),
@@ -129,11 +130,11 @@ class Steps(wiring.Component):
             self._single.blocks.eq(channels < 2 * LANES),
             self._empty.eq(self.next_job.groups == 0),
         ]
-        with m.If(~filled):
+        with m.If(vacant):
             m.d.sync += self.next_job.eq(self.jobs.payload)
-            m.d.sync += filled.eq(self.jobs.valid)
+            m.d.sync += vacant.eq(~self.jobs.valid)
         with m.Elif(self._take):
-            m.d.sync += [filled.eq(0), started.eq(started + 1)]
+            m.d.sync += [vacant.eq(1), started.eq(started + 1)]
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
