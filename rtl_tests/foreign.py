@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from referees import integer_session
 
 Operator = Callable[["Writer", str], str]
 """Adds something behind a float tensor; gives the tensor behind it."""
@@ -136,9 +136,6 @@ def ten_obstacles(*, named: bool = True) -> Writer:
 
 def by_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
     """All outputs of the whole model, in the session whose every value hwgen equals."""
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session, _ = integer_session(model)
     names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(None, {"x": x}), strict=True))
+    return {name: np.asarray(values) for name, values in zip(names, session.run(None, {"x": x}), strict=True)}

@@ -81,9 +81,13 @@ def _pooled(node: onnx.NodeProto, operands: dict[str, np.ndarray]) -> list[np.nd
 
 # The session whose every value hwgen equals.
 
-OPTIONS = ("session.qdqisint8allowed", "session.disable_double_qdq_remover")
-"""Without the first, ONNX Runtime leaves operators in float32 that take int8 from the graph's input or from a fork;
-without the second, it puts a scale of its own where a map is quantised twice in a row."""
+OPTIONS = (
+    *("session.qdqisint8allowed", "session.disable_double_qdq_remover"),
+    "session.qdq_matmulnbits_accuracy_level",
+)
+"""Each is 1. Without the first, ONNX Runtime leaves operators in float32 that take int8 from the graph's input or from
+a fork; without the second, it puts a scale of its own where a map is quantised twice in a row; without the third, it
+quantises the floats that some products take anew, to 8 bits."""
 FLOAT_OPERATORS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
 """Of an optimised graph, those whose sums are rounded to float32 on the way."""
 

@@ -127,6 +127,8 @@ class Host:
         What ONNX Runtime makes of all that the hardware gives, where it takes several tensors at once.
     limits : tuple of int, optional
         The least and the greatest integer that the hardware gets, where the model clips those of its input.
+    optimised : bool
+        Whether ONNX Runtime may compute in integers what is left between DequantizeLinear and QuantizeLinear.
     """
 
     input: str
@@ -137,3 +139,4 @@ class Host:
     batch: int | None = None
     remainder: Remainder | None = None
     limits: tuple[int, int] | None = None
+    optimised: bool = True

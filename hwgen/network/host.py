@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     import onnxruntime
 
 
+SETTINGS = {
+    "session.qdqisint8allowed": "1",
+    "session.disable_double_qdq_remover": "1",
+    "session.qdq_matmulnbits_accuracy_level": "1",
+}
+"""Of the sessions whose values hwgen's equal (docs/numbers.md). With them, what stands behind the hardware does not
+depend on what a session can't see, which is in front: int8 there, quantisers of other scales."""
 _MOST_VALUES = 1 << 28
 """Of a model's batch, which is filled up where frames are fewer."""
 _AT_A_TIME = 32
@@ -70,7 +77,7 @@ def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
     frames = integers(network, maps, place)
     if network.host is None or (end := network.host.outputs[place]).tail is None:
         return frames
-    session = _Session(network.name, end.behind, end.tail)
+    session = _Session(network, end.behind, end.tail)
     (values,) = _run(network, session, [frames])
     return values
 
@@ -109,7 +116,7 @@ def given(network: Network, maps: Sequence[np.ndarray], frames: np.ndarray, prep
         feeds.append(_floats_in(network, frames))
     left = [name for name in remainder.outputs if name not in known]
     if left:
-        session = _Session(network.name, remainder.operators, remainder.model)
+        session = _Session(network, remainder.operators, remainder.model)
         parts = [
             _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds])
             for start in range(0, len(frames), _AT_A_TIME)
@@ -253,16 +260,18 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
 
 
 class _Session:
-    """ONNX Runtime on what stands behind the last integer tensors of the model called ``name``."""
+    """ONNX Runtime on what stands behind the last integer tensors of a ``network``'s model."""
 
-    def __init__(self, name: str, operators: Sequence[str], tail: bytes) -> None:
+    def __init__(self, network: Network, operators: Sequence[str], tail: bytes) -> None:
         import onnxruntime
 
-        self._name, self._operators = name, ", ".join(_shortened(operators))
+        self._name, self._operators = network.name, ", ".join(_shortened(operators))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        # Otherwise int8 operators in front of the tail's input, which the session can't see, would change those behind.
-        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        for setting in SETTINGS.items():
+            options.add_session_config_entry(*setting)
+        if network.host is not None and not network.host.optimised:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         try:
             self._session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
                 tail, options, providers=["CPUExecutionProvider"]

@@ -62,8 +62,8 @@ class Builder:
         """What can be built, but hardly be meant."""
         self.made: dict[int, list[str]] = {}
         """Names of the layers that were made of each node, by its identity."""
-        self.rounds_bias = True
-        """Whether the model's referee is ONNX Runtime's optimised session, which rounds some float biases to steps."""
+        self.optimised = True
+        """Whether ONNX Runtime's optimised session is the model's referee: see `hwgen.network.onnx.walk.Given`."""
         self._names: set[str] = set()
         self._weights = 0
 

@@ -7,7 +7,7 @@ model that leaves it in floats, rather than to move to the host unseen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.values import Reals
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
@@ -119,6 +120,59 @@ class _Graph:
         return [numpy_helper.to_array(tensor) for tensor in tensors]
 
 
+def in_bytes(kind: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
+    """The input that ONNX Runtime takes for the integers ``name``, and the nodes that make them of it: what ONNX has in
+    fewer than 8 bits comes in bytes."""
+    if kind.bits >= 8 or kind not in NARROW.values():
+        return name, []
+    (element,) = (element for element, other in NARROW.items() if other == kind)
+    bytes_ = unused(f"{name}_bytes")
+    return bytes_, [helper.make_node("Cast", [bytes_], [name], to=element)]
+
+
+def dequantised(
+    state: Reals,
+    name: str,
+    tensor: str,
+    shape: Sequence[int],
+    nodes: Sequence[onnx.NodeProto],
+    unused: Callable[[str], str],
+) -> list[onnx.NodeProto]:
+    """Nodes that make floats of integers, as the DequantizeLinear of ``state`` does.
+
+    Where ONNX Runtime computes what follows that in floats, they are others: behind a DequantizeLinear, right in front
+    of it now, it would choose kernels of integers.
+
+    Parameters
+    ----------
+    name, tensor : str
+        Of the integers and of the floats.
+    shape : sequence of int
+        Theirs, without the batch.
+    nodes : sequence of NodeProto
+        What may take the floats.
+    unused : callable
+        Makes names of tensors that are not in use.
+    """
+    readers = [node for node in nodes if tensor in node.input]
+    if not state.in_floats or (len(readers) == 1 and state.is_padded_by(readers[0])):
+        dequantise = onnx.NodeProto()
+        dequantise.CopyFrom(state.node)
+        dequantise.ClearField("name")  # the node itself may be left, too
+        dequantise.input[0], dequantise.output[0] = name, tensor
+        return [dequantise]
+    real, zero, scale, centred = (unused(f"{tensor}_{what}") for what in ("cast", "zero", "scale", "centred"))
+    # A product with one number would become part of a MatMul behind it.
+    factors = np.full(shape[-1:], state.scale, np.float32)
+    return [
+        helper.make_node("Constant", [], [zero], value=numpy_helper.from_array(np.array(state.zero, np.float32))),
+        helper.make_node("Constant", [], [scale], value=numpy_helper.from_array(factors)),
+        helper.make_node("Cast", [name], [real], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Sub", [real, zero], [centred]),
+        helper.make_node("Mul", [centred, scale], [tensor]),
+    ]
+
+
 class Ends(_Graph):
     """Looks for the tensor of ``model`` behind which all up to an output is the host's."""
 
@@ -160,19 +214,15 @@ class Ends(_Graph):
         name: str,
         kind: IntegerType,
         shape: tuple[int | str, ...],
-        first: onnx.NodeProto | None = None,
+        first: Sequence[onnx.NodeProto] = (),
     ) -> bytes:
-        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the node ``first`` in front.
+        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the nodes ``first`` in front.
 
         What ONNX has in fewer than 8 bits it takes in bytes.
         """
         graph = self._model.graph
-        nodes = [*tail.constants, *([] if first is None else [first]), *tail.nodes]
-        if kind.bits < 8:
-            (element,) = (element for element, other in NARROW.items() if other == kind)
-            bytes_ = self.unused(f"{name}_bytes")
-            nodes.insert(0, helper.make_node("Cast", [bytes_], [name], to=element))
-            name = bytes_
+        name, nodes = in_bytes(kind, name, self.unused)
+        nodes += [*tail.constants, *first, *tail.nodes]
         used = {tensor for node in nodes for tensor in node.input}
         cut = helper.make_graph(
             nodes,

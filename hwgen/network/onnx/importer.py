@@ -51,6 +51,6 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            yield Given(model, rounds_bias=not qonnx)
+            yield Given(model, optimised=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -61,8 +61,7 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
-    # ONNX Runtime makes a Pad that no other node takes part of the convolution.
-    if operand.padded == node.input[0] and not build.shared and attribute(node, "auto_pad", b"NOTSET") == b"NOTSET":
+    if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
     weights, w_scale, kind = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
@@ -100,7 +99,7 @@ def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
     operand = build.state
     assert isinstance(operand, Reals)
     sums.residue = bias.residue
-    sums.rounded = build.rounds_bias and bias.may_round and not operand.in_floats
+    sums.rounded = build.optimised and bias.may_round and not operand.in_floats
     if operand.arithmetic is not None:
         fold_before(build, sums.node, sums, operand.arithmetic)
     build.state = sums

@@ -17,7 +17,7 @@ from hwgen.network.ends import OutputEnd, Remainder
 from hwgen.network.fates import Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import data_inputs, line, takes
-from hwgen.network.onnx.host import may_join
+from hwgen.network.onnx.host import dequantised, in_bytes, may_join
 from hwgen.network.onnx.values import Reals, Value
 from hwgen.network.onnx.walk import Given, Walk
 
@@ -144,20 +144,20 @@ def _cut(
     integers: Sequence[OutputEnd],
 ) -> bytes:
     """The ONNX model of what is left; empty if that is nothing."""
-    graph, inputs, nodes = walk.model.graph, [], []
-    batch = walk.build.batch or "batch"
+    graph, inputs, nodes, given = walk.model.graph, [], [], set()
+    batch, unused = walk.build.batch or "batch", _Unused(walk.model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
-        kind = helper.np_dtype_to_tensor_dtype(maps[tensor].map.type.dtype)
-        inputs.append(helper.make_tensor_value_info(end.tensor, kind, [batch, *end.shape]))
+        state, kind = maps[tensor].state, maps[tensor].map.type
+        name, made = in_bytes(kind, end.tensor, unused)
+        given |= {name, end.tensor}
+        element = helper.np_dtype_to_tensor_dtype(kind.dtype)
+        inputs.append(helper.make_tensor_value_info(name, element, [batch, *end.shape]))
+        nodes += made
         if end.tensor != tensor:
-            state = maps[tensor].state
             assert isinstance(state, Reals)
-            dequantise = onnx.NodeProto()
-            dequantise.CopyFrom(state.node)
-            dequantise.input[0], dequantise.output[0] = end.tensor, tensor
-            nodes.append(dequantise)
+            nodes += dequantised(state, end.tensor, tensor, end.shape, rest.nodes, unused)
     inputs += [value for value in data_inputs(walk.model) if value.name == rest.floats]
-    given = {value.name for value in inputs}
+    given |= {value.name for value in inputs}
     outputs = {value.name: value for value in graph.output if value.name not in given}
     nodes += rest.nodes
     if not outputs:

@@ -9,6 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hwgen.network.float32 import Label
+from hwgen.network.host import SETTINGS
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import line, title
@@ -153,7 +154,8 @@ class _Writer:
             versions.append(helper.make_opsetid("", _OPSET))
         made = helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4))
         options = onnxruntime.SessionOptions()
-        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        for setting in SETTINGS.items():
+            options.add_session_config_entry(*setting)
         options.add_session_config_entry("session.disable_quant_qdq", "0" if integers else "1")
         options.intra_op_num_threads = 1
         options.log_severity_level = 4

@@ -128,7 +128,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
     )
     sums.residue = bias.residue[channels]
     # ONNX Runtime leaves a bias in floats where there are not as many scales.
-    sums.rounded = build.rounds_bias and bias.may_round and not operand.in_floats and of.scale.size in (1, outputs)
+    sums.rounded = build.optimised and bias.may_round and not operand.in_floats and of.scale.size in (1, outputs)
     sizes = [count * axis.stride - sum(axis.skipped) for count, axis in zip(sums.size, (rows, columns), strict=True)]
     emit = partial(_open, build, node, channels, rows, columns)
     sums.opened = Opened(channels, emit)

@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Conv, Join, Op
 from hwgen.network.requantise import Requantisation
@@ -241,6 +242,11 @@ class Reals:
     """Max pools over values whose order is not that of the integers, as of `Sums`: they come behind the table."""
     arithmetic: Affine | None = None
     """What ``steps`` do, if all are arithmetic with constants, in the order of the map's channels."""
+
+    def is_padded_by(self, node: onnx.NodeProto) -> bool:
+        """Whether ONNX Runtime makes a Pad, which no other node takes, part of ``node``."""
+        alone = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
+        return node.op_type == "Conv" and self.padded == node.input[0] and alone
 
     def selected(self, index: np.ndarray) -> Reals:
         """The same of channels ``index`` of the map."""

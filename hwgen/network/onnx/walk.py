@@ -22,7 +22,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
-from hwgen.network.onnx.host import Ends, Tail, may_run
+from hwgen.network.onnx.host import Ends, Tail, dequantised, may_run
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
@@ -48,12 +48,13 @@ class Given:
     ----------
     model : ModelProto
         The file's, with constants folded and a dialect translated.
-    rounds_bias : bool
-        Whether ONNX Runtime's optimised session is the model's referee, which rounds some float biases.
+    optimised : bool
+        Whether ONNX Runtime's optimised session is the model's referee: it computes in integers where it can, and
+        rounds some biases. Otherwise that computes each operator as it stands, in floats.
     """
 
     model: onnx.ModelProto
-    rounds_bias: bool
+    optimised: bool
 
 
 class Walk:
@@ -74,7 +75,7 @@ class Walk:
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
         self.build = Builder(constants)
-        self.build.rounds_bias = given.rounds_bias
+        self.build.optimised = given.optimised
         self.ledger.layers = self.build.made
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
@@ -315,7 +316,8 @@ class Walk:
         before = [node.op_type for node in self.ledger.before]
         view = self.values[data_inputs(self.model)[0].name].view
         host = _host(self.model, before, view, [end for end, _ in found.values()])
-        return _network(self.build, name, replace(host, remainder=remainder), found)
+        host = replace(host, remainder=remainder, optimised=self.build.optimised)
+        return _network(self.build, name, host, found)
 
 
 @dataclass(frozen=True)
@@ -416,12 +418,11 @@ def _end(
 ) -> tuple[OutputEnd, Step]:
     """What stands behind ``tensor`` up to an output, and the layer whose map it is."""
     state = build.state
-    name, dequantise = tensor, None
+    name, first, behind = tensor, [], [*tail.nodes]
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
-        name, dequantise = ends.unused(f"{tensor}_integers"), onnx.NodeProto()
-        dequantise.CopyFrom(state.node)
-        dequantise.input[0], dequantise.output[0] = name, tensor
-    behind = [*([] if dequantise is None else [dequantise]), *tail.nodes]
+        name = ends.unused(f"{tensor}_integers")
+        first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)
+        behind.insert(0, state.node)
     if behind:
         _label(build, behind[0])
     (source,) = data_inputs(model)
@@ -433,7 +434,7 @@ def _end(
         shape=shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), dequantise) if behind else None,
+        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), first) if behind else None,
     )
     assert build.source is not None
     return end, build.source
