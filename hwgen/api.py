@@ -16,11 +16,13 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -40,6 +42,8 @@ __all__ = ["Design", "Model", "Result", "check", "load", "read_array"]
 
 Values = np.ndarray | dict[str, np.ndarray]
 """What a model with one output gives; or, where there are several, what each of them gives, by the model's names."""
+Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
+"""What a model with one input takes; or, where there are several, what each takes, in order or by the model's names."""
 
 _MOST_VALUES = 1 << 32
 """Of random frames."""
@@ -47,7 +51,7 @@ _MOST_VALUES = 1 << 32
 
 def load(
     source: str | Path,
-    calibration: np.ndarray | str | Path | None = None,
+    calibration: Inputs | str | Path | None = None,
     bits: int | None = None,
     *,
     until: str | Sequence[str] | None = None,
@@ -59,7 +63,8 @@ def load(
     source : str or Path
         An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``, in 16 bits ``vgg16:7@64x64,int16``).
     calibration : ndarray or path of a ``.npy`` file, optional
-        Typical inputs in the model's shape, float32: a float model is then quantised by ONNX Runtime.
+        Typical inputs in the model's shape, float32: a float model is then quantised by ONNX Runtime. Of a model with
+        several inputs a sequence of arrays, a dict of them by name, or an ``.npz`` file.
     bits : int, optional
         With ``calibration``: of activations and weights, 8 (as without it) or 16.
     until : str or sequence of str, optional
@@ -77,13 +82,13 @@ def load(
     from hwgen import network
 
     if isinstance(calibration, str | Path):
-        calibration = read_array(calibration)
+        calibration = read_inputs([calibration])
     return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
 
 
 def check(
     source: str | Path,
-    calibration: np.ndarray | str | Path | None = None,
+    calibration: Inputs | str | Path | None = None,
     bits: int | None = None,
     *,
     board: str | Board | None = None,
@@ -112,8 +117,47 @@ def check(
     if board is not None and not isinstance(board, Board):
         board = load_board(str(board))
     if isinstance(calibration, str | Path):
-        calibration = read_array(calibration)
+        calibration = read_inputs([calibration])
     return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
+
+
+def read_inputs(paths: Sequence[str | Path]) -> Inputs:
+    """The frames in some files: a ``.npy`` array for each input, or all of them in a ``.npz`` archive, by name.
+
+    Raises
+    ------
+    InputError
+        If a file can't be read, or is no such array or archive.
+    """
+    if len(paths) == 1:
+        return read_archive(paths[0]) if str(paths[0]).endswith(".npz") else read_array(paths[0])
+    return [read_array(path) for path in paths]
+
+
+def read_archive(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays in a ``.npz`` file, by name.
+
+    Raises
+    ------
+    InputError
+        If the file can't be read, or holds something else than plain ``.npy`` arrays.
+    """
+    found = {}
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise InputError(f"input {path} can't be read: it is not a regular file")
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                with archive.open(info) as member:
+                    name = info.filename.removesuffix(".npy")
+                    found[name] = _read(cast(BinaryIO, member), f"{path} ({name})", info.file_size)
+    except OSError as error:
+        raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise InputError(f"input {path} is not a .npz archive; write it with numpy.savez") from error
+    if not found:
+        raise InputError(f"input {path} is empty; write it with numpy.savez")
+    return found
 
 
 def read_array(path: str | Path) -> np.ndarray:
@@ -128,25 +172,32 @@ def read_array(path: str | Path) -> np.ndarray:
         # Nobody writes into a pipe or a device here, and some never end.
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise InputError(f"input {path} can't be read: it is not a regular file")
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
-            _check_header(file, path)
-            array = np.load(file, allow_pickle=False)
+        with open(path, "rb") as file:
+            return _read(file, str(path), os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
+
+
+def _read(file: BinaryIO, path: str, size: int) -> np.ndarray:
+    """The array in an open ``.npy`` file of so many bytes, called ``path`` in messages."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
+            _check_header(file, path, size)
+            array = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
         raise InputError(f"input {path} is not a .npy array; write it with numpy.save") from error
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _check_header(file: BinaryIO, path: str | Path) -> None:
-    """Refuse a ``.npy`` file that says more, or something else, than it holds; leaves ``file`` at its beginning.
+def _check_header(file: BinaryIO, path: str, size: int) -> None:
+    """Refuse a ``.npy`` file of ``size`` bytes that says more, or something else, than it holds.
 
-    NumPy allocates what a header promises before it reads.
+    Leaves ``file`` at its beginning. NumPy allocates what a header promises before it reads.
     """
     magic = file.read(4)
     if magic in (b"PK\x03\x04", b"PK\x05\x06"):
-        raise InputError(f"input {path} is a .npz archive; a .npy array is needed (numpy.save)")
+        raise InputError(f"input {path} is a .npz archive; a .npy array is needed (numpy.save), or a name in .npz")
     file.seek(0)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
@@ -159,7 +210,7 @@ def _check_header(file: BinaryIO, path: str | Path) -> None:
         raise InputError(f"input {path} must hold plain numbers, not {dtype}")
     if any(type(size) is not int or size < 0 for size in shape):
         raise InputError(f"input {path} has a header with an impossible shape: {str(shape)[:60]}")
-    needed, there = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
+    needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     if needed > there:
         raise InputError(
             f"input {path} is cut short, or its header is wrong: shape {str(shape)[:60]} of {dtype} takes "
@@ -179,8 +230,8 @@ class Model:
     network: Network
 
     def __repr__(self) -> str:
-        given = " and ".join(map(str, self.network.output_maps))
-        return f"<Model {self.name}: {self.input} to {given}, {_count(len(self.network.layers), 'layer')}>"
+        taken, given = (" and ".join(map(str, maps)) for maps in (self.network.input_maps, self.network.output_maps))
+        return f"<Model {self.name}: {taken} to {given}, {_count(len(self.network.layers), 'layer')}>"
 
     @property
     def name(self) -> str:
@@ -188,8 +239,21 @@ class Model:
 
     @property
     def input(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the hardware's input."""
+        """Shape, integer type, zero point and scale of the hardware's input.
+
+        Raises
+        ------
+        InputError
+            If there are several inputs, see ``inputs``.
+        """
+        if len(self.network.inputs) > 1:
+            raise InputError(f"{self.name} has {len(self.network.inputs)} inputs: ask for inputs")
         return self.network.input
+
+    @property
+    def inputs(self) -> dict[str, FeatureMap]:
+        """The same of all inputs, by the model's names of them, in its order."""
+        return dict(zip(self.network.input_names, self.network.input_maps, strict=True))
 
     @property
     def output(self) -> FeatureMap:
@@ -211,7 +275,7 @@ class Model:
 
     @property
     def host(self) -> dict[str, Any]:
-        """``input``, ``output`` (or ``outputs``, where there are several) and ``host`` as ``plan.json`` has them.
+        """``input``, ``output`` (``inputs``, ``outputs``, where there are several) and ``host``, as in ``plan.json``.
 
         Both ends of the hardware by name, shape, type, scale and zero point, and the operators on the host around them.
         """
@@ -219,11 +283,13 @@ class Model:
 
         return host.describe(self.network)
 
-    def prepare(self, x: np.ndarray) -> np.ndarray:
+    def prepare(self, x: Inputs) -> Values:
         """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
 
-        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ... What
-        is given back lies as the hardware takes it; ``golden`` and ``simulate`` take frames as this function does.
+        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ... Of a
+        model with several inputs they are a sequence of arrays in the inputs' order, or a dict by their names. What is
+        given back lies as the hardware takes it, of several inputs a dict; ``golden`` and ``simulate`` take frames as
+        this function does.
 
         Raises
         ------
@@ -232,15 +298,16 @@ class Model:
         """
         from hwgen.network import quantise
 
-        return quantise.prepare_input(self.network, x)
+        made = quantise.prepare_inputs(self.network, x)
+        return made[0] if len(made) == 1 else dict(zip(self.network.input_names, made, strict=True))
 
-    def random_frames(self, count: int, seed: int = 0) -> np.ndarray:
+    def random_frames(self, count: int, seed: int = 0) -> Values:
         """``count`` random frames of the model's integer type, over its whole range: the same for the same ``seed``.
 
         Returns
         -------
-        ndarray
-            In the model's shape, such as ``(count, C, H, W)`` or ``(count, features)``.
+        ndarray, or dict of str to ndarray
+            In the model's shape, such as ``(count, C, H, W)`` or ``(count, features)``; of several inputs by name.
 
         Raises
         ------
@@ -249,24 +316,30 @@ class Model:
         """
         from hwgen.network import host
 
-        info = self.input
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise InputError(f"count of random frames must be a positive integer, not {count!r}")
-        if count * info.values > _MOST_VALUES:
+        values = sum(math.prod(end.shape) for end in host.inputs(self.network))
+        if count * values > _MOST_VALUES:
             raise InputError(
-                f"{count:,} random frames of {info.values:,} values are too many: "
-                f"at most {_MOST_VALUES // info.values:,} of this model"
+                f"{count:,} random frames of {values:,} values are too many: "
+                f"at most {_MOST_VALUES // values:,} of this model"
             )
-        shape = (count, *host.input_shape(self.network))
-        generator = np.random.default_rng(seed)
-        return generator.integers(info.type.minimum, info.type.maximum, shape, info.type.dtype, endpoint=True)
+        generator, taken, found = np.random.default_rng(seed), host.taken(self.network), {}
+        for end in host.inputs(self.network):
+            shape = (count, *end.shape)
+            if end.name in taken:
+                kind = taken[end.name][1].type
+                found[end.name] = generator.integers(kind.minimum, kind.maximum, shape, kind.dtype, endpoint=True)
+            else:  # only the host takes it
+                found[end.name] = generator.normal(size=shape).astype(np.float32)
+        return found if len(found) > 1 else next(iter(found.values()))
 
-    def golden(self, x: np.ndarray, *, integers: bool = False) -> Values:
+    def golden(self, x: Inputs, *, integers: bool = False) -> Values:
         """Outputs of the golden model.
 
         Parameters
         ----------
-        x : ndarray
+        x : ndarray, or sequence or dict of ndarray
             Frames as for ``prepare``.
         integers : bool
             Give the last integer tensor, at which the hardware ends, instead of the model's own output.
@@ -287,7 +360,7 @@ class Model:
         """
         from hwgen.network import golden
 
-        prepared = self.prepare(x)
+        prepared = self._prepared(x)
         maps = golden.outputs(self.network, prepared)
         return self._integers(maps) if integers else self._outputs(maps, x, prepared)
 
@@ -298,11 +371,17 @@ class Model:
 
         return host.names(self.network)
 
-    def _outputs(self, maps: Sequence[np.ndarray], x: np.ndarray, prepared: np.ndarray) -> Values:
-        """The model's own outputs, from the maps that the hardware gives; of several outputs by their names."""
-        from hwgen.network import host
+    def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
+        """What the hardware takes, input by input."""
+        from hwgen.network import quantise
 
-        made = host.given(self.network, maps, x, prepared)
+        return quantise.prepare_inputs(self.network, x)
+
+    def _outputs(self, maps: Sequence[np.ndarray], x: Inputs, prepared: Sequence[np.ndarray]) -> Values:
+        """The model's own outputs, from the maps that the hardware gives; of several outputs by their names."""
+        from hwgen.network import host, quantise
+
+        made = host.given(self.network, maps, quantise.by_input(self.network, x), prepared)
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:
@@ -380,7 +459,7 @@ class Design:
 
     @property
     def latency(self) -> int:
-        """Predicted cycles from the first input transfer of a frame to its last output transfer, over all outputs."""
+        """Predicted cycles from the first input transfer of a frame to its last output transfer, of whatever output."""
         return self.plan.latency
 
     @property
@@ -410,14 +489,14 @@ class Design:
 
         return document.write(self.plan)
 
-    def golden(self, x: np.ndarray, *, integers: bool = False) -> Values:
+    def golden(self, x: Inputs, *, integers: bool = False) -> Values:
         """Outputs of the golden model; see ``Model.golden``."""
         return self.model.golden(x, integers=integers)
 
     def build(
         self,
         directory: str | Path | None = None,
-        x: np.ndarray | None = None,
+        x: Inputs | None = None,
         *,
         say: Callable[[str], None] = lambda line: None,
     ) -> Path:
@@ -427,7 +506,7 @@ class Design:
         ----------
         directory : str or Path, optional
             Where to; ``build/NAME-BOARD`` under the current folder if not given.
-        x : ndarray, optional
+        x : ndarray, or sequence or dict of ndarray, optional
             Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
         say : callable, optional
             Told what an earlier build wrote there and was left, because it was changed since.
@@ -443,10 +522,10 @@ class Design:
 
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
         folder = default if directory is None else Path(directory)
-        frames = self.model.prepare(self.model.random_frames(3) if x is None else x)
+        frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
         if len(configs) > 1:
-            return emit.build_groups(self.to_json(), configs, self._maps(frames), folder, self.report(), say=say)
+            return emit.build_groups(self.to_json(), configs, self._maps(frames[0]), folder, self.report(), say=say)
         expected = golden.outputs(self.network, frames)
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), say=say)
 
@@ -467,7 +546,7 @@ class Design:
 
     def simulate(
         self,
-        x: np.ndarray,
+        x: Inputs,
         *,
         simulator: Simulator = "verilator",
         waves: str | Path | None = None,
@@ -482,7 +561,7 @@ class Design:
 
         Parameters
         ----------
-        x : ndarray
+        x : ndarray, or sequence or dict of ndarray
             Frames as for ``Model.prepare``, float32 or the model's own integer type.
         simulator : str
             ``verilator``, ``icarus`` or ``amaranth``.
@@ -491,8 +570,9 @@ class Design:
         progress : bool
             Show a progress bar on long runs.
         stalls : tuple of float, optional
-            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. Where there are
-            several outputs, the second is that of all their sinks, or each has one of its own, in their order.
+            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first is that
+            of the source of each input. Where there are several outputs, the second is that of all their sinks, or each
+            has one of its own, in their order.
         seed : int
             Seed of the stalls.
         jobs : int
@@ -525,7 +605,7 @@ class Design:
             jobs=jobs,
             memory=simulate.Memory(latency=memory_latency, bytes_per_cycle=rate),
         )
-        frames = self.model.prepare(x)
+        frames = self.model._prepared(x)
         expected = golden.outputs(self.network, frames)
         expected_outputs = self.model._outputs(expected, x, frames)  # before the simulation, which may take a while
         configs = self.plan.configs()

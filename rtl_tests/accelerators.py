@@ -53,10 +53,19 @@ def integers(rng: np.random.Generator, low: int, high: int, shape: tuple[int, ..
 
 
 def frames_for(network: Network, count: int, seed: int) -> np.ndarray:
-    """Random frames ``(count, C, H, W)``, each with values of its own kind."""
-    rng, kind = np.random.default_rng(seed), network.input.type
-    frames = [integers(rng, kind.minimum, kind.maximum, network.input.shape) for _ in range(count)]
-    return np.array(frames).astype(kind.dtype)
+    """Random frames ``(count, C, H, W)`` of the only input, each with values of its own kind."""
+    network.input  # noqa: B018 (there must be one)
+    return inputs_for(network, count, seed)[0]
+
+
+def inputs_for(network: Network, count: int, seed: int) -> list[np.ndarray]:
+    """The same of each input."""
+    rng, found = np.random.default_rng(seed), []
+    for source in network.input_maps:
+        kind = source.type
+        frames = [integers(rng, kind.minimum, kind.maximum, source.shape) for _ in range(count)]
+        found.append(np.array(frames).astype(kind.dtype))
+    return found
 
 
 @st.composite
@@ -286,7 +295,7 @@ class Case:
     config: AcceleratorConfig
 
     def __repr__(self) -> str:
-        lines = [f"network of {self.network.input}"]
+        lines = [f"network of {' and '.join(map(str, self.network.input_maps))}"]
         for node, layer in zip(self.network.layers, self.config.layers, strict=True):
             compute = layer.compute
             chain = ""

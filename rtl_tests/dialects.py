@@ -16,7 +16,7 @@ import hwgen
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 QONNX = "qonnx.custom_op.general"
 RARELY = 10_000
@@ -321,7 +321,7 @@ def integers(net: Dialect, reals: np.ndarray) -> np.ndarray:
 def compared(net: Dialect, theirs: np.ndarray, model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int]:
     """Values, and how many differ by 1; none may by more."""
     network = to_network(model, "network")
-    ours = golden.run(network, prepare_input(network, frames)).reshape(theirs.shape).astype(np.int64)
+    ours = golden.run(network, prepare_inputs(network, frames)).reshape(theirs.shape).astype(np.int64)
     difference = np.abs(ours - integers(net, theirs))
     assert difference.max() <= 1
     return difference.size, int(np.count_nonzero(difference))

@@ -60,13 +60,26 @@ def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scal
 class Maker:
     """A network in the making."""
 
-    def __init__(self, draw, most_side: int):
+    def __init__(self, draw, most_side: int, inputs: int = 1):
         self.draw, self.rng = draw, np.random.default_rng(draw(st.integers(0, 2**32)))
         self.layers: list[Op] = []
         self.edges: list[tuple[str, ...]] = []
         height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
         self.maps = {INPUT: self.a_map(draw(st.integers(1, 4)), height, width)}
         self.read: set[str] = set()
+        self.inputs = (INPUT,)
+        if inputs > 1:
+            self.inputs = tuple(f"view {place}" for place in range(inputs))
+            self.maps = {edge: self.another(self.maps[INPUT], most_side) for edge in self.inputs}
+
+    def another(self, source: FeatureMap, most_side: int) -> FeatureMap:
+        """A map of any size, or of the same, perhaps with as many channels."""
+        draw = self.draw
+        height, width = (draw(st.integers(1, most_side)) for _ in range(2))
+        if draw(st.booleans()):
+            height, width = source.height, source.width
+        channels = source.channels if draw(st.booleans()) else draw(st.integers(1, 4))
+        return self.a_map(channels, height, width)
 
     def a_map(self, channels: int, height: int, width: int) -> FeatureMap:
         kind = IntegerType(bits=int(self.rng.choice([8, 8, 4])), signed=bool(self.rng.integers(2)))
@@ -294,6 +307,19 @@ class Maker:
             others = [self.same(source) for _ in range(draw(st.integers(1, 2)))]
             self.joined(Concat, *draw(st.permutations([source, *others])))
 
+    def join_inputs(self) -> None:
+        """Two inputs, as they come in, in one layer if their maps fit; and what nobody reads in a layer of its own."""
+        first, second = self.draw(st.permutations(self.inputs))[:2]
+        one, other = self.maps[first], self.maps[second]
+        if one.shape[1:] == other.shape[1:] and self.draw(st.booleans()):
+            kinds = [Concat, Add, Sub, Mul] if one.channels == other.channels else [Concat]
+            self.joined(self.draw(st.sampled_from(kinds)), first, second)
+        elif other.shape == (one.channels, 1, 1):
+            self.joined(Mul, first, second)
+        for edge in self.inputs:
+            if edge not in self.read:
+                self.same(edge)
+
     def with_outputs(self) -> Network:
         """Two outputs or three, those among them that nobody reads; the others joined."""
         left = [layer.name for layer in self.layers if layer.name not in self.read]
@@ -304,23 +330,28 @@ class Maker:
         while len(left) < count:  # of what others read, too; perhaps the same twice
             left.append(self.draw(st.sampled_from(names)))
         outputs = tuple(self.draw(st.permutations(left)))
-        network = Network(name="graph", layers=tuple(self.layers), edges=tuple(self.edges), outputs=outputs)
-        return network.with_input_read_once()
+        return self.network(outputs)
 
     def finish(self) -> Network:
         """All that nobody reads, joined."""
         left = [layer.name for layer in self.layers if layer.name not in self.read]
         self.join(left)
-        network = Network(name="graph", layers=tuple(self.layers), edges=tuple(self.edges))
-        return network.with_input_read_once()
+        return self.network()
+
+    def network(self, outputs: tuple[str, ...] = ()) -> Network:
+        layers, edges = tuple(self.layers), tuple(self.edges)
+        network = Network(name="graph", layers=layers, edges=edges, inputs=self.inputs, outputs=outputs)
+        return network.with_inputs_read_once()
 
 
 @st.composite
-def graphs(draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False) -> Network:
-    """A network with forks, sums and concatenations; with ``several`` outputs, or one."""
-    maker = Maker(draw, most_side)
+def graphs(draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False, inputs: int = 1) -> Network:
+    """A network with forks, sums and concatenations; with ``several`` outputs, or one; with one input or more."""
+    maker = Maker(draw, most_side, inputs)
     for _ in range(draw(st.integers(1, most_steps))):
         maker.step()
+    if inputs > 1:
+        maker.join_inputs()
     return maker.with_outputs() if several else maker.finish()
 
 
@@ -330,7 +361,8 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     wide = draw(st.sampled_from([1, 1, 2]))
     if any(isinstance(layer, DepthToSpace | SpaceToDepth) for layer in network.layers):
         wide = 1
-    plans, pixels = [], {INPUT: min(wide, network.input.width)}
+    plans: list[LayerPlan] = []
+    pixels = {edge: min(wide, source.width) for edge, source in zip(network.inputs, network.input_maps, strict=True)}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)

@@ -213,8 +213,7 @@ def judged(case: TestCase, kind: type[np.integer], folder) -> Verdict:
         return Verdict(str(error).removeprefix(f"{path}: "))
     verdict = Verdict(floats=bool({node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS))
     for batch, expected in zip(made.batches, theirs, strict=True):
-        (frames,) = batch.values()
-        found = model.golden(frames)
+        found = model.golden(batch)
         outputs = [*found.values()] if isinstance(found, dict) else [found]
         for ours, values in zip(outputs, expected, strict=True):
             _hold(verdict, ours, np.asarray(values), case.name)

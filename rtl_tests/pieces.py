@@ -13,7 +13,7 @@ from referees import FLOAT_OPERATORS, integer_session
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 RARELY = 10_000
 """Of so many values one may differ, by 1, where ONNX Runtime rounds sums to float32."""
@@ -125,7 +125,7 @@ def compared(model: onnx.ModelProto, x: np.ndarray) -> tuple[Network, np.ndarray
     session, optimised = integer_session(model)
     theirs = np.asarray(session.run(None, {"x": x})[0])
     network = to_network(model, "network")
-    ours = host.outputs(network, golden.run(network, prepare_input(network, x)), 0)
+    ours = host.outputs(network, golden.run(network, prepare_inputs(network, x)), 0)
     assert ours.shape == theirs.shape
     floats = {node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS
     return network, np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), floats

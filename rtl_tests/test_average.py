@@ -32,7 +32,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool
-from hwgen.network.quantise import prepare_input, quantise
+from hwgen.network.quantise import prepare_inputs, quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import steady_cycles
 from hwgen.templates.compose import input_formats, layer_config
@@ -557,7 +557,7 @@ def test_float_model(tmp_path):
     network = load(tmp_path / "classifier.onnx", calibration=frames)
     assert [layer.kind for layer in network.layers] == ["conv", "averagepool", "globalaveragepool", "conv"]
     made = plan.make(network, boards.load("zedboard"))
-    integers = prepare_input(network, frames)
+    (integers,) = prepare_inputs(network, frames)
     result = hwgen_simulate.run(made.configure(), integers, hwgen_simulate.Options(simulator="amaranth"))
     np.testing.assert_array_equal(result.outputs, golden.run(network, integers))
     # The same model, as far as its integers go, by ONNX Runtime itself.

@@ -16,7 +16,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, UINT16
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Conv
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 from hwgen.network.zoo import builtin, tables
 from hwgen.network.zoo.graphs import GRAPHS
 
@@ -105,7 +105,7 @@ def test_every_layer_computes_as_onnxruntime(name: str) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     frames = np.random.default_rng(3).uniform(-1.1, 1.1, (2, *network.input.shape)).astype(np.float32)
     values = session.run(tensors, {"image": frames})
-    np.testing.assert_array_equal(prepare_input(network, frames), values[0])
+    np.testing.assert_array_equal(prepare_inputs(network, frames)[0], values[0])
     for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
         outputs = np.stack([layer.compute(frame.reshape(layer.input.shape)) for frame in inputs])
         difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))
@@ -131,7 +131,7 @@ def test_numbers(name: str) -> None:
     """uint8 activations, int8 weights from -127 on; Relu where it belongs; outputs neither dead nor saturated."""
     network = load(name)
     frames = np.random.default_rng(2).uniform(-1, 1, (4, *network.input.shape)).astype(np.float32)
-    for layer, outputs in golden.trace(network, prepare_input(network, frames)):
+    for layer, outputs in golden.trace(network, prepare_inputs(network, frames)):
         assert layer.input.type == layer.output.type == UINT8
         if isinstance(layer, Conv):
             assert -127 <= layer.weights.min() < layer.weights.max() <= 127
@@ -154,7 +154,7 @@ def test_sixteen_bits(name: str) -> None:
     assert network.name == narrow.name + "-int16"
     assert shapes.load(name).geometry == shapes.load(name.replace(",int16", "")).geometry
     frames = np.random.default_rng(2).uniform(-1, 1, (2, *network.input.shape)).astype(np.float32)
-    traces = [golden.trace(each, prepare_input(each, frames)) for each in (network, narrow)]
+    traces = [golden.trace(each, prepare_inputs(each, frames)) for each in (network, narrow)]
     for (layer, outputs), (other, values) in zip(*traces, strict=True):
         assert layer.input.type == layer.output.type == UINT16
         assert other.input.type == other.output.type == UINT8
@@ -183,7 +183,7 @@ def test_every_sixteen_bit_layer_computes_as_in_float64(name: str) -> None:
     named = trace_float64(model, frames)
     values = [named[tensor] for tensor in tensors if not tensor.startswith("flatten")]
     assert len(values) == len(network.layers) + 1
-    np.testing.assert_array_equal(prepare_input(network, frames), values[0])
+    np.testing.assert_array_equal(prepare_inputs(network, frames)[0], values[0])
     for layer, inputs, expected in zip(network.layers, values, values[1:], strict=False):
         outputs = np.stack([layer.compute(frame.reshape(layer.input.shape)) for frame in inputs])
         difference = np.abs(outputs.astype(int) - expected.reshape(outputs.shape))

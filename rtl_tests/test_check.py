@@ -437,17 +437,6 @@ def _three_dimensional() -> onnx.ModelProto:
     return writer.model()
 
 
-def _two_inputs() -> onnx.ModelProto:
-    writer = begun()
-    writer.layer(conv)
-    first, writer.tensor = writer.tensor, writer.quantise("other")
-    writer.layer(conv)
-    writer.tensor = writer.quantise(writer.add("Add", writer.dequantise(first), writer.dequantise(writer.tensor)))
-    model = writer.model()
-    model.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, ["batch", 4, 8, 8]))
-    return model
-
-
 def _string_input() -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("StringNormalizer", ["x"], ["y"])],
@@ -467,7 +456,6 @@ def _string_input() -> onnx.ModelProto:
             _three_dimensional,
             "input 'x' must be (batch, channels, height, width) or (batch, channels, length) or ",
         ),
-        (_two_inputs, "a model must have one input, not 2 (x, other)"),
         (_string_input, "input 'x' must be float, int8, uint8, int16 or uint16, not string"),
     ],
 )

@@ -252,8 +252,9 @@ def test_input_that_is_no_array(refuse, here, verb):
     np.savez(here / "x.npz", x=good())
     np.save(here / "object.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (here / "cut.npy").write_bytes((DIGITS / "images.npy").read_bytes()[:300])
-    for name in ("text.npy", "empty.npy", "x.npz", "object.npy", "cut.npy", "none.npy", "."):
+    for name in ("text.npy", "empty.npy", "object.npy", "cut.npy", "none.npy", "."):
         assert name in refuse(*verbs(MODEL, name)[verb])
+    assert "has one input (image), and frames must be of these, not x" in refuse(*verbs(MODEL, "x.npz")[verb])
 
 
 # Plans

@@ -113,11 +113,11 @@ def test_unknown_kinds_are_not_planned():
 
 def test_input_read_once():
     """A copy of the input stands in front, under a name that no layer has."""
-    copied = DIAMOND.with_input_read_once()
+    copied = DIAMOND.with_inputs_read_once()
     assert [layer.name for layer in copied.layers] == ["input", "stem", "left", "right", "join", "again"]
     assert copied.readers[INPUT] == ("input",)
     assert copied.readers["input"] == ("stem", "again")
-    assert copied.with_input_read_once() is copied
+    assert copied.with_inputs_read_once() is copied
     frames = np.random.default_rng(1).integers(0, 256, (3, *MAP.shape), np.uint8)
     np.testing.assert_array_equal(golden.run(copied, frames), golden.run(DIAMOND, frames))
 

@@ -116,7 +116,7 @@ def test_narrow_values_stay_what_they_are():
         low=-128,
         high=127,
     )
-    network = Network(name="narrow", layers=(whole, both), edges=((INPUT,), (INPUT, "whole"))).with_input_read_once()
+    network = Network(name="narrow", layers=(whole, both), edges=((INPUT,), (INPUT, "whole"))).with_inputs_read_once()
     config = planner.make(network, boards.load("zedboard")).configure()
     frames = np.arange(-8, 10).reshape(1, 2, 3, 3).clip(-8, 7).astype(np.int8)
     np.testing.assert_array_equal(golden.run(network, frames)[:, :2], frames)

@@ -29,7 +29,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import ConfigError, HwgenError, InputError, ModelError, PlanError
 from hwgen.network import golden, load, shapes
 from hwgen.network.maps import UINT8, FeatureMap
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 Edit = Callable[[onnx.ModelProto], None]
 
@@ -66,7 +66,7 @@ def by_hwgen(path: Path, x: np.ndarray) -> np.ndarray | None:
         network = load(path)
     except HwgenError:
         return None
-    return golden.run(network, prepare_input(network, x))
+    return golden.run(network, prepare_inputs(network, x))
 
 
 # Every kind of change at once.
@@ -701,7 +701,7 @@ def test_arrays_of_either_byte_order(dtype: str, order: Any, tmp_path: Path) -> 
 def test_frames_of_either_byte_order() -> None:
     network = api.load("decoilfnet-example").network
     x = np.random.default_rng(0).normal(size=(1, *network.input.shape)).astype(np.float32)
-    np.testing.assert_array_equal(prepare_input(network, x.astype(">f4")), prepare_input(network, x))
+    np.testing.assert_array_equal(prepare_inputs(network, x.astype(">f4"))[0], prepare_inputs(network, x)[0])
 
 
 # The command line.

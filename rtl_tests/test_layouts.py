@@ -23,12 +23,12 @@ from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Conv
-from hwgen.network.quantise import prepare_input, quantise
+from hwgen.network.quantise import prepare_inputs, quantise
 
 
 def ours(network: Network, x: np.ndarray) -> np.ndarray:
     """The model's own output, in its shape."""
-    return host.outputs(network, golden.run(network, prepare_input(network, x)))
+    return host.outputs(network, golden.run(network, prepare_inputs(network, x)))
 
 
 def check_random(seeds: range, frames: int) -> None:
@@ -244,7 +244,7 @@ def test_input_is_permuted_on_the_host() -> None:
     lies = host.describe(network)["input"]
     assert (lies["shape"], lies["map"]) == ([8, 9, 2], [2, 8, 9])
     integers = np.arange(288).reshape(2, 8, 9, 2).astype(np.uint8)
-    np.testing.assert_array_equal(prepare_input(network, integers), integers.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(prepare_inputs(network, integers)[0], integers.transpose(0, 3, 1, 2))
     parted = integers.transpose(0, 3, 1, 2).reshape(2, *lies["parts"])
     np.testing.assert_array_equal(parted.transpose(0, *(1 + place for place in lies["order"])), integers)
 

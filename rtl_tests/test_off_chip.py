@@ -114,10 +114,10 @@ def trace(traffic: Traffic, writes: dict[int, int], cycles: int) -> list[tuple[i
     """Beats arrived and written by the end of each cycle: a source that is never taken from, these beats posted."""
     seen = []
     for cycle in range(cycles):
-        traffic.begin(cycle, 0)
+        traffic.begin(cycle, [0])
         for _ in range(writes.get(cycle, 0)):
             traffic.post(cycle)
-        seen.append((traffic.arrived, traffic.written))
+        seen.append((traffic.arrived[0], traffic.written))
     return seen
 
 
@@ -129,15 +129,15 @@ def test_turns_by_hand():
     last that is asked for; output in 8.
     """
     memory = Memory(bytes_per_cycle=2, queue=4)
-    seen = trace(Traffic(memory, np.array([3]), [np.array([2])], 9), {1: 2, 5: 1}, 10)
+    seen = trace(Traffic(memory, [np.array([3])], [np.array([2])], 9), {1: 2, 5: 1}, 10)
     assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (4, 3)]
 
 
 def test_rooms():
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), np.array([1]), [np.array([4])], 3)
+    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([4])], 3)
     rooms = []
     for cycle in range(12):
-        traffic.begin(cycle, 99)
+        traffic.begin(cycle, [99])
         rooms.append(traffic.room)
         if traffic.room and cycle < 6:
             traffic.post(cycle)

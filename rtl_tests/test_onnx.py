@@ -29,7 +29,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, MaxPool
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 from hwgen.network.rescale import fit_table, multiplier
 
 # Referees.
@@ -38,7 +38,7 @@ from hwgen.network.rescale import fit_table, multiplier
 def by_hwgen(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     """The golden model's integers, in the shape ONNX gives them (flat after Flatten is up to the caller)."""
     network = to_network(model, "model")
-    return golden.run(network, prepare_input(network, x))
+    return golden.run(network, prepare_inputs(network, x))
 
 
 def last_integers(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -543,7 +543,7 @@ def test_sixteen_bit_models_of_the_quantiser(tmp_path: Path) -> None:
         domains = {node.domain for node in model.graph.node if node.op_type == "QuantizeLinear"}
         assert domains == ({"com.microsoft"} if label == "contributed-operators" else {""})
         model = last_integers(model)
-        ours = golden.run(network, prepare_input(network, frames))[:, :, 0, 0].astype(np.int64)
+        ours = golden.run(network, prepare_inputs(network, frames))[:, :, 0, 0].astype(np.int64)
         assert len(np.unique(ours)) > (200 if label != "uint8-int16" else 20)
         for referee, most in ((by_float64, 1), (by_onnxruntime, 2)):
             difference = ours - referee(model, frames)
@@ -568,7 +568,7 @@ def test_float_model_is_quantised(tmp_path: Path) -> None:
     assert [layer.kind for layer in network.layers] == ["conv", "maxpool", "conv", "conv"]
     assert [layer.name for layer in network.layers][:3] == ["net/conv1", "net/pool1", "net/conv2"]
     frames = images(100)
-    ours = golden.run(network, prepare_input(network, frames))[:, :, 0, 0].astype(float)
+    ours = golden.run(network, prepare_inputs(network, frames))[:, :, 0, 0].astype(float)
     logits = (ours - network.output.zero_point) * network.output.scale
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     softmax = exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -1011,7 +1011,7 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
         (_constant("w_z", np.zeros(2, np.int8)), r"must have one zero point a scale, that is 1, not 2"),
         (_float_tail, r"Relu node 'node1': gives floats; a QuantizeLinear must follow"),
-        (_two_inputs, r"must have one input, not 2 \(x, s\)"),
+        (_two_inputs, r"input 's' must be \(batch, channels, height, width\) or .*, not \(\)$"),
         (_domain, r"operator my.own.Swish is not supported|not a valid ONNX model"),
     ],
 )
@@ -1151,10 +1151,10 @@ def test_prepare_input_as_quantize_linear(small: Network) -> None:
         opset_imports=[helper.make_opsetid("", 21)],
         ir_version=9,
     )
-    prepared = prepare_input(small, x)
+    (prepared,) = prepare_inputs(small, x)
     assert prepared.dtype == np.uint8
     np.testing.assert_array_equal(prepared, by_onnxruntime(model, x))
-    np.testing.assert_array_equal(prepare_input(small, prepared), prepared)
+    np.testing.assert_array_equal(prepare_inputs(small, prepared)[0], prepared)
 
 
 def test_prepare_input_refuses(small: Network) -> None:
@@ -1175,4 +1175,4 @@ def test_prepare_input_refuses(small: Network) -> None:
         (x.tolist(), r"must be a NumPy array, not list"),
     ]:
         with pytest.raises(InputError, match=message):
-            prepare_input(small, array)
+            prepare_inputs(small, array)

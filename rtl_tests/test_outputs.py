@@ -35,7 +35,7 @@ from hwgen.network import golden, host
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import MaxPool
-from hwgen.network.quantise import prepare_input, quantise
+from hwgen.network.quantise import prepare_inputs, quantise
 from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document
 from hwgen.schedule.solve import Schedule
@@ -264,10 +264,10 @@ def test_memory_takes_beats_as_they_come():
 
     A frame is one beat of the first and two of the second; of the queue of 2 all take their share.
     """
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), np.array([1]), [np.array([2]), np.array([3, 3])], 1)
+    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([2]), np.array([3, 3])], 1)
     posted, seen = {1: [1], 2: [0], 6: [1]}, []
     for cycle in range(12):
-        traffic.begin(cycle, 99)
+        traffic.begin(cycle, [99])
         rooms = traffic.room
         for output in posted.get(cycle, []):
             traffic.post(cycle, output)
@@ -476,7 +476,7 @@ def with_outputs(writer: GraphWriter, count: int) -> onnx.ModelProto:
 def by_hwgen(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
     """What the golden model and the host give, by the model's names of its outputs."""
     network = to_network(model, "model")
-    maps = golden.outputs(network, prepare_input(network, x))
+    maps = golden.outputs(network, prepare_inputs(network, x))
     return {
         name: host.outputs(network, values, place)
         for place, (name, values) in enumerate(zip(network.output_names, maps, strict=True))

@@ -23,7 +23,7 @@ from hwgen.network import golden
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, Lookup
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 SHORT = ("2 bits", "normalised", "narrow")
 
@@ -72,7 +72,7 @@ def test_bounds_are_those_of_the_clip() -> None:
     """-7 to 7 is int4, and -8 never comes: neither from the host nor from a layer."""
     net = written("narrow")
     network = to_network(net.model(), "network")
-    x = prepare_input(network, np.full((1, 3, 8, 8), -100, np.float32))
+    (x,) = prepare_inputs(network, np.full((1, 3, 8, 8), -100, np.float32))
     assert x.min() == x.max() == -7
     first = network.layers[0]
     assert isinstance(first, Conv)
@@ -136,7 +136,7 @@ def test_a_map_that_others_take_as_it_was(low: int, high: int, zero: int, kind: 
     network = to_network(model, "network")
     narrow = network.input.type.narrowed(min(low, high), high, zero)
     assert {layer.output.type.bits for layer in network.layers} == {narrow.bits, 8}
-    np.testing.assert_array_equal(golden.run(network, prepare_input(network, frames)), theirs)
+    np.testing.assert_array_equal(golden.run(network, prepare_inputs(network, frames)), theirs)
 
 
 def clipped(piece: Piece, tensor: str, scale: float, zero: int, low: int, high: int) -> str:

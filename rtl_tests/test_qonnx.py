@@ -21,7 +21,7 @@ import hwgen
 from hwgen.network import golden
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 SHORT = ("4 bits", "residual")
 
@@ -126,7 +126,7 @@ def check_single(model: onnx.ModelProto) -> Conv:
     """All values equal: scales are powers of two, so that float32 is exact, with ties."""
     x = np.random.default_rng(4).normal(0, 8, (4, 3, 6, 6)).astype(np.float32)
     network = to_network(model, "network")
-    ours = golden.run(network, prepare_input(network, x)) * np.float32(0.25)
+    ours = golden.run(network, prepare_inputs(network, x)) * np.float32(0.25)
     np.testing.assert_array_equal(ours, by_qonnx(model, x))
     (layer,) = network.layers
     assert isinstance(layer, Conv)

@@ -132,7 +132,7 @@ def test_frames_that_do_not_fit(frames, words):
 def test_stalls_have_their_probability_and_are_seeded():
     for probability in (0.0, 0.25, 0.9):
         stalls = stimuli.Stalls.make((probability, probability), 3)
-        drawn = [[next(side) for _ in range(4000)] for side in map(stimuli.draws, (stalls.source, *stalls.sinks))]
+        drawn = [[next(side) for _ in range(4000)] for side in map(stimuli.draws, (*stalls.sources, *stalls.sinks))]
         for side in drawn:
             assert abs(np.mean(side) - probability) < 0.03
         assert probability == 0 or drawn[0] != drawn[1]

@@ -10,7 +10,7 @@ from test_onnx import last_integers
 from hwgen import boards
 from hwgen.errors import ModelError
 from hwgen.network import golden, load
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 from hwgen.network.zoo import builtin
 from hwgen.plan import planner
 
@@ -33,7 +33,7 @@ def test_equal_to_onnxruntime(name):
     frames = np.random.default_rng(5).uniform(-1, 1, shape).astype(np.float32)
     theirs, floats = by_integer_kernels(model, frames)
     assert not floats
-    ours = golden.run(network, prepare_input(network, frames))
+    ours = golden.run(network, prepare_inputs(network, frames))
     np.testing.assert_array_equal(ours.reshape(theirs.shape), theirs)
     assert len(np.unique(ours)) > 3
 

@@ -25,7 +25,7 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import survey, to_part
 from hwgen.network.onnx.walk import Walk
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 
 def saved(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> str:
@@ -304,8 +304,8 @@ def test_integers_given_where_the_rest_takes_floats(tmp_path: Path) -> None:
 
 
 def given_by(network: Network, x: np.ndarray) -> dict[str, np.ndarray]:
-    prepared = prepare_input(network, x)
-    made = host.given(network, golden.outputs(network, prepared), x, prepared)
+    prepared = prepare_inputs(network, x)
+    made = host.given(network, golden.outputs(network, prepared), [x], prepared)
     return dict(zip(host.names(network), made, strict=True))
 
 

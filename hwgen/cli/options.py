@@ -8,7 +8,10 @@ from typing import Any, NoReturn
 
 from hwgen.errors import InputError
 
-FRAMES = "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type"
+FRAMES = (
+    "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type; of "
+    "a model with several inputs give --input for each, in its order, or an X.npz by the inputs' names"
+)
 AS_GIVEN = "as the model gives them; of a model with several outputs a Y.npz, by the outputs' names"
 INTEGERS = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
 

@@ -16,7 +16,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen simulate``."""
     options.plan_options(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", metavar="X.npy", help=options.FRAMES)
+    source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
     source.add_argument(
         "--random",
         type=options.positive,
@@ -61,15 +61,17 @@ def simulate(arguments: argparse.Namespace) -> int:
     if arguments.integers and arguments.output is None:
         raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs(arguments)
-    frames = None if arguments.input is None else api.read_array(arguments.input)
+    frames = None if arguments.input is None else api.read_inputs(arguments.input)
     board = common.board_of(arguments)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     if frames is None:
         frames = model.random_frames(arguments.random)
-        print(f"input: random {model.input.type} over its whole range, {len(frames):,} frames, seed 0")
-    model.prepare(frames)  # refuses what does not fit before planning, which may take a while
-    if note := check_jobs(arguments, len(frames)):
+        for name, each in model.inputs.items():
+            of_input = f" {name}" if len(model.inputs) > 1 else ""
+            print(f"input{of_input}: random {each.type} over its whole range, {arguments.random:,} frames, seed 0")
+    prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
+    if note := check_jobs(arguments, len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)):
         print(note)
     design = common.steered(model, board, arguments)
     print(design.table(), flush=True)
@@ -103,7 +105,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen golden``."""
     options.model_options(parser)
     options.until_option(parser)
-    parser.add_argument("--input", required=True, metavar="X.npy", help=options.FRAMES)
+    parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
     parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
 
@@ -113,7 +115,7 @@ def golden(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs(arguments)
-    frames = api.read_array(arguments.input)
+    frames = api.read_inputs(arguments.input)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     values = model.golden(frames, integers=arguments.integers)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import manifest, stimuli, testbench
-from hwgen.emit.verilog import Config, Factory, files, identifier, input_port, output_ports
+from hwgen.emit.verilog import Config, Factory, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
@@ -22,7 +22,7 @@ __all__ = ["build", "build_groups", "check_folder"]
 def build(
     plan_json: str,
     config: Config,
-    frames: np.ndarray,
+    frames: np.ndarray | Sequence[np.ndarray],
     expected: np.ndarray | Sequence[np.ndarray],
     directory: str | Path,
     report: str,
@@ -32,8 +32,8 @@ def build(
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
-    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``expected_0.hex`` and
-    so on where there are several outputs), ``Makefile``,
+    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
+    ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
     doesn't goes, unless somebody changed it; all else in the folder stays.
 
@@ -42,8 +42,8 @@ def build(
     plan_json : str
         Contents of ``plan.json``.
     config : AcceleratorConfig
-    frames : ndarray
-        ``(n, C, H, W)`` integers that the test bench sends.
+    frames : ndarray, or sequence of ndarray
+        ``(n, C, H, W)`` integers that the test bench sends; of several inputs those of each.
     expected : ndarray, or sequence of ndarray
         ``(n, C, H, W)``: what must come out; of several outputs that of each.
     directory : path
@@ -69,8 +69,8 @@ def build(
     """
     directory = Path(directory)
     check_folder(directory)
-    outputs = [expected] if isinstance(expected, np.ndarray) else expected
-    contents = _contents(identifier(config.name), config, frames, outputs, report, component)
+    inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
+    contents = _contents(identifier(config.name), config, inputs, outputs, report, component)
     contents["plan.json"] = plan_json.encode()
     replace_folder(contents, directory, say)
     return directory
@@ -105,7 +105,7 @@ def build_groups(
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(top, config, frames, [expected], title, None).items():
+        for name, content in _contents(top, config, [frames], [expected], title, None).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
@@ -118,28 +118,34 @@ def build_groups(
 
 
 def _contents(
-    top: str, config: Config, frames: np.ndarray, expected: Sequence[np.ndarray], report: str, component: Factory | None
+    top: str,
+    config: Config,
+    frames: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    report: str,
+    component: Factory | None,
 ) -> dict[str, bytes]:
     """The files of one accelerator whose top module is ``top``, but for its plan."""
-    source, sinks = input_port(config), output_ports(config)
-    for each in expected:
-        if len(frames) != len(each):
-            raise InputError(f"frames and expected outputs must be as many, not {len(frames)} and {len(each)}")
-    stalls = stimuli.Stalls.make(None, 0, len(sinks))
+    sources, sinks, count = input_ports(config), output_ports(config), len(frames[0])
+    for each in (*frames, *expected):
+        if count != len(each):
+            raise InputError(f"frames and expected outputs must be as many, not {count} and {len(each)}")
+    stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
     contents = files(config, component=component, top=top)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
-        input=source,
+        inputs=sources,
         outputs=sinks,
-        frames=len(frames),
+        frames=count,
         idle=testbench.patience(config),
         stalls=stalls,
     ).encode()
-    contents[testbench.STIMULUS] = _hex(frames, source)
+    for place, (each, port) in enumerate(zip(frames, sources, strict=True)):
+        contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["report.md"] = _report(report, config, top, contents, len(frames)).encode(errors="backslashreplace")
+    contents["report.md"] = _report(report, config, top, contents, count).encode(errors="backslashreplace")
     return contents
 
 
@@ -244,7 +250,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         "| port | direction | bits | what it is |",
         "| --- | --- | --- | --- |",
         "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
-        *(line for port in (input_port(config), *output_ports(config)) for line in _ports(port, top)),
+        *(line for port in input_ports(config) for line in _ports(port, top, ("in", "out"))),
+        *(line for port in output_ports(config) for line in _ports(port, top, ("out", "in"))),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
@@ -253,9 +260,10 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
     return "\n".join(lines)
 
 
-def _ports(port: Port, top: str) -> list[str]:
+def _ports(port: Port, top: str, directions: tuple[str, str]) -> list[str]:
+    """Lines of a stream's ports; ``directions`` of what goes with the beats, and of what comes back."""
     name, beat, order = port.name, port.beat, port.order
-    forth, back = ("in", "out") if name == "i" else ("out", "in")
+    forth, back = directions
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"

@@ -202,19 +202,19 @@ def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Random stalls of source and sinks.
+    """Random stalls of sources and sinks.
 
     In every cycle each side draws a number from a generator of its own (xorshift32, Marsaglia 2003) and stalls when
     its upper 24 bits are below the threshold. A source that has raised ``valid`` keeps it until the transfer.
-    ``source`` and ``sinks``, one for each output, are the (state, threshold) pairs at the start.
+    ``sources``, one for each input, and ``sinks``, one for each output, are the (state, threshold) pairs at the start.
     """
 
-    source: tuple[int, int]
+    sources: tuple[tuple[int, int], ...]
     sinks: tuple[tuple[int, int], ...]
 
     @classmethod
-    def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1) -> Stalls:
-        """From the probabilities of a stall: of the source, and of the sink at each of so many outputs, or at all.
+    def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
+        """From the probabilities of a stall: of every source, and of the sink at each of so many outputs, or at all.
 
         ``None``: none ever stalls.
 
@@ -232,12 +232,12 @@ class Stalls:
                 f"probabilities of stalls must be {wanted} (of the source, and behind it), not {len(given)}"
             )
         pairs = []
-        for side, probability in enumerate(given):
+        for side, probability in enumerate((*given, *given[:1] * (inputs - 1))):
             if not 0 <= probability < 1:
                 raise InputError(f"probabilities of stalls must lie in [0, 1), not {probability!r}")
             state = (seed * 2 + side) * 0x9E3779B1 + 0x7F4A7C15 & 0xFFFFFFFF
             pairs.append((state or 1, round(probability * (1 << 24))))
-        return cls(source=pairs[0], sinks=tuple(pairs[1:]))
+        return cls(sources=(pairs[0], *pairs[1 + outputs :]), sinks=tuple(pairs[1 : 1 + outputs]))
 
 
 def draws(pair: tuple[int, int]) -> Iterator[bool]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hwgen.emit.stimuli import Stalls
-from hwgen.emit.verilog import Config, input_port, output_ports
+from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
 
 DRAIN = 64
 """Cycles simulated after the last expected beat, in which none may follow."""
 
-STIMULUS = "stimulus.hex"
+
+def stimulus(place: int, count: int) -> str:
+    """The file with what goes into one of so many inputs."""
+    return "stimulus.hex" if count == 1 else f"stimulus_{place}.hex"
 
 
 def expected(place: int, count: int) -> str:
@@ -30,7 +33,7 @@ def module(top: str) -> str:
 def bench(
     top: str,
     *,
-    input: Port,
+    inputs: Sequence[Port],
     outputs: Sequence[Port],
     frames: int,
     idle: int,
@@ -47,14 +50,13 @@ def bench(
     ----------
     top : str
         The module to test.
-    input : Port
-    outputs : sequence of Port
+    inputs, outputs : sequence of Port
     frames : int
-        Frames in ``stimulus.hex`` (and those that ``expected`` names): one payload a line.
+        Frames in the files that ``stimulus`` and ``expected`` name: one payload a line.
     idle : int
         Cycles without a transfer after which the design is stuck.
     stalls : Stalls
-        Of as many sinks as there are outputs.
+        Of as many sources and sinks as there are inputs and outputs.
     memory : tuple of int
         Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
     one_by_one : bool
@@ -71,23 +73,20 @@ def bench(
     says = f'$fdisplay(results, "@key@{" %0d" * len(taps)}", {counts});'
     numbers = {
         **_output_parts(outputs, stalls),
-        "I_WALK": _walk("i", "input", input),
+        **_input_parts(inputs, stalls),
+        "INPUTS": len(inputs),
         "OUTPUTS": len(outputs),
         "TOP": top,
         "TB": module(top),
-        "IN_BITS": input.beat.data_bits + 1,
         "FRAMES": frames,
         "IDLE": idle,
         "DRAIN": DRAIN,
         "RESET_AT": reset_at,
-        "SOURCE_SEED": f"32'h{stalls.source[0]:08x}",
-        "SOURCE_STALL": stalls.source[1],
         "LATENCY": memory[0],
         "RATE": memory[1],
         "QUEUE": memory[2],
         "ONE_BY_ONE": int(one_by_one),
         "CHECK": int(check),
-        "STIMULUS": STIMULUS,
         "TAP_WIRES": "".join(
             f"    wire [{beat.data_bits}:0] tap_{n}__payload;\n    wire tap_{n}__valid, tap_{n}__busy;\n"
             f"    integer busy_{n};\n"
@@ -157,6 +156,43 @@ def _output_parts(outputs: Sequence[Port], stalls: Stalls) -> dict[str, str]:
     }
 
 
+def _input_parts(inputs: Sequence[Port], stalls: Stalls) -> dict[str, str]:
+    """The same for each input; what these are called begins with ``i``."""
+    numbers = []
+    for place, (port, (seed, stall)) in enumerate(zip(inputs, stalls.sources, strict=True)):
+        key = "i" if len(inputs) == 1 else f"i{place}"
+        numbers.append(
+            {
+                "WALK": _walk(key, "input" if len(inputs) == 1 else f"input {port.name}", port),
+                "p": port.name,
+                "i": key,
+                "I": key.upper(),
+                "S": "" if len(inputs) == 1 else f"{key.upper()}_",
+                "PLACE": place,
+                "BITS": port.beat.data_bits + 1,
+                "SEED": f"32'h{seed:08x}",
+                "STALL": stall,
+                "STIMULUS": stimulus(place, len(inputs)),
+            }
+        )
+
+    def all_of(text: str, between: str) -> str:
+        return between.join(_filled(text, each) for each in numbers)
+
+    return {
+        **{part: all_of(text, "") for part, text in _OF_INPUTS.items()},
+        "STIMULUS_FILES": ", ".join(str(each["STIMULUS"]) for each in numbers),
+        "DUT_INPUTS": all_of(
+            ".@p@__payload(@p@__payload), .@p@__valid(@p@__valid), .@p@__ready(@p@__ready)", ",\n        "
+        ),
+        "SENT": all_of("@i@_sent", " + "),
+        "BEATS_IN": all_of("FRAMES * @I@_BEATS", " + "),
+        "READY_UNKNOWN": all_of("@p@__ready === 1'bx", " || "),
+        "READY_TEXT": all_of("@p@__ready %b", ", "),
+        "READY_VALUES": all_of("@p@__ready", ", "),
+    }
+
+
 def _filled(text: str, values: Mapping[str, object]) -> str:
     for key, value in values.items():
         text = text.replace(f"@{key}@", str(value))
@@ -216,7 +252,7 @@ def patience(config: Config, stalls: Sequence[float] | None = None, waits: int =
         Cycles that the off-chip memory may take on top.
     """
     layers = getattr(config, "layers", ())
-    ends = (input_port(config), *output_ports(config))
+    ends = (*input_ports(config), *output_ports(config))
     cycles = sum(layer.cycles + layer.credit_cycles for layer in layers)
     cycles = cycles or 2 * sum(port.beats for port in ends)
     slow = 1.0
@@ -287,7 +323,7 @@ _WALK = """\
 """
 
 _BENCH = """\
-// Test bench of @TOP@, written by hwgen: sends @STIMULUS@, compares each output beat with @EXPECTED_FILES@.
+// Test bench of @TOP@, written by hwgen: sends @STIMULUS_FILES@, compares each output beat with @EXPECTED_FILES@.
 //
 // Prints PASS, or FAIL with the first difference and stops by $stop. Plusargs:
 //   +waves=FILE    write waveforms
@@ -295,10 +331,8 @@ _BENCH = """\
 `timescale 1ns / 1ps
 
 module @TB@;
-    // Set a stall to 2**24 * probability to let the source or the sink stall at random.
-    parameter SOURCE_STALL = @SOURCE_STALL@;
-    parameter [31:0] SOURCE_SEED = @SOURCE_SEED@;
-@SINKS@    parameter RESET_AT = @RESET_AT@;  // cycles of a first attempt, before a reset (0: none)
+    // Set a stall to 2**24 * probability to let a source or a sink stall at random.
+@SOURCES@@SINKS@    parameter RESET_AT = @RESET_AT@;  // cycles of a first attempt, before a reset (0: none)
     parameter IDLE = @IDLE@;  // cycles without a transfer after which the design is stuck
     parameter CHECK = @CHECK@;
     // Off-chip memory: cycles from a read's request to its first byte; 65,536ths of a byte that are read and written in
@@ -311,30 +345,23 @@ module @TB@;
     localparam FRAMES = @FRAMES@;
     localparam DRAIN = @DRAIN@;  // cycles after the last beat, in which none may follow
 
-@I_WALK@
-@WALKS@    localparam BEATS_IN = FRAMES * I_BEATS;
+@WALKS_IN@@WALKS@    localparam BEATS_IN = @BEATS_IN@;
     localparam BEATS_OUT = @BEATS_OUT@;
 
     reg clk = 0;
     reg rst = 1;
-    reg [@IN_BITS@-1:0] i__payload = {@IN_BITS@{1'b1}};
-    reg i__valid = 0;
-    wire i__ready;
-@WIRES@@TAP_WIRES@
+@REGISTERS@@WIRES@@TAP_WIRES@
     @TOP@ dut (
         .clk(clk), .rst(rst),
-        .i__payload(i__payload), .i__valid(i__valid), .i__ready(i__ready)@PORTS@@TAP_PORTS@
+        @DUT_INPUTS@@PORTS@@TAP_PORTS@
     );
 
     always #5 clk = !clk;
 
-    reg [@IN_BITS@-1:0] stimulus [0:BEATS_IN-1];
-@EXPECTATIONS@    reg [8*512-1:0] name;
+@STIMULI@@EXPECTATIONS@    reg [8*512-1:0] name;
     integer results;
     initial begin
-        i_walk;
-        $readmemh("@STIMULUS@", stimulus);
-@LOADS@        if ($value$plusargs("waves=%s", name)) begin
+@LOADS_IN@@LOADS@        if ($value$plusargs("waves=%s", name)) begin
             $dumpfile(name);
             $dumpvars(0, @TB@);
         end
@@ -343,7 +370,6 @@ module @TB@;
     end
 
     // A number below its threshold is a stall (xorshift32).
-    reg [31:0] source;
     function [31:0] following(input [31:0] state);
         begin
             following = state ^ (state << 13);
@@ -352,15 +378,15 @@ module @TB@;
         end
     endfunction
 
-    integer sent, extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, value, frames_taken;
-    reg offered, moved, attempt, finished, over, fresh;
-@STATES@
-    // The memory: beats asked for by the end of each of the last cycles, beats that may move and that have, what is
-    // left to move of a beat that was begun, and in this cycle; which output gave each of the beats that wait.
-    integer asked [0:MEMORY_LATENCY];
-    integer read_there, read_moved, write_there, write_moved, frames_written, number;
+    integer extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, value, frames_taken;
+    reg moved, attempt, finished, over, fresh;
+@STATES_IN@@STATES@
+    // The memory: beats that may move and that have, what is left to move of a beat that was begun, and in this cycle;
+    // whose turn it is, an input's (its number) or behind these that of the writes; which output gave each of the beats
+    // that wait.
+    integer write_there, write_moved, frames_written, number, side, turn;
     reg [63:0] left, budget, read_bytes, written_bytes;
-    reg writing, going;
+    reg going;
     integer giver [0:MEMORY_QUEUE+@OUTPUTS@-1];
 
     // Of the beat that is written next.
@@ -372,16 +398,36 @@ module @TB@;
         end
     endfunction
 
+    // Whether a side has a beat to move, and the bytes of the one that is next.
+    function waits(input integer which);
+        begin
+            waits = 0;
+            case (which)
+@WAITS@                @INPUTS@: waits = write_there > write_moved;
+            endcase
+        end
+    endfunction
+
+    function [63:0] side_bytes(input integer which);
+        begin
+            side_bytes = 0;
+            case (which)
+@SIZES_IN@                @INPUTS@: side_bytes = write_bytes(write_moved);
+            endcase
+        end
+    endfunction
+
     task move;
         begin
             going = 1;
             while (going) begin
                 if (left == 0) begin
-                    if (writing ? read_there > read_moved : write_there > write_moved) writing = !writing;
-                    else going = writing ? write_there > write_moved : read_there > read_moved;
+                    going = 0;
+                    for (turn = side + 1; turn <= side + @INPUTS@ + 1 && !going; turn = turn + 1)
+                        going = waits(turn % (@INPUTS@ + 1));
                     if (going) begin
-                        left = writing ? write_bytes(write_moved) : i_bytes(read_moved);
-                        left = left << 16;
+                        side = (turn - 1) % (@INPUTS@ + 1);
+                        left = side_bytes(side) << 16;
                     end
                 end
                 if (going && MEMORY_RATE != 0 && left > budget) begin
@@ -391,9 +437,10 @@ module @TB@;
                 end else if (going) begin
                     budget = budget - left;
                     left = 0;
-                    if (!writing) begin
-                        read_bytes = read_bytes + i_bytes(read_moved);
-                        read_moved = read_moved + 1;
+                    if (side != @INPUTS@) begin
+                        read_bytes = read_bytes + side_bytes(side);
+                        case (side)
+@READ@                        endcase
                     end else begin
                         written_bytes = written_bytes + write_bytes(write_moved);
                         case (giver[write_moved % (MEMORY_QUEUE + @OUTPUTS@)])
@@ -411,12 +458,7 @@ module @TB@;
 
     task ask;
         begin
-            number = sent + MEMORY_LATENCY + MEMORY_QUEUE;
-            if (number > BEATS_IN) number = BEATS_IN;
-            if (ONE_BY_ONE != 0 && number > (frames_written + 1) * I_BEATS) number = (frames_written + 1) * I_BEATS;
-            asked[cycle % (MEMORY_LATENCY + 1)] = number;
-            read_there = asked[(cycle + 1) % (MEMORY_LATENCY + 1)];
-            budget = MEMORY_RATE;
+@ASKS@            budget = MEMORY_RATE;
             move;
         end
     endtask
@@ -424,44 +466,32 @@ module @TB@;
     // Choose what to do in the next cycle.
     task choose;
         begin
-            source = following(source);
-@DRAWS@            ask;
-@COUNTS@            if (sent < read_moved && (source >> 8) >= SOURCE_STALL) offered = 1;
-            i__valid <= offered;
-            i__payload <= offered ? stimulus[sent] : {@IN_BITS@{1'b1}};
-@READY@        end
+@DRAWS_IN@@DRAWS@            ask;
+@COUNTS@@OFFERS@@READY@        end
     endtask
 
     task restart;
         begin
-            sent = 0;
             cycle = 0;
             idle = 0;
-            offered = 0;
             frames_taken = 0;
-            source = SOURCE_SEED;
-@RESTARTS@            for (number = 0; number <= MEMORY_LATENCY; number = number + 1) asked[number] = 0;
-            read_there = 0;
-            read_moved = 0;
-            write_there = 0;
+@RESTARTS_IN@@RESTARTS@            write_there = 0;
             write_moved = 0;
             frames_written = 0;
             left = 0;
             read_bytes = 0;
             written_bytes = 0;
-            writing = 1;
+            side = @INPUTS@;
 @TAP_RESTARTS@            wait_reset = 2;
             rst <= 1;
-            i__valid <= 0;
-            i__payload <= {@IN_BITS@{1'b1}};
-@UNREADY@        end
+@WITHDRAWALS@@UNREADY@        end
     endtask
 
     task conclude(input passed);
         begin
             over = 1;
             if (results != 0) begin
-                $fdisplay(results, "sent %0d\\ntaken %0d\\nextra %0d\\nsimulated %0d", sent, @TAKEN@, extra,
+                $fdisplay(results, "sent %0d\\ntaken %0d\\nextra %0d\\nsimulated %0d", @SENT@, @TAKEN@, extra,
                     cycle);
                 $fdisplay(results, "read_bytes %0d\\nwritten_bytes %0d", read_bytes, written_bytes);
 @TAP_TOTALS@                $fdisplay(results, "first_input %0d\\nlast_output %0d\\ndone 1", first_input, last_output);
@@ -474,7 +504,7 @@ module @TB@;
                 $finish;
             end else begin
                 $display("FAIL in cycle %0d, after %0d of %0d input and %0d of %0d output beats",
-                    cycle, sent, BEATS_IN, @TAKEN@, BEATS_OUT);
+                    cycle, @SENT@, BEATS_IN, @TAKEN@, BEATS_OUT);
                 $stop;
             end
         end
@@ -509,18 +539,12 @@ module @TB@;
                 rst <= 0;
                 choose;
             end
-        end else if (i__ready === 1'bx || @UNKNOWN@) begin
-            $display("an output is unknown: i__ready %b@UNKNOWN_TEXT@", i__ready@UNKNOWN_VALUES@);
+        end else if (@READY_UNKNOWN@ || @UNKNOWN@) begin
+            $display("an output is unknown: @READY_TEXT@@UNKNOWN_TEXT@", @READY_VALUES@@UNKNOWN_VALUES@);
             fail("unknown");
         end else begin
             moved = 0;
-@TAP_COUNTS@            if (offered && i__ready) begin
-                if (sent == 0) first_input = cycle;
-                sent = sent + 1;
-                offered = 0;
-                moved = 1;
-            end
-@TRANSFERS@            if (!attempt && !over && frames_taken < FRAMES && @FRAME_TAKEN@) begin
+@TAP_COUNTS@@TRANSFERS_IN@@TRANSFERS@            if (!attempt && !over && frames_taken < FRAMES && @FRAME_TAKEN@) begin
                 if (results != 0) $fdisplay(results, "frame_end %0d", cycle);
 @TAP_FRAMES@                if (CHECK != 0 && frames_taken == 0)
                     $display("frame 0: latency %0d cycles", cycle - first_input);
@@ -532,7 +556,7 @@ module @TB@;
             if (!attempt && !over) begin
 @TAP_WRITES@                if (moved) idle = 0; else idle = idle + 1;
             end
-            finished = @ALL_TAKEN@ && write_moved == @TAKEN@ && sent == BEATS_IN;
+            finished = @ALL_TAKEN@ && write_moved == @TAKEN@ && @SENT@ == BEATS_IN;
             if (!attempt && !over) begin
                 if (idle > IDLE && !finished) begin
                     $display("stuck: no transfer for %0d cycles", IDLE);
@@ -557,6 +581,81 @@ module @TB@;
 
 @REPORTS@endmodule
 """
+
+#: What each input has, by the place where it stands: its port is @p@, and its variables begin with @i@.
+_OF_INPUTS = {
+    "SOURCES": """\
+    parameter @S@SOURCE_STALL = @STALL@;
+    parameter [31:0] @S@SOURCE_SEED = @SEED@;
+""",
+    "WALKS_IN": """\
+@WALK@
+""",
+    "REGISTERS": """\
+    reg [@BITS@-1:0] @p@__payload = {@BITS@{1'b1}};
+    reg @p@__valid = 0;
+    wire @p@__ready;
+""",
+    "STIMULI": """\
+    reg [@BITS@-1:0] @i@_stimulus [0:FRAMES*@I@_BEATS-1];
+""",
+    "LOADS_IN": """\
+        @i@_walk;
+        $readmemh("@STIMULUS@", @i@_stimulus);
+""",
+    "STATES_IN": """\
+    integer @i@_sent;
+    reg [31:0] @i@_source;
+    reg @i@_offered;
+    // The memory's: beats asked for by the end of each of the last cycles, beats that may move and that have.
+    integer @i@_asked [0:MEMORY_LATENCY];
+    integer @i@_there, @i@_moved;
+""",
+    "WAITS": """\
+                @PLACE@: waits = @i@_there > @i@_moved;
+""",
+    "SIZES_IN": """\
+                @PLACE@: side_bytes = @i@_bytes(@i@_moved);
+""",
+    "READ": """\
+                            @PLACE@: @i@_moved = @i@_moved + 1;
+""",
+    "ASKS": """\
+            number = @i@_sent + MEMORY_LATENCY + MEMORY_QUEUE;
+            if (number > FRAMES * @I@_BEATS) number = FRAMES * @I@_BEATS;
+            if (ONE_BY_ONE != 0 && number > (frames_written + 1) * @I@_BEATS) number = (frames_written + 1) * @I@_BEATS;
+            @i@_asked[cycle % (MEMORY_LATENCY + 1)] = number;
+            @i@_there = @i@_asked[(cycle + 1) % (MEMORY_LATENCY + 1)];
+""",
+    "DRAWS_IN": """\
+            @i@_source = following(@i@_source);
+""",
+    "OFFERS": """\
+            if (@i@_sent < @i@_moved && (@i@_source >> 8) >= @S@SOURCE_STALL) @i@_offered = 1;
+            @p@__valid <= @i@_offered;
+            @p@__payload <= @i@_offered ? @i@_stimulus[@i@_sent] : {@BITS@{1'b1}};
+""",
+    "RESTARTS_IN": """\
+            @i@_sent = 0;
+            @i@_offered = 0;
+            @i@_source = @S@SOURCE_SEED;
+            for (number = 0; number <= MEMORY_LATENCY; number = number + 1) @i@_asked[number] = 0;
+            @i@_there = 0;
+            @i@_moved = 0;
+""",
+    "WITHDRAWALS": """\
+            @p@__valid <= 0;
+            @p@__payload <= {@BITS@{1'b1}};
+""",
+    "TRANSFERS_IN": """\
+            if (@i@_offered && @p@__ready) begin
+                if (@SENT@ == 0) first_input = cycle;
+                @i@_sent = @i@_sent + 1;
+                @i@_offered = 0;
+                moved = 1;
+            end
+""",
+}
 
 #: What each output has, by the place where it stands: its port is @p@, and its variables begin with @o@.
 _OF_OUTPUTS = {

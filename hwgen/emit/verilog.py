@@ -51,9 +51,9 @@ def output_ports(config: Config) -> tuple[Port, ...]:
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
-def input_port(config: Config) -> Port:
-    """The stream that enters."""
-    return Port("i", config.input, config.input_order)
+def input_ports(config: Config) -> tuple[Port, ...]:
+    """The streams that enter: an accelerator's, or ``i`` alone."""
+    return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
 Factory = Callable[..., wiring.Component]
@@ -100,7 +100,7 @@ def files(
     head = [
         f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
-        *(line for port in (input_port(config), *output_ports(config)) for line in _describe(port)),
+        *(line for port in (*input_ports(config), *output_ports(config)) for line in _describe(port)),
     ]
     return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
 

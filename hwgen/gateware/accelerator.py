@@ -20,18 +20,18 @@ from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
 
-#: The accelerator's input among the sources of a layer.
+#: The accelerator's first input among the sources of a layer; others are the numbers below.
 SOURCE = -1
 
 
 @dataclass(frozen=True)
 class Link:
-    """A stream from one of a layer's FIFOs into a layer, or out of the accelerator.
+    """A stream from one of a layer's FIFOs into a layer, or out of the accelerator; or one that comes in.
 
     Parameters
     ----------
     source, output : int
-        The layer that it leaves, and which of its FIFOs.
+        The layer that it leaves, and which of its FIFOs; of one that comes in `SOURCE` or a number below, and 0.
     sink, place : int
         The layer that it enters, and which of its inputs; the number of layers for an output of the accelerator, and
         which.
@@ -54,8 +54,11 @@ class AcceleratorConfig:
     layers : tuple of LayerConfig
         In topological order.
     sources : tuple of tuple of int, optional
-        For each layer the numbers of the layers whose outputs it takes, in the order of its inputs; `SOURCE` is the
-        accelerator's input, which the first layer alone takes. If not given, the layers are a chain.
+        For each layer the numbers of the layers whose outputs it takes, in the order of its inputs. `SOURCE` is the
+        accelerator's first input, `SOURCE` - 1 the second and so on; each is taken once. If not given, the layers are
+        a chain.
+    input_names : tuple of str, optional
+        What the inputs are called where there are several; by their numbers if not given.
     outputs : tuple of int, optional
         Numbers of the layers whose outputs leave the accelerator, each in a stream of its own; the last one's alone if
         not given.
@@ -65,13 +68,14 @@ class AcceleratorConfig:
     Raises
     ------
     ConfigError
-        If there is no layer, a layer takes what is not before it, a FIFO has no reader, neighbours don't fit, or there
-        are not as many names as outputs.
+        If there is no layer, a layer takes what is not before it, an input is not taken or taken twice, a FIFO has no
+        reader, neighbours don't fit, or there are not as many names as inputs or outputs.
     """
 
     name: str
     layers: tuple[LayerConfig, ...]
     sources: tuple[tuple[int, ...], ...] = ()
+    input_names: tuple[str, ...] = ()
     outputs: tuple[int, ...] = ()
     output_names: tuple[str, ...] = ()
 
@@ -89,6 +93,10 @@ class AcceleratorConfig:
         if len(self.output_names) != len(self.outputs):
             raise ConfigError(f"output_names must be {len(self.outputs)}, one an output, not {self.output_names}")
         self._check_sources()
+        if not self.input_names:
+            object.__setattr__(self, "input_names", tuple(str(place) for place in range(len(self.entries))))
+        if len(self.input_names) != len(self.entries):
+            raise ConfigError(f"input_names must be {len(self.entries)}, one an input, not {self.input_names}")
         for link in self.inner_links:
             before, after = self.layers[link.source], self.layers[link.sink]
             given, taken = before.outputs[link.output], after.inputs[link.place]
@@ -99,12 +107,13 @@ class AcceleratorConfig:
         if len(self.sources) != len(self.layers):
             raise ConfigError(f"sources must be given for each of {len(self.layers)} layers, not {self.sources}")
         for number, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
-            if len(sources) != len(layer.inputs) or not all(SOURCE <= source < number for source in sources):
+            if len(sources) != len(layer.inputs) or not all(source < number for source in sources):
                 raise ConfigError(f"{layer.name}: sources must be {len(layer.inputs)} layers before it, not {sources}")
-        if [sources for sources in self.sources if SOURCE in sources] != [(SOURCE,)]:
-            raise ConfigError("the input must be taken once, by the first layer alone")
+        taken = sorted((source for sources in self.sources for source in sources if source < 0), reverse=True)
+        if not taken or taken != list(range(SOURCE, SOURCE - len(taken), -1)):
+            raise ConfigError(f"inputs must be numbered {SOURCE} and downward, and each taken once, not {taken}")
         readers = [self.outputs.count(number) for number in range(len(self.layers))]
-        for source in (source for sources in self.sources for source in sources if source != SOURCE):
+        for source in (source for sources in self.sources for source in sources if source >= 0):
             readers[source] += 1
         for layer, count in zip(self.layers, readers, strict=True):
             if count != len(layer.outputs):
@@ -116,13 +125,24 @@ class AcceleratorConfig:
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for place, source in enumerate(sources):
-                if source != SOURCE:
+                if source >= 0:
                     readers[source].append((sink, place))
         for place, source in enumerate(self.outputs):
             readers[source].append((len(self.layers), place))
         return tuple(
             Link(source, output, *reader) for source, found in enumerate(readers) for output, reader in enumerate(found)
         )
+
+    @cached_property
+    def entries(self) -> tuple[Link, ...]:
+        """The streams that come in, in the inputs' order."""
+        found = [
+            Link(source, 0, sink, place)
+            for sink, sources in enumerate(self.sources)
+            for place, source in enumerate(sources)
+            if source < 0
+        ]
+        return tuple(sorted(found, key=lambda link: -link.source))
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
@@ -147,7 +167,26 @@ class AcceleratorConfig:
 
     @property
     def input(self) -> BeatFormat:
-        return self.layers[0].inputs[0]
+        """The beats of the only input."""
+        return self._only_input.beat
+
+    @property
+    def _only_input(self) -> Port:
+        """ConfigError if there are several."""
+        if len(self.entries) > 1:
+            raise ConfigError(f"{self.name}: inputs are {len(self.entries)}, not one: {', '.join(self.input_names)}")
+        return self.input_ports[0]
+
+    @cached_property
+    def input_ports(self) -> tuple[Port, ...]:
+        """The streams that come in: ``i``, or ``i_NAME`` where there are several."""
+        several = len(self.entries) > 1
+        names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
+        found = []
+        for name, link in zip(names, self.entries, strict=True):
+            layer, beat = self.layers[link.sink], self.layers[link.sink].inputs[link.place]
+            found.append(Port(name, beat, beat.raster if link.place else layer.input_order))
+        return tuple(found)
 
     @property
     def output(self) -> BeatFormat:
@@ -185,8 +224,8 @@ class AcceleratorConfig:
 
     @property
     def input_order(self) -> Order:
-        """In which order the pixels of the input come."""
-        return self.layers[0].input_order
+        """In which order the pixels of the only input come."""
+        return self._only_input.order
 
     @property
     def output_order(self) -> Order:
@@ -220,7 +259,8 @@ class Accelerator(wiring.Component):
     Members
     -------
     i : In(stream)
-        Frames, one after the other.
+        Frames, one after the other; with several inputs a stream ``i_NAME`` for each
+        (`AcceleratorConfig.input_ports`), with ``last`` of its own.
     o : Out(stream)
         Their results in the same order; with several outputs a stream ``o_NAME`` for each
         (`AcceleratorConfig.output_ports`), with ``last`` of its own.
@@ -235,7 +275,7 @@ class Accelerator(wiring.Component):
 
     def __init__(self, config: AcceleratorConfig, *, taps: bool = False):
         self._config = config
-        members = {"i": In(config.input.signature)}
+        members = {port.name: In(port.beat.signature) for port in config.input_ports}
         members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
         self._taps = [f"tap_{number}" for number in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
@@ -252,7 +292,8 @@ class Accelerator(wiring.Component):
         layers = [Layer(layer, busy=watched) for layer in self.config.layers]
         for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
             m.submodules[name] = layer
-        connect(m, accelerator=wiring.flipped(self.i), layer=layers[0].i)
+        for port, link in zip(self.config.input_ports, self.config.entries, strict=True):
+            connect(m, accelerator=wiring.flipped(getattr(self, port.name)), layer=layers[link.sink].take[link.place])
         for link in self.config.links:
             given = layers[link.source].give[link.output]
             if link.sink < len(layers):

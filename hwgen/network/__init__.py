@@ -12,11 +12,11 @@ from hwgen.errors import InputError, ModelError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import onnx
 
     from hwgen.network.fates import Survey
     from hwgen.network.graph import Network
+    from hwgen.network.quantise import Inputs
 
 __all__ = ["load", "survey", "weight_bits"]
 
@@ -24,15 +24,15 @@ __all__ = ["load", "survey", "weight_bits"]
 def load(
     source: str | os.PathLike[str],
     *,
-    calibration: np.ndarray | None = None,
+    calibration: Inputs | None = None,
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
 ) -> Network:
     """The network in an ``.onnx`` file, or the built-in one called ``source``, e.g. ``vgg16:7@64x64``.
 
     A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
-    (frames, C, H, W), to ``bits`` (8 or 16; 8 if ``None``). With ``until``, names of tensors or ``auto``, only the part
-    of it up to these is built (`hwgen.network.onnx.part`).
+    (frames, C, H, W), of several inputs those of each, to ``bits`` (8 or 16; 8 if ``None``). With ``until``, names of
+    tensors or ``auto``, only the part of it up to these is built (`hwgen.network.onnx.part`).
 
     Raises ModelError for a model that can't be read or built, InputError for a calibration array that does not fit, and
     for one or ``bits`` where nothing is to quantise.
@@ -63,7 +63,7 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
     onnx_check.check_by_runtime(path, qonnx.stand_in(model) if qonnx.is_qonnx(model) else None)
 
 
-def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = None, bits: int | None = None) -> Survey:
+def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None, bits: int | None = None) -> Survey:
     """What becomes of each operator of a model, whether or not all of it can be built; parameters as those of `load`.
 
     Raises ModelError for a model that can't be read or is not valid, and InputError as `load` does.
@@ -84,7 +84,7 @@ def survey(source: str | os.PathLike[str], *, calibration: np.ndarray | None = N
 
 
 def _model(
-    source: str | os.PathLike[str], calibration: np.ndarray | None, bits: int | None
+    source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None
 ) -> tuple[onnx.ModelProto, str, str]:
     """A quantised model, the name of its network, and what starts messages about it."""
     from hwgen.network import quantise
@@ -116,7 +116,7 @@ def _model(
     return model, path.stem.encode(errors="surrogateescape").decode(errors="replace"), where
 
 
-def _check_built_in(source: str | os.PathLike[str], calibration: np.ndarray | None, bits: int | None) -> None:
+def _check_built_in(source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None) -> None:
     if calibration is not None:
         raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
     if bits is not None:

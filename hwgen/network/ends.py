@@ -40,6 +40,31 @@ class Layout:
         return parted.transpose(0, *places).reshape(len(frames), *self.map)
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputEnd:
+    """One of the model's inputs.
+
+    Parameters
+    ----------
+    name : str
+        The model's name of it.
+    shape : tuple of int
+        A frame of it as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
+    layout : Layout, optional
+        How it lies on the map that the hardware takes; ``None`` if in the map's order.
+    limits : tuple of int, optional
+        The least and the greatest integer that the hardware gets, where the model clips those of its input.
+    taken : bool
+        Whether it is one of the hardware's; otherwise only what is left for the host takes it, as it is given.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    layout: Layout | None = None
+    limits: tuple[int, int] | None = None
+    taken: bool = True
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputEnd:
     """What stands behind the hardware up to one of the model's outputs.
@@ -81,9 +106,11 @@ class Remainder:
     maps : tuple of str
         The names under which it takes these tensors as integers.
     integers : tuple of OutputEnd
-        Its inputs that are the hardware's input, by their tensors.
-    floats : str, optional
-        The one that is the whole model's float input.
+        Its inputs that are the hardware's, by their tensors.
+    integers_of : tuple of str
+        Which of the model's inputs each of these is.
+    given : tuple of str
+        Those that are the model's inputs as they are, floats mostly.
     outputs : tuple of str
         The whole model's outputs; those that are among ``maps`` or ``integers`` are no outputs of the remainder.
     operators : tuple of str
@@ -98,7 +125,8 @@ class Remainder:
     model: bytes
     maps: tuple[str, ...]
     integers: tuple[OutputEnd, ...] = ()
-    floats: str | None = None
+    integers_of: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
     macs_covered: float
@@ -111,12 +139,8 @@ class Host:
 
     Parameters
     ----------
-    input : str
-        The model's name of its input.
-    input_shape : tuple of int
-        A frame of it as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
-    input_layout : Layout, optional
-        How it lies on the map that the hardware takes; ``None`` if in the map's order.
+    inputs : tuple of InputEnd
+        One for each input of the model; those that are taken are the network's, in its order.
     outputs : tuple of OutputEnd
         One for each output of the model; where there is a remainder, for each tensor at which the hardware ends.
     before : tuple of str
@@ -125,18 +149,18 @@ class Host:
         Frames that the model takes at a time; ``None`` if any number.
     remainder : Remainder, optional
         What ONNX Runtime makes of all that the hardware gives, where it takes several tensors at once.
-    limits : tuple of int, optional
-        The least and the greatest integer that the hardware gets, where the model clips those of its input.
     optimised : bool
         Whether ONNX Runtime may compute in integers what is left between DequantizeLinear and QuantizeLinear.
     """
 
-    input: str
-    input_shape: tuple[int, ...]
+    inputs: tuple[InputEnd, ...]
     outputs: tuple[OutputEnd, ...]
-    input_layout: Layout | None = None
     before: tuple[str, ...] = ()
     batch: int | None = None
     remainder: Remainder | None = None
-    limits: tuple[int, int] | None = None
     optimised: bool = True
+
+    @property
+    def taken(self) -> tuple[InputEnd, ...]:
+        """The inputs that are the hardware's."""
+        return tuple(end for end in self.inputs if end.taken)

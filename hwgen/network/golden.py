@@ -5,18 +5,26 @@ What a layer computes is its operator's own (`hwgen.network.ops`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from hwgen.errors import InputError
-from hwgen.network.graph import INPUT, Network
+from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 
+Frames = np.ndarray | Sequence[np.ndarray]
+"""Of a network with one input ``(n, C, H, W)`` of the input's type; of one with several a sequence of such."""
 
-def run(network: Network, frames: np.ndarray) -> np.ndarray:
-    """The only output ``(n, C, H, W)`` of the output type for ``frames``, ``(n, C, H, W)`` of the input type.
+
+def by_input(frames: Frames) -> tuple[np.ndarray, ...]:
+    """The frames of each input."""
+    return (frames,) if isinstance(frames, np.ndarray) else tuple(frames)
+
+
+def run(network: Network, frames: Frames) -> np.ndarray:
+    """The only output ``(n, C, H, W)`` of the output type for some frames.
 
     Raises InputError where ``frames`` has another shape or type, ConfigError where the network has several outputs.
     """
@@ -24,29 +32,28 @@ def run(network: Network, frames: np.ndarray) -> np.ndarray:
     return outputs(network, frames)[0]
 
 
-def outputs(network: Network, frames: np.ndarray) -> tuple[np.ndarray, ...]:
+def outputs(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
     """All outputs, each ``(n, C, H, W)`` of its type, in the network's order; ``frames`` as in :func:`run`."""
-    check_frames(network, frames)
-    found = tuple(np.empty((len(frames), *each.shape), each.type.dtype) for each in network.output_maps)
-    for number, frame in enumerate(frames):
-        for layer, values in _layers(network, frame[None]):
+    given = check_frames(network, frames)
+    found = tuple(np.empty((len(given[0]), *each.shape), each.type.dtype) for each in network.output_maps)
+    for number, frame in enumerate(zip(*given, strict=True)):
+        for layer, values in _layers(network, [values[None] for values in frame]):
             for place in network.places(layer.name):
                 found[place][number] = values[0]
     return found
 
 
-def trace(network: Network, frames: np.ndarray) -> Iterator[tuple[Op, np.ndarray]]:
+def trace(network: Network, frames: Frames) -> Iterator[tuple[Op, np.ndarray]]:
     """Each layer in turn with its outputs ``(n, C, H, W)``; ``frames`` as in :func:`run`."""
-    check_frames(network, frames)
-    yield from _layers(network, frames)
+    yield from _layers(network, check_frames(network, frames))
 
 
-def _layers(network: Network, frames: np.ndarray) -> Iterator[tuple[Op, np.ndarray]]:
+def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op, np.ndarray]]:
     """The same; maps that no layer reads any more are forgotten."""
-    maps = {INPUT: frames}
+    maps = dict(zip(network.inputs, frames, strict=True))
     last = {edge: number for number, edges in enumerate(network.edges) for edge in edges}
     for number, (layer, edges) in enumerate(zip(network.layers, network.edges, strict=True)):
-        outputs = np.empty((len(frames), *layer.output.shape), layer.output.type.dtype)
+        outputs = np.empty((len(frames[0]), *layer.output.shape), layer.output.type.dtype)
         for place, output in enumerate(outputs):
             output[:] = layer.compute(*(maps[edge][place] for edge in edges))
         maps[layer.name] = outputs
@@ -55,17 +62,32 @@ def _layers(network: Network, frames: np.ndarray) -> Iterator[tuple[Op, np.ndarr
         yield layer, outputs
 
 
-def check_frames(network: Network, frames: np.ndarray) -> None:
-    """Raise InputError unless ``frames`` is ``(n, C, H, W)`` of the network's input type, ``n`` at least 1."""
-    expected = network.input
+def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
+    """The frames of each input.
+
+    Raises InputError unless there are as many of each, at least one, ``(n, C, H, W)`` of the input's type.
+    """
+    given = by_input(frames)
+    if len(given) != len(network.inputs):
+        names = ", ".join(network.input_names)
+        raise InputError(f"{network.name}: frames must be of {len(network.inputs)} inputs ({names}), not {len(given)}")
+    for edge, expected, values in zip(network.inputs, network.input_maps, given, strict=True):
+        check_input(f"{network.name}: input{edge and ' '}{edge}", expected, values)
+    if len(counts := {len(values) for values in given}) > 1:
+        raise InputError(f"{network.name}: inputs must have as many frames, not {' and '.join(map(str, counts))}")
+    return given
+
+
+def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
+    """Raise InputError unless ``frames`` is ``(n, C, H, W)`` of this map's type, ``n`` at least 1."""
     if not isinstance(frames, np.ndarray) or frames.ndim != 4 or frames.shape[1:] != expected.shape or not len(frames):
         shape = getattr(frames, "shape", type(frames).__name__)
-        raise InputError(f"{network.name}: input must be of shape (frames, {_sizes(expected)}), not {shape}")
+        raise InputError(f"{what} must be of shape (frames, {_sizes(expected)}), not {shape}")
     if frames.dtype != expected.type.dtype:
-        raise InputError(f"{network.name}: input must be {expected.type.dtype} here, not {frames.dtype}")
+        raise InputError(f"{what} must be {expected.type.dtype} here, not {frames.dtype}")
     low, high = int(frames.min()), int(frames.max())
     if low < expected.type.minimum or high > expected.type.maximum:
-        raise InputError(f"{network.name}: input must lie in {expected.type}, not reach from {low} to {high}")
+        raise InputError(f"{what} must lie in {expected.type}, not reach from {low} to {high}")
 
 
 def _sizes(feature_map: FeatureMap) -> str:

@@ -19,7 +19,7 @@ from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
 
 INPUT = ""
-"""The name of the edge that enters a network; every other edge has the name of the layer that it leaves."""
+"""The edge that enters a network with one input; every other edge has the name of the layer that it leaves."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,7 +32,10 @@ class Network:
     layers : tuple of Op
     edges : tuple of tuple of str, optional
         For each layer the names of the edges that enter it, in the order of its inputs: those of the layers that they
-        leave, or `INPUT`. If not given, the network is a chain, in which each layer takes the output of the one before.
+        leave, or of ``inputs``. If not given, the network is a chain, in which each layer takes the output of the one
+        before.
+    inputs : tuple of str, optional
+        The edges that enter the network, in the inputs' order; where there are several, none is called as a layer.
     outputs : tuple of str, optional
         The layers that give the network's outputs, in the outputs' order; others may read them, too, and one may stand
         there twice. The last layer alone if not given.
@@ -47,12 +50,13 @@ class Network:
     ------
     ConfigError
         If there is no layer, names are not unique, an edge comes from no layer before or is of another map than its
-        reader takes, an output is given by no layer, or nothing reads what a layer gives.
+        reader takes, an output is given by no layer, or nothing reads an input or what a layer gives.
     """
 
     name: str
     layers: tuple[Op, ...]
     edges: tuple[tuple[str, ...], ...] = ()
+    inputs: tuple[str, ...] = (INPUT,)
     outputs: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -62,10 +66,10 @@ class Network:
         if not self.layers:
             raise ConfigError(f"{self.name}: a network must have at least one layer, not 0")
         names = [layer.name for layer in self.layers]
-        if len(set(names)) != len(names):
-            raise ConfigError(f"{self.name}: layer names must be unique, not {names}")
+        if len({*names, *self.inputs}) != len(names) + len(self.inputs):
+            raise ConfigError(f"{self.name}: names of layers and inputs must be unique, not {[*self.inputs, *names]}")
         if not self.edges:
-            object.__setattr__(self, "edges", tuple((name,) for name in (INPUT, *names[:-1])))
+            object.__setattr__(self, "edges", tuple((name,) for name in (self.inputs[0], *names[:-1])))
         if len(self.edges) != len(names):
             raise ConfigError(f"{self.name}: edges must be given for each of {len(names)} layers, not {self.edges}")
         self._check_edges()
@@ -74,13 +78,18 @@ class Network:
         unread = [name for name in names if not self.readers[name] and not self.places(name)]
         if unread:
             raise ConfigError(f"{self.name}: {unread[0]} must be read by a layer, or give an output (as the last does)")
+        if self.host is not None and len(self.host.taken) != len(self.inputs):
+            raise ConfigError(f"{self.name}: inputs must be {len(self.host.taken)}, as the host has, not {self.inputs}")
         if self.host is not None and len(self.host.outputs) != len(self.output_layers):
             raise ConfigError(
                 f"{self.name}: outputs must be {len(self.host.outputs)}, as the host has, not {self.outputs}"
             )
 
     def _check_edges(self) -> None:
-        maps = {INPUT: self.input}
+        taken_by = {edge for edges in self.edges for edge in edges}
+        if unread := [edge for edge in self.inputs if edge not in taken_by]:
+            raise ConfigError(f"{self.name}: a layer must take input {unread[0] or 'input'}")
+        maps = dict(zip(self.inputs, self.input_maps, strict=True))
         for layer, edges in zip(self.layers, self.edges, strict=True):
             if len(edges) != len(layer.inputs):
                 raise ConfigError(f"{self.name}: {layer.name} must take {len(layer.inputs)} edges, not {len(edges)}")
@@ -88,13 +97,39 @@ class Network:
                 if edge not in maps:
                     raise ConfigError(f"{self.name}: {layer.name} must take a layer before it, not {edge!r}")
                 if maps[edge] != taken:
-                    given = f"{edge}'s output" if edge else "the input"
+                    given = f"{edge}'s output" if edge not in self.inputs else f"input {edge}" if edge else "the input"
                     raise ConfigError(f"{self.name}: {layer.name} must take {given} {maps[edge]}, not {taken}")
             maps[layer.name] = layer.output
 
     @property
     def input(self) -> FeatureMap:
-        return self.layers[0].inputs[0]
+        """The map of the only input.
+
+        Raises
+        ------
+        ConfigError
+            If there are several.
+        """
+        if len(self.inputs) > 1:
+            names = ", ".join(self.inputs)
+            raise ConfigError(f"{self.name}: has {len(self.inputs)} inputs ({names}), where one is needed")
+        return self.input_maps[0]
+
+    @cached_property
+    def input_maps(self) -> tuple[FeatureMap, ...]:
+        """The map of each input."""
+        found: dict[str, FeatureMap] = {}
+        for layer, edges in zip(self.layers, self.edges, strict=True):
+            for edge, taken in zip(edges, layer.inputs, strict=False):
+                found.setdefault(edge, taken)
+        return tuple(found[edge] for edge in self.inputs)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What each input is called: as in the model, otherwise as its edge."""
+        if self.host is not None:
+            return tuple(end.name for end in self.host.taken)
+        return tuple(edge or "input" for edge in self.inputs)
 
     @property
     def output(self) -> FeatureMap:
@@ -139,22 +174,24 @@ class Network:
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
         """The names of the layers that each edge enters; a layer that takes it twice stands there twice."""
-        found: dict[str, tuple[str, ...]] = dict.fromkeys((INPUT, *(layer.name for layer in self.layers)), ())
+        found: dict[str, tuple[str, ...]] = dict.fromkeys((*self.inputs, *(layer.name for layer in self.layers)), ())
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge in edges:
                 found[edge] = (*found[edge], layer.name)
         return found
 
-    def with_input_read_once(self) -> Network:
-        """The same network, with a copy of the input for all layers that read it, if several do.
+    def with_inputs_read_once(self) -> Network:
+        """The same network, with a copy of each input that several layers read, or one twice, for all of these.
 
         A stream that comes in has one reader; a layer's output may have many.
         """
-        copy = self.copy_at(0)
-        if copy is None:
-            return self
-        edges = tuple(tuple(edge or copy.name for edge in edges) for edges in self.edges)
-        return replace(self, layers=(copy, *self.layers), edges=((INPUT,), *edges))
+        network = self
+        for edge in self.inputs:
+            if len(self.readers[edge]) > 1:
+                copy = network._copy_of(edge)
+                edges = tuple(tuple(copy.name if each == edge else each for each in taken) for taken in network.edges)
+                network = replace(network, layers=(copy, *network.layers), edges=((edge,), *edges))
+        return network
 
     def copy_at(self, place: int) -> Copy | None:
         """The copy of the map that enters the layers from ``place`` on, if several of them read it, or one twice.
@@ -163,18 +200,20 @@ class Network:
         comes in once. Its name is that of no layer.
         """
         edge = self.crossing(place)[0]
-        if len(self.readers[edge]) == 1:
-            return None
+        return None if len(self.readers[edge]) == 1 else self._copy_of(edge)
+
+    def _copy_of(self, edge: str) -> Copy:
+        """A copy of the map of an edge, under a name that no layer has."""
         names, wanted = {layer.name for layer in self.layers}, f"{edge}_copy" if edge else "input"
         name = next(
             name for name in (wanted, *(f"{wanted}_{n}" for n in range(1, len(names) + 2))) if name not in names
         )
-        source = self.layers[place - 1].output if edge else self.input
-        return Copy(name=name, input=source, output=source, window=Window(kernel=(1, 1)))
+        maps = dict(zip(self.inputs, self.input_maps, strict=True)) | {each.name: each.output for each in self.layers}
+        return Copy(name=name, input=maps[edge], output=maps[edge], window=Window(kernel=(1, 1)))
 
     def crossing(self, place: int) -> tuple[str, ...]:
         """The maps that the first ``place`` layers hand on to the others, by their edges; at 0 the input."""
-        names = (INPUT, *(layer.name for layer in self.layers[:place]))
+        names = (*self.inputs, *(layer.name for layer in self.layers[:place]))
         return tuple(name for name in names if self._ends[name] >= place)
 
     @cached_property
@@ -191,11 +230,12 @@ class Network:
         output map. It is the map of the layer right before the cut, of which all others before are ancestors (what a
         layer gives is read). Hence the cuts don't depend on the order of the layers, but for names: each set of layers
         that holds its ancestors and hands on one map comes first in every topological order. There is no cut behind a
-        copy of the input, which computes nothing, and none in a network with several outputs.
+        copy of the input, which computes nothing, and none in a network with several inputs or outputs.
         """
-        if len(self.output_layers) > 1:
+        first, *others = self.inputs
+        if len(self.output_layers) > 1 or others:
             return ()
-        cuts, last = [], self._ends[INPUT]  # the last reader of all but the latest map
+        cuts, last = [], self._ends[first]  # the last reader of all but the latest map
         for place, layer in enumerate(self.layers[:-1], start=1):
             if last < place and (place > 1 or not layer.copies):
                 cuts.append(place)
@@ -212,7 +252,7 @@ class Network:
         """Whether each layer takes just the output of the one before, and the last one's output alone leaves."""
         if self.output_layers != (self.layers[-1].name,):
             return False
-        return self.edges == tuple((name,) for name in (INPUT, *(layer.name for layer in self.layers[:-1])))
+        return self.edges == tuple((name,) for name in (self.inputs[0], *(layer.name for layer in self.layers[:-1])))
 
     def is_convex(self, names: Collection[str]) -> bool:
         """Whether no path leaves these layers and comes back: only then can they be computed together."""
@@ -241,8 +281,8 @@ class Network:
 
     @property
     def map_bytes(self) -> int:
-        """Of a frame: the input and the outputs, once each."""
-        return sum(end.values * end.type.dtype.itemsize for end in (self.input, *self.output_maps))
+        """Of a frame: the inputs and the outputs, once each."""
+        return sum(end.values * end.type.dtype.itemsize for end in (*self.input_maps, *self.output_maps))
 
     @property
     def geometry(self) -> tuple[Any, ...]:

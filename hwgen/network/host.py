@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwgen.errors import ModelError
-from hwgen.network.ends import Layout, OutputEnd, Remainder
+from hwgen.network.ends import InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 
@@ -37,15 +37,18 @@ _AT_A_TIME = 32
 """Frames of a part of a model that is left for the host, which may hold convolutions."""
 
 
-def input_shape(network: Network) -> tuple[int, ...]:
-    """A frame of the input as the model has it: ``(C, H, W)``, ``(features,)``, or what else the model takes."""
-    return network.input.shape if network.host is None else network.host.input_shape
+def inputs(network: Network) -> tuple[InputEnd, ...]:
+    """The model's inputs."""
+    if network.host is not None:
+        return network.host.inputs
+    names = zip(network.input_names, network.input_maps, strict=True)
+    return tuple(InputEnd(name=name, shape=source.shape) for name, source in names)
 
 
-def input_maps(network: Network, frames: np.ndarray) -> np.ndarray:
-    """Frames of the input in the model's shape as the maps ``(n, C, H, W)`` that the hardware takes."""
-    layout = None if network.host is None else network.host.input_layout
-    return frames.reshape(len(frames), *network.input.shape) if layout is None else layout.to_maps(frames)
+def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
+    """Those of them that the hardware takes, by their names, and the map that each is there."""
+    ends = (end for end in inputs(network) if end.taken)
+    return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
 
 def integers(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
@@ -88,15 +91,17 @@ def names(network: Network) -> tuple[str, ...]:
     return network.output_names if remainder is None else remainder.outputs
 
 
-def given(network: Network, maps: Sequence[np.ndarray], frames: np.ndarray, prepared: np.ndarray) -> list[np.ndarray]:
+def given(
+    network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """The model's own outputs, each ``(n, ...)``, from all maps that the hardware gives, each ``(n, C, H, W)``.
 
     Parameters
     ----------
-    frames, prepared : ndarray
-        What went in, as it was given, ``(n, ...)``, and as the maps that the hardware takes, ``(n, C, H, W)``: what is
-        left of a model for the host may need it again. Where that takes floats, and integers were given, it gets the
-        floats that these stand for.
+    frames, prepared : sequence of ndarray
+        What went into each input of the model, as it was given, ``(n, ...)``; and into each of the hardware's, as the
+        maps that it takes, ``(n, C, H, W)``: what is left of a model for the host may need it again. Where that takes
+        floats, and integers were given, it gets the floats that these stand for.
 
     Raises
     ------
@@ -110,28 +115,31 @@ def given(network: Network, maps: Sequence[np.ndarray], frames: np.ndarray, prep
         name: integers(network, values, place)
         for place, (name, values) in enumerate(zip(remainder.maps, maps, strict=True))
     }
-    known |= {end.tensor: _frames(end, prepared) for end in remainder.integers}
-    feeds = list(known.values())
-    if remainder.floats is not None:
-        feeds.append(_floats_in(network, frames))
+    maps_of = dict(zip(network.input_names, prepared, strict=True))
+    again = zip(remainder.integers, remainder.integers_of, strict=True)
+    known |= {end.tensor: _frames(end, maps_of[name]) for end, name in again}
+    given_as = dict(zip((end.name for end in inputs(network)), frames, strict=True))
+    feeds = [*known.values(), *(_as_model(network, name, given_as[name]) for name in remainder.given)]
     left = [name for name in remainder.outputs if name not in known]
     if left:
         session = _Session(network, remainder.operators, remainder.model)
         parts = [
             _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds])
-            for start in range(0, len(frames), _AT_A_TIME)
+            for start in range(0, len(frames[0]), _AT_A_TIME)
         ]
         known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
     return [known[name] for name in remainder.outputs]
 
 
-def _floats_in(network: Network, frames: np.ndarray) -> np.ndarray:
-    """The model's float input."""
+def _as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
+    """Frames of one of the model's inputs as the model takes them: integers for floats become these."""
+    end, source = taken(network).get(name, (None, None))
+    if end is None or source is None:
+        return frames
     if frames.dtype.kind != "f":
-        scale = network.input.scale
-        assert scale is not None  # a model with a float input quantises it
-        frames = (frames.astype(np.int32) - network.input.zero_point).astype(np.float32) * np.float32(scale)
-    return frames.astype(np.float32).reshape(len(frames), *input_shape(network))
+        assert source.scale is not None  # a model with a float input quantises it
+        frames = (frames.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
+    return frames.astype(np.float32).reshape(len(frames), *end.shape)
 
 
 def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -170,7 +178,7 @@ def describe(network: Network) -> dict[str, Any]:
 
     A tensor in another order than its map's also has ``map``, (C, H, W), and the factors of it, ``parts``, of which its
     dimensions are made in this ``order``. Several outputs are a list, ``outputs``, in which each also has the model's
-    name of it and what stands behind it.
+    name of it and what stands behind it; several inputs are a list, ``inputs``.
     """
     host, several = network.host, len(network.output_layers) > 1
     found = []
@@ -183,13 +191,9 @@ def describe(network: Network) -> dict[str, Any]:
         if several:
             behind = [] if host is None else list(host.outputs[place].behind)
             found[-1] = {"output": network.output_names[place], **found[-1], "behind": behind}
+    sources = [_tensor(each, end.name, end.shape, end.layout) for end, each in taken(network).values()]
     return {
-        "input": _tensor(
-            network.input,
-            "input" if host is None else host.input,
-            input_shape(network),
-            None if host is None else host.input_layout,
-        ),
+        **({"inputs": sources} if len(sources) > 1 else {"input": sources[0]}),
         **({"outputs": found} if several else {"output": found[0]}),
         "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
         **({} if (part := part_of(network)) is None else _part(part)),

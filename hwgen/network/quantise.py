@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,54 +15,101 @@ import onnx
 from hwgen import processes
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
+from hwgen.network.ends import InputEnd
 from hwgen.network.graph import Network
+from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
 
+Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
+"""Frames of a model's only input; of several inputs those of each in order, or by the model's names."""
 
-def prepare_input(network: Network, x: np.ndarray) -> np.ndarray:
-    """``x`` as the network's input integers, ``(frames, C, H, W)``.
+
+def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
+    """The frames of each of the model's inputs, in order.
+
+    Raises InputError where there are not frames of each input, or not as many of each.
+    """
+    names = [end.name for end in host.inputs(network)]
+    listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
+    if isinstance(x, Mapping) and set(x) != set(names):
+        raise InputError(f"{network.name}: has {listed}, and frames must be of these, not {', '.join(map(str, x))}")
+    given = _in_order(x, names)
+    for values in given:
+        if not isinstance(values, np.ndarray):
+            raise InputError(f"{network.name}: input must be a NumPy array, not {type(values).__name__}")
+    if len(given) != len(names):
+        raise InputError(f"{network.name}: has {listed}, and frames must be of each, not of {len(given)}")
+    # In the machine's own byte order.
+    found = tuple(values.astype(values.dtype.newbyteorder("="), copy=False) for values in given)
+    if len(counts := sorted({len(values) for values in found if values.ndim})) > 1:
+        raise InputError(f"{network.name}: inputs must have as many frames, not {' and '.join(map(str, counts))}")
+    return found
+
+
+def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
+    """The frames of some inputs, in the order of their names or as they come."""
+    if isinstance(x, Mapping):
+        return [x[name] for name in names]
+    return [*x] if isinstance(x, list | tuple) else [x]
+
+
+def _labels(network: Network, names: Sequence[str]) -> list[str]:
+    """What each input is called in messages."""
+    return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
+
+
+def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
+    """``x`` as the integers of the network's inputs, each ``(frames, C, H, W)``.
 
     Frames have the shape that the model gives them: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. Where the
     map holds the values in the same order, the map's own shape does as well, as ``(features, 1, 1)``. Floats are
     quantised by the input's scale and zero point as ONNX QuantizeLinear does: divided in float32, rounded half to even,
     saturated. The input's own integer type passes. InputError for anything else: another shape or type, NaN or
-    infinity, floats where the model gives no scale.
+    infinity, floats where the model gives no scale. What only the host takes is checked, and left out.
     """
-    expected = network.input
-    what = f"{network.name}: input"
-    if not isinstance(x, np.ndarray):
-        raise InputError(f"{what} must be a NumPy array, not {type(x).__name__}")
-    x = x.astype(x.dtype.newbyteorder("="), copy=False)
-    shape = host.input_shape(network)
+    ends, sources, found = host.inputs(network), host.taken(network), []
+    labels = _labels(network, [end.name for end in ends])
+    for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
+        if end.taken:
+            found.append(_prepared(*sources[end.name], values, what))
+        else:
+            _check_shape(values, end.shape, what)
+            if values.dtype.kind == "f":
+                _check_finite(values, what)
+    return tuple(found)
+
+
+def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
+    """One input's integers."""
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
-    in_order = network.host is None or network.host.input_layout is None
-    if not in_order or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
-        _check_shape(x, shape, what)
+    if end.layout is not None or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
+        _check_shape(x, end.shape, what)
     if x.dtype == expected.type.dtype:
-        maps = host.input_maps(network, _limited(network, x))
-        golden.check_frames(network, maps)
+        maps = _maps(end, expected, x)
+        golden.check_input(what, expected, maps)
         return maps
     if expected.scale is None:
         raise InputError(f"{what} must be {expected.type.dtype}: the model gives no scale for floats")
     _check_finite(x, what)
     with np.errstate(over="ignore"):
         steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
-    limited = _limited(network, np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum))
-    return host.input_maps(network, limited.astype(expected.type.dtype))
+    clipped = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
+    return _maps(end, expected, clipped).astype(expected.type.dtype)
 
 
-def _limited(network: Network, integers: np.ndarray) -> np.ndarray:
-    """Clipped as the model clips its input."""
-    limits = network.host and network.host.limits
-    return np.clip(integers, *limits) if limits else integers
+def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
+    """Clipped as the model clips its input, in the order in which the hardware takes them."""
+    limited = np.clip(integers, *end.limits) if end.limits else integers
+    return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
 
-def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: int = 8) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8) -> onnx.ModelProto:
     """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
 
-    uint8 activations (their ranges are the extremes over ``calibration``, float frames in the model's shape), int8
+    uint8 activations (their ranges are the extremes over ``calibration``, float frames in the model's shape, of several
+    inputs those of each, in order or by name), int8
     weights, one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph
     optimisations fold batch normalisation and the like into the convolutions. ``where`` starts error messages. Raises
     InputError, ModelError.
@@ -71,25 +119,22 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
     if bits not in (8, 16):
         raise InputError(f"{where}: bits must be 8 or 16, not {bits!r}")
     check(model, where)
-    shape = input_shape(model, where)
-    if not isinstance(calibration, np.ndarray) or calibration.dtype not in (np.float16, np.float32, np.float64):
-        kind = getattr(calibration, "dtype", type(calibration).__name__)
-        raise InputError(f"{where}: calibration must be float32, not {kind}")
-    _check_shape(calibration, shape, f"{where}: calibration")
-    _check_finite(calibration, f"{where}: calibration")
-    (source,) = data_inputs(model)
+    frames = _calibration(model, calibration, where)
+    source = data_inputs(model)[0]
     batch = max(source.type.tensor_type.shape.dim[0].dim_value, 1)  # 1 where it is symbolic
-    if len(calibration) < batch:
-        raise InputError(f"{where}: calibration must hold a batch of {batch} frames, not {len(calibration)}")
+    count = len(frames[source.name])
+    if count < batch:
+        raise InputError(f"{where}: calibration must hold a batch of {batch} frames, not {count}")
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            starts = range(0, len(calibration) - batch + 1, batch)
-            self._batches = iter([calibration[start : start + batch].astype(np.float32) for start in starts])
+            self._starts = iter(range(0, count - batch + 1, batch))
 
         def get_next(self) -> dict[str, np.ndarray] | None:
-            frames = next(self._batches, None)
-            return None if frames is None else {source.name: frames}
+            start = next(self._starts, None)
+            if start is None:
+                return None
+            return {name: values[start : start + batch].astype(np.float32) for name, values in frames.items()}
 
     with processes.workplace() as folder, _quiet(folder):
         quantised = folder / "quantised.onnx"
@@ -109,6 +154,32 @@ def quantise(model: onnx.ModelProto, calibration: np.ndarray, where: str, bits: 
             text = " ".join(str(error).split())[:300]
             raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None
         return onnx.load(str(quantised))
+
+
+def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dict[str, np.ndarray]:
+    """The frames of each input, by its name.
+
+    Raises InputError where they don't fit.
+    """
+    sources = {value.name: input_shape(value, where) for value in data_inputs(model)}
+    if not sources:
+        raise ModelError(f"{where}: a model must have an input")
+    names = [*calibration] if isinstance(calibration, Mapping) else [*sources]
+    arrays = _in_order(calibration, names)
+    if set(names) != set(sources) or len(arrays) != len(sources):
+        listed = f"each of the inputs {', '.join(sources)}" if len(sources) > 1 else f"the input {names[0]}"
+        raise InputError(f"{where}: calibration must hold frames of {listed}")
+    given: dict[str, np.ndarray] = dict(zip(names, arrays, strict=True))
+    for name, shape in sources.items():
+        values, what = given[name], f"{where}: calibration" + (f" of {name}" if len(sources) > 1 else "")
+        if not isinstance(values, np.ndarray) or values.dtype not in (np.float16, np.float32, np.float64):
+            kind = getattr(values, "dtype", type(values).__name__)
+            raise InputError(f"{what} must be float32, not {kind}")
+        _check_shape(values, shape, what)
+        _check_finite(values, what)
+    if len(counts := {len(values) for values in given.values()}) > 1:
+        raise InputError(f"{where}: calibration must have as many frames of each input, not {sorted(counts)}")
+    return given
 
 
 def _optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

@@ -111,7 +111,8 @@ def faster(task: Task, most: int) -> tuple[Span, ...] | None:
     groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
     """
     places, layers, board = task.network.boundaries, task.network.layers, task.board
-    moved = [fm.values * fm.type.dtype.itemsize for fm in (task.network.input, *(layer.output for layer in layers))]
+    maps = (task.network.input_maps[0], *(layer.output for layer in layers))  # what has several inputs isn't cut
+    moved = [fm.values * fm.type.dtype.itemsize for fm in maps]
     least = _least_cycles(task)
     known: set[Span] = set()
     costs: dict[Span, float] = {}

@@ -87,11 +87,12 @@ def _made(network: Network, board: Board, request: Request, in_luts: Sequence[st
     """The plan that is asked for, with requantisers of LUTs in some layers."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=frozenset(in_luts))
-    if (request.groups is not None or request.in_turn) and (count := len(network.output_layers)) > 1:
-        names = ", ".join(network.output_names)
-        raise PlanError(
-            f"{network.name} has {count} outputs ({names}): it is planned as one group, not cut into groups"
-        )
+    for what, names in (("inputs", network.input_names), ("outputs", network.output_names)):
+        if (request.groups is not None or request.in_turn) and len(names) > 1:
+            raise PlanError(
+                f"{network.name} has {len(names)} {what} ({', '.join(names)}): it is planned as one group, not cut "
+                "into groups"
+            )
     if request.in_turn and not network.cuts:
         why = "has one layer" if len(network.layers) == 1 else "can't be cut: everywhere more than one map would cross"
         raise PlanError(f"in_turn needs two groups, but {network.name} {why}")

@@ -45,8 +45,9 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     reordered: list[str] = []
+    taken = [(f"input {tensor['name']}", tensor) for tensor in ends.get("inputs", ())] or [("input", ends["input"])]
     several = [(f"output {tensor['output']}", tensor) for tensor in ends.get("outputs", ())]
-    for label, tensor in [("input", ends["input"]), *(several or [("output", ends["output"])])]:
+    for label, tensor in [*taken, *(several or [("output", ends["output"])])]:
         end = _cell(label)
         name = _cell(tensor["name"])
         scale = "not stated" if tensor["scale"] is None else f"{np.float32(tensor['scale'])!s}"

@@ -4,8 +4,8 @@ Every event (a beat taken, an output fold started, a beat leaving a FIFO) happen
 happened: its time is a maximum of earlier times plus constants that the components state. The times are the least
 solution of that system, and the hardware's own to the cycle when neither the source nor the sink stalls.
 
-The streams between layers are numbered: 0 comes in, and ``n + 1`` leaves FIFO ``n`` (`AcceleratorConfig.links`). In a
-chain stream ``n`` enters layer ``n``, and FIFO ``n`` stands behind it.
+The streams are numbered: first those that come in (`AcceleratorConfig.entries`), then that of each FIFO
+(`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` stands behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
-from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig, Link
+from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
@@ -121,7 +121,7 @@ class Schedule:
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         check_events(config, frames)
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
-        self._streams = _streams(config)
+        self._streams = (*config.entries, *config.links)
         self._waits: list[Wait] = []
         #: The numbers of the waits for room in each FIFO, and for space in each line buffer.
         self._room: list[int] = []
@@ -145,27 +145,27 @@ class Schedule:
             self._waits.append(self._offered(stream).waited_for(("taken", stream)))
         for number, link in enumerate(self.config.links):
             ports = self._ports(link.source)
-            place = self._out_of[link.source].index(number + 1)
+            place = self._out_of[link.source].index(self._stream_of(number))
             self._room.append(len(self._waits))
             self._waits.append(self._layers[link.source].room(ports, place, self.depths[number]))
             if (regroup := self._regroup(link)) is not None:
                 left = "left", number
                 stored = self._layers[link.source].stored(ports.starts)
-                self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", number + 1))]
+                self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", self._stream_of(number)))]
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
     def _stream_sequences(self, number: int) -> dict[Any, tuple[int, int]]:
         """The beats of a stream that are taken; before them those that leave its FIFO, if those are others."""
         stream, found = self._streams[number], {}
         if self._regroup(stream) is not None:
-            found["left", number - 1] = self._layers[stream.source].beats_stored, 1
+            found["left", self._fifo_of(number)] = self._layers[stream.source].beats_stored, 1
         return found | {("taken", number): (self._beats(stream), 1)}
 
     def _ports(self, number: int) -> Ports:
         return Ports(
             tuple(("taken", stream) for stream in self._into[number]),
-            tuple(self._offered(stream) if stream else None for stream in self._into[number]),
-            tuple(self._left(stream - 1) for stream in self._out_of[number]),
+            tuple(self._offered(stream) if self._fifo_of(stream) >= 0 else None for stream in self._into[number]),
+            tuple(self._left(self._fifo_of(stream)) for stream in self._out_of[number]),
             ("starts", number),
         )
 
@@ -173,12 +173,22 @@ class Schedule:
         """When the beats of a stream that leaves a FIFO are offered to its reader."""
         stream = self._streams[number]
         if (regroup := self._regroup(stream)) is not None:
-            return regroup.leaving(("left", number - 1))
+            return regroup.leaving(("left", self._fifo_of(number)))
         return self._layers[stream.source].stored(("starts", stream.source))
 
     def _left(self, number: int) -> Any:
         """The beats that leave a FIFO: those that its reader takes, or what regroups them."""
-        return ("taken", number + 1) if self._regroup(self.config.links[number]) is None else ("left", number)
+        if self._regroup(self.config.links[number]) is None:
+            return "taken", self._stream_of(number)
+        return "left", number
+
+    def _stream_of(self, fifo: int) -> int:
+        """The stream that leaves a FIFO."""
+        return fifo + len(self.config.entries)
+
+    def _fifo_of(self, stream: int) -> int:
+        """The FIFO that a stream leaves; negative if it comes in."""
+        return stream - len(self.config.entries)
 
     def mark(self) -> None:
         """Solve; from here on, what changes can be taken back."""
@@ -230,8 +240,8 @@ class Schedule:
     def _out_of(self) -> list[list[int]]:
         """The streams that leave each layer, in the order of its FIFOs."""
         found: list[list[int]] = [[] for _ in self._layers]
-        for number, stream in enumerate(self._streams[1:], 1):
-            found[stream.source].append(number)
+        for number, link in enumerate(self.config.links):
+            found[link.source].append(self._stream_of(number))
         return found
 
     def _beats(self, stream: Link) -> int:
@@ -242,7 +252,7 @@ class Schedule:
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
         """What stands between the FIFO and the layer that a stream enters; ``None`` if beats leave as they are."""
-        if stream.source == SOURCE:
+        if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
         return RegroupEvents(config) if config.needed else None
@@ -320,7 +330,7 @@ class Schedule:
         ends = self.frame_ends
         distances = np.diff(ends)
         return Cycles(
-            latency=int(ends[0] - self.taken[0][0]),
+            latency=int(ends[0]) - min(int(self.taken[place][0]) for place in range(len(self.config.entries))),
             interval=int(distances[-1]) if self.frames >= 3 else None,
             steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.drains(distances[-1])),
         )
@@ -329,11 +339,6 @@ class Schedule:
         """Whether a layer took longer than ``interval`` for the last frame: the output will be late in time."""
         frames = (self._frame_ends(times) for times in self.taken)
         return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
-
-
-def _streams(config: AcceleratorConfig) -> tuple[Link, ...]:
-    """What comes in, and what leaves each FIFO."""
-    return (Link(SOURCE, 0, 0, 0), *config.links)
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:

@@ -26,7 +26,7 @@ def _plain(value) -> Value:
 
 def run(job: Job, component: wiring.Component) -> Raw:
     """Simulate the component; see ``Job`` for what happens in a cycle."""
-    beats = stimuli.integers(job.payloads)
+    beats = [stimuli.integers(payloads) for payloads in job.payloads]
     frame_beats = [port.beats for port in job.outputs]
     beats_out = [job.frames * beats for beats in frame_beats]
     m = Module()
@@ -34,10 +34,12 @@ def run(job: Job, component: wiring.Component) -> Raw:
     dut: Any = component
     m.domains.sync = domain
     m.submodules.dut = dut
-    i_payload, sinks = _plain(dut.i.payload), [getattr(dut, port.name) for port in job.outputs]
-    noise = (1 << len(i_payload)) - 1
+    sources = [getattr(dut, port.name) for port in job.inputs]
+    sinks = [getattr(dut, port.name) for port in job.outputs]
+    payloads = [_plain(source.payload) for source in sources]
+    noise = [(1 << len(payload)) - 1 for payload in payloads]
     watched = [getattr(dut, f"tap_{number}") for number in range(len(job.taps))]
-    signals = [dut.i.ready]
+    signals = [source.ready for source in sources]
     for sink in sinks:
         signals += [sink.valid, _plain(sink.payload)]
     for tap in watched:
@@ -48,16 +50,19 @@ def run(job: Job, component: wiring.Component) -> Raw:
 
     async def reset(ctx) -> None:
         ctx.set(domain.rst, 1)
-        ctx.set(dut.i.valid, 0)
+        for source, payload, quiet in zip(sources, payloads, noise, strict=True):
+            ctx.set(source.valid, 0)
+            ctx.set(payload, quiet)
         for sink in sinks:
             ctx.set(sink.ready, 0)
-        ctx.set(i_payload, noise)
         await ctx.tick()
         await ctx.tick()
         ctx.set(domain.rst, 0)
 
     async def attempt(ctx, cycles: int | None) -> Raw | None:
-        sent = extra = idle = drained = cycle = first_input = last_output = place = 0
+        extra = idle = drained = cycle = last_output = place = 0
+        first_input: int | None = None
+        sent, offered = [0] * len(sources), [False] * len(sources)
         taken = [0] * len(sinks)
         ends: list[int] = []
         busy: list[int] = []
@@ -65,31 +70,33 @@ def run(job: Job, component: wiring.Component) -> Raw:
         traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
         error = None
         held: list[int | None] = [None] * len(sinks)
-        offered = False
-        source, stalls = stimuli.draws(job.stalls.source), [stimuli.draws(pair) for pair in job.stalls.sinks]
+        withheld = [stimuli.draws(pair) for pair in job.stalls.sources]
+        stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
         while cycles is None or cycle < cycles:
             all_taken = all(count >= most for count, most in zip(taken, beats_out, strict=True))
-            finished = all_taken and traffic.written == sum(taken) and sent == len(beats)
+            finished = all_taken and traffic.written == sum(taken) and sum(sent) == job.beats_in
             drained += finished
             if drained > DRAIN:
                 break
             traffic.begin(cycle, sent)
-            stall, ready = next(source), [not next(draw) and traffic.room for draw in stalls]
-            offered = offered or (sent < traffic.arrived and not stall)
-            ctx.set(dut.i.valid, offered)
-            ctx.set(i_payload, beats[sent] if offered else noise)
+            held_back, ready = list(map(next, withheld)), [not next(draw) and traffic.room for draw in stalls]
+            for number, source in enumerate(sources):
+                offered[number] |= sent[number] < traffic.arrived[number] and not held_back[number]
+                ctx.set(source.valid, offered[number])
+                ctx.set(payloads[number], beats[number][sent[number]] if offered[number] else noise[number])
             for sink, accepted in zip(sinks, ready, strict=True):
                 ctx.set(sink.ready, accepted)
-            _, in_reset, i_ready, *sampled = await ctx.tick().sample(*signals)
+            _, in_reset, *sampled = await ctx.tick().sample(*signals)
+            accepting, sampled = sampled[: len(sources)], sampled[len(sources) :]
             given, tapped = sampled[: 2 * len(sinks)], sampled[2 * len(sinks) :]
             assert not in_reset
             moved = False
             steps = [count + step for count, step in zip(steps, tapped[2::3], strict=True)]
-            if offered and i_ready:
-                if sent == 0:
-                    first_input = cycle
-                sent += 1
-                offered, moved = False, True
+            for number, accepted in enumerate(accepting):
+                if offered[number] and accepted:
+                    first_input = cycle if first_input is None else first_input
+                    sent[number] += 1
+                    offered[number], moved = False, True
             for place, (valid, payload) in enumerate(zip(given[::2], given[1::2], strict=True)):
                 if held[place] is not None and cycles is None and not (valid and payload == held[place]):
                     error = "payload" if valid else "valid"
@@ -127,11 +134,11 @@ def run(job: Job, component: wiring.Component) -> Raw:
             return None
         return Raw(
             payloads=[stimuli.words(values, port.beat) for values, port in zip(outputs, job.outputs, strict=True)],
-            sent=sent,
+            sent=sum(sent),
             taken=sum(taken),
             extra=extra,
             simulated=cycle,
-            first_input=first_input,
+            first_input=first_input or 0,
             last_output=last_output,
             frame_ends=ends,
             written_ends=traffic.written_ends,

@@ -128,7 +128,7 @@ def compare_layers(
 def locate(
     config: Config | Sequence[Config],
     network: Network,
-    frames: np.ndarray,
+    frames: golden.Frames,
     outputs: Sequence[np.ndarray],
     expected: Sequence[np.ndarray],
     *,
@@ -152,7 +152,7 @@ def locate(
     if first is None:
         return None
     for start in dict.fromkeys((first.frame, 0)):
-        part = frames[start : first.frame + 1]
+        part = [values[start : first.frame + 1] for values in golden.by_input(frames)]
         try:
             run = run_groups(configs, part, Options(simulator=simulator, taps=True, component=component))
         except CheckError:

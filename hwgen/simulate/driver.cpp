@@ -1,4 +1,4 @@
-// Drives a design with one stream in and one or several out, as Verilator made it.
+// Drives a design with one or several streams in and out, as Verilator made it.
 //
 // Beats are 32-bit words, the lowest first, in files; a beat takes as many words as its payload needs. More files, one
 // for each stream, have the bytes that each beat of a frame moves, 32 bits each. Results are lines "key value" on
@@ -16,7 +16,8 @@
 
 #include "Vdesign.h"
 #include "design.h"  // HWGEN_TAPS(TAP): TAP(number) for each of the HWGEN_LAYERS watched layers; HWGEN_SINKS(SINK):
-                     // SINK(number, port) for each of the HWGEN_OUTPUTS outputs
+                     // SINK(number, port) for each of the HWGEN_OUTPUTS outputs; HWGEN_SOURCES(SOURCE):
+                     // SOURCE(number, port, bits of its payload) for each of the HWGEN_INPUTS inputs
 #include "verilated.h"
 #if HWGEN_WAVES == 1
 #include "verilated_vcd_c.h"
@@ -96,6 +97,23 @@ std::vector<uint32_t> load(const std::string& name) {
     return words;
 }
 
+// What there is of an input: its beats, and how many were sent.
+struct Source {
+    std::vector<uint32_t> beats;
+    size_t words;  // of a beat
+    std::vector<uint32_t> noise;  // the payload while valid is low
+    Draw draw;
+    bool offered = false;
+    uint64_t sent = 0;
+
+    Source(const std::string& name, size_t words, int bits)
+        : beats(load(name)), words(words), noise(words, ~0u), draw{} {
+        if (bits % 32) noise.back() = (1u << bits % 32) - 1;
+    }
+    uint64_t count() const { return beats.size() / words; }
+    const uint32_t* payload() const { return offered ? &beats[sent * words] : noise.data(); }
+};
+
 // What there is of an output: its beats, and what happened to them.
 struct Sink {
     Output file;
@@ -108,38 +126,54 @@ struct Sink {
 
 // The memory's side of a run: see hwgen/simulate/memory.py, class Traffic.
 struct Traffic {
-    const std::vector<uint32_t>& reads;
+    const std::vector<std::vector<uint32_t>>& reads;
     const std::vector<std::vector<uint32_t>>& writes;
-    uint64_t beats, latency, rate, queue;
+    uint64_t frames, latency, rate, queue;
     bool one_by_one;
-    std::vector<uint64_t> asked = std::vector<uint64_t>(latency + 1, 0);
+    // Of each input, by the end of each of the last cycles.
+    std::vector<std::vector<uint64_t>> asked =
+        std::vector<std::vector<uint64_t>>(reads.size(), std::vector<uint64_t>(latency + 1, 0));
     std::vector<uint64_t> written = std::vector<uint64_t>(writes.size(), 0);
     std::deque<int> waiting = {};  // the output that gave each beat that waits to be written
-    int side = 1;
-    uint64_t left = 0, budget = 0, there[2] = {0, 0}, moved[2] = {0, 0}, bytes[2] = {0, 0};
+    size_t side = reads.size();    // of the beat that moves: the input's number, or behind them all the writes'
+    uint64_t left = 0, budget = 0, bytes[2] = {0, 0};
+    std::vector<uint64_t> there = std::vector<uint64_t>(reads.size() + 1, 0), moved = there;
     std::vector<uint64_t> written_ends;
 
-    void begin(uint64_t cycle, uint64_t sent) {
-        uint64_t number = std::min(sent + latency + queue, beats);
-        if (one_by_one) number = std::min<uint64_t>(number, (written_ends.size() + 1) * reads.size());
-        asked[cycle % (latency + 1)] = number;
-        there[0] = asked[(cycle + 1) % (latency + 1)];
+    void begin(uint64_t cycle, const std::vector<Source>& sources) {
+        for (size_t input = 0; input < reads.size(); ++input) {
+            uint64_t number = std::min(sources[input].sent + latency + queue, frames * reads[input].size());
+            if (one_by_one) number = std::min<uint64_t>(number, (written_ends.size() + 1) * reads[input].size());
+            asked[input][cycle % (latency + 1)] = number;
+            there[input] = asked[input][(cycle + 1) % (latency + 1)];
+        }
         budget = rate;
         move(cycle);
     }
     void post(uint64_t cycle, int output) {
-        ++there[1];
+        ++there.back();
         waiting.push_back(output);
         move(cycle);
     }
-    bool room() const { return there[1] - moved[1] < queue; }
+    bool room() const { return there.back() - moved.back() < queue; }
 
    private:
-    bool waits(int which) const { return there[which] > moved[which]; }
+    bool writes_now() const { return side == reads.size(); }
     uint32_t size() const {
-        if (side == 0) return reads[moved[0] % reads.size()];
+        if (!writes_now()) return reads[side][moved[side] % reads[side].size()];
         const std::vector<uint32_t>& sizes = writes[waiting.front()];
         return sizes[written[waiting.front()] % sizes.size()];
+    }
+    // Let the next side have its turn that has a beat to move, if there is one.
+    bool turn() {
+        for (size_t number = 1; number <= there.size(); ++number) {
+            const size_t next = (side + number) % there.size();
+            if (there[next] > moved[next]) {
+                side = next;
+                return true;
+            }
+        }
+        return false;
     }
     bool frame_written() const {
         for (size_t output = 0; output < writes.size(); ++output) {
@@ -150,11 +184,7 @@ struct Traffic {
     void move(uint64_t cycle) {
         for (;;) {
             if (!left) {
-                if (waits(1 - side)) {
-                    side = 1 - side;
-                } else if (!waits(side)) {
-                    return;
-                }
+                if (!turn()) return;
                 left = uint64_t{size()} << 16;
             }
             if (rate && left > budget) {
@@ -164,9 +194,9 @@ struct Traffic {
             }
             budget -= left;
             left = 0;
-            bytes[side] += size();
+            bytes[writes_now()] += size();
             ++moved[side];
-            if (side == 1) {
+            if (writes_now()) {
                 ++written[waiting.front()];
                 waiting.pop_front();
                 if (frame_written()) written_ends.push_back(cycle);
@@ -178,17 +208,20 @@ struct Traffic {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 15 + 2 * HWGEN_OUTPUTS) {
-        fail("usage:", "INPUT OUTPUT READS WRITES FRAMES SOURCE LIMIT IDLE RESET_AT LATENCY RATE QUEUE ONE_BY_ONE "
-                       "WAVES (SINK LIMIT) ..");
+    if (argc != 13 + 2 * (HWGEN_INPUTS + HWGEN_OUTPUTS)) {
+        fail("usage:", "INPUT OUTPUT READS WRITES FRAMES IDLE RESET_AT LATENCY RATE QUEUE ONE_BY_ONE WAVES "
+                       "(SOURCE LIMIT) .. (SINK LIMIT) ..");
     }
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-    const std::vector<uint32_t> reads = load(argv[3]);
-    std::vector<std::vector<uint32_t>> writes;
-    for (int place = 0; place < HWGEN_OUTPUTS; ++place) {
-        writes.push_back(load(std::string(argv[4]) + "_" + std::to_string(place) + ".bin"));
-    }
-    const uint64_t frames = number(5), idle_limit = number(8), reset_at = number(9);
+    const auto all = [&](const char* name, int count) {
+        std::vector<std::vector<uint32_t>> files;
+        for (int place = 0; place < count; ++place) {
+            files.push_back(load(std::string(name) + "_" + std::to_string(place) + ".bin"));
+        }
+        return files;
+    };
+    const std::vector<std::vector<uint32_t>> reads = all(argv[3], HWGEN_INPUTS), writes = all(argv[4], HWGEN_OUTPUTS);
+    const uint64_t frames = number(5), idle_limit = number(6), reset_at = number(7);
     const std::string results = argv[2];
 
     VerilatedContext context;
@@ -197,12 +230,14 @@ int main(int argc, char** argv) {
     context.traceEverOn(true);
 #endif
     Vdesign top{&context, "TOP"};
-    constexpr size_t words_in = words<decltype(top.PORT(i, payload))>();
 
-    const std::vector<uint32_t> input = load(argv[1]);
-    const uint64_t beats_in = input.size() / words_in;
-    std::vector<uint32_t> noise(words_in, ~0u);  // the payload while valid is low
-    if (HWGEN_PAYLOAD_BITS % 32) noise.back() = (1u << HWGEN_PAYLOAD_BITS % 32) - 1;
+    std::vector<Source> sources;
+#define SOURCE(index, port, bits) \
+    sources.emplace_back(std::string(argv[1]) + "_" #index ".bin", words<decltype(top.PORT(port, payload))>(), bits);
+    HWGEN_SOURCES(SOURCE)
+#undef SOURCE
+    uint64_t beats_in = 0;
+    for (const Source& source : sources) beats_in += source.count();
 
     std::vector<Sink> sinks;
 #define SINK(index, port)                                                                                        \
@@ -218,7 +253,7 @@ int main(int argc, char** argv) {
 #if HWGEN_WAVES
     Waves waves;
     top.trace(&waves, 99);
-    waves.open(argv[14]);
+    waves.open(argv[12]);
 #endif
     const auto dump = [&] {
 #if HWGEN_WAVES
@@ -239,11 +274,14 @@ int main(int argc, char** argv) {
     };
     const auto reset = [&] {
         top.rst = 1;
-        top.PORT(i, valid) = 0;
+#define SOURCE(index, port, bits) \
+    top.PORT(port, valid) = 0;    \
+    put(top.PORT(port, payload), sources[index].noise.data());
+        HWGEN_SOURCES(SOURCE)
+#undef SOURCE
 #define SINK(index, port) top.PORT(port, ready) = 0;
         HWGEN_SINKS(SINK)
 #undef SINK
-        put(top.PORT(i, payload), noise.data());
         for (int cycle = 0; cycle < 2; ++cycle) {
             settle();
             edge();
@@ -251,8 +289,13 @@ int main(int argc, char** argv) {
         top.rst = 0;
     };
 
-    // One run over the input: for at most `cycles` cycles before a reset, or (0) to the end.
-    uint64_t sent = 0, cycle = 0, first_input = 0, last_output = 0, idle = 0, drained = 0, extra = 0, changed = 0;
+    // One run over the inputs: for at most `cycles` cycles before a reset, or (0) to the end.
+    uint64_t cycle = 0, first_input = 0, last_output = 0, idle = 0, drained = 0, extra = 0, changed = 0;
+    const auto sent = [&] {
+        uint64_t sum = 0;
+        for (const Source& source : sources) sum += source.sent;
+        return sum;
+    };
     const auto taken = [&] {
         uint64_t sum = 0;
         for (const Sink& sink : sinks) sum += sink.taken;
@@ -267,34 +310,47 @@ int main(int argc, char** argv) {
     };
     std::vector<uint64_t> frame_ends;
     const auto memory = [&] {
-        return Traffic{reads, writes, frames * reads.size(), number(10), number(11), number(12), number(13) != 0};
+        return Traffic{reads, writes, frames, number(8), number(9), number(10), number(11) != 0};
     };
     std::optional<Traffic> memory_side;
     std::vector<uint64_t> steps(HWGEN_LAYERS), busy;  // of each layer; the same at each frame's end
     const char* error = nullptr;
     const auto run = [&](uint64_t cycles) {
         const bool real = cycles == 0;
-        Draw source{static_cast<uint32_t>(number(6)), static_cast<uint32_t>(number(7))};
-        for (size_t place = 0; place < sinks.size(); ++place) {
-            const int at = 15 + 2 * static_cast<int>(place);
-            sinks[place].draw = {static_cast<uint32_t>(number(at)), static_cast<uint32_t>(number(at + 1))};
-            sinks[place].waiting = false;
-            sinks[place].taken = 0;
+        int at = 13;
+        const auto draw = [&] {
+            const Draw drawn{static_cast<uint32_t>(number(at)), static_cast<uint32_t>(number(at + 1))};
+            at += 2;
+            return drawn;
+        };
+        for (Source& source : sources) {
+            source.draw = draw();
+            source.offered = false;
+            source.sent = 0;
+        }
+        for (Sink& sink : sinks) {
+            sink.draw = draw();
+            sink.waiting = false;
+            sink.taken = 0;
         }
         Traffic& traffic = memory_side.emplace(memory());
-        bool offered = false;
         auto reported = std::chrono::steady_clock::now();
-        sent = cycle = idle = 0;
+        cycle = idle = 0;
         for (;; ++cycle) {
             if (!real && cycle == cycles) return;
-            const bool finished = all_taken(frames) && traffic.moved[1] == taken() && sent == beats_in;
+            const bool finished = all_taken(frames) && traffic.moved.back() == taken() && sent() == beats_in;
             if (finished && ++drained > HWGEN_DRAIN) return;
-            traffic.begin(cycle, sent);
-            const bool stall = source.stall();
+            traffic.begin(cycle, sources);
             for (Sink& sink : sinks) sink.ready = !sink.draw.stall() && traffic.room();
-            if (!offered && sent < traffic.moved[0] && !stall) offered = true;
-            top.PORT(i, valid) = offered;
-            put(top.PORT(i, payload), offered ? &input[sent * words_in] : noise.data());
+            for (size_t place = 0; place < sources.size(); ++place) {
+                const bool stall = sources[place].draw.stall();
+                if (sources[place].sent < traffic.moved[place] && !stall) sources[place].offered = true;
+            }
+#define SOURCE(index, port, bits)                 \
+    top.PORT(port, valid) = sources[index].offered; \
+    put(top.PORT(port, payload), sources[index].payload());
+            HWGEN_SOURCES(SOURCE)
+#undef SOURCE
 #define SINK(index, port) top.PORT(port, ready) = sinks[index].ready;
             HWGEN_SINKS(SINK)
 #undef SINK
@@ -303,12 +359,16 @@ int main(int argc, char** argv) {
 #define TAP(index) steps[index] += real && top.PORT(tap_##index, busy);
             HWGEN_TAPS(TAP)
 #undef TAP
-            if (offered && top.PORT(i, ready)) {
-                if (sent == 0) first_input = cycle;
-                ++sent;
-                offered = false;
+            const auto send = [&](Source& source, bool ready) {
+                if (!source.offered || !ready) return;
+                if (sent() == 0) first_input = cycle;
+                ++source.sent;
+                source.offered = false;
                 moved = true;
-            }
+            };
+#define SOURCE(index, port, bits) send(sources[index], top.PORT(port, ready));
+            HWGEN_SOURCES(SOURCE)
+#undef SOURCE
             // What an output gives in this cycle; whether it kept to the rules of a stream.
             const auto take = [&](int place, bool valid) {
                 Sink& sink = sinks[place];
@@ -387,7 +447,7 @@ int main(int argc, char** argv) {
     const auto line = [](const char* key, uint64_t value) {
         std::printf("%s %llu\n", key, static_cast<unsigned long long>(value));
     };
-    line("sent", sent);
+    line("sent", sent());
     line("taken", taken());
     line("extra", extra);
     line("simulated", cycle);

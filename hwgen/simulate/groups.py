@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwgen.emit.verilog import Config, output_ports
+from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.errors import InputError
+from hwgen.network.golden import Frames
 from hwgen.simulate.job import Options
 from hwgen.simulate.result import Run
 from hwgen.simulate.runner import run
@@ -18,7 +19,7 @@ __all__ = ["run_groups"]
 _DEFAULTS = Options()
 
 
-def run_groups(configs: Sequence[Config], frames: np.ndarray, options: Options = _DEFAULTS) -> Run:
+def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
     """Send frames through groups in turn; each is an accelerator of its own, and a simulation of its own.
 
     A frame goes through all groups before the next one begins, and a group begins when the one before has written its
@@ -29,8 +30,8 @@ def run_groups(configs: Sequence[Config], frames: np.ndarray, options: Options =
     ----------
     configs : sequence of AcceleratorConfig
         Each takes the map that the one before leaves.
-    frames : ndarray
-        ``(n, C, H, W)`` integers of the first one's input type.
+    frames : ndarray, or sequence of ndarray
+        ``(n, C, H, W)`` integers of the first one's input type; of several inputs as many of each.
     options : Options
         Of several groups always ``one_by_one``. Waves of the first one go to ``NAME-1.vcd`` then, and so on.
 
@@ -53,8 +54,8 @@ def run_groups(configs: Sequence[Config], frames: np.ndarray, options: Options =
         raise InputError("configs must be at least one, not ()")
     if len(configs) == 1:
         return run(configs[0], frames, options)
-    if any(len(output_ports(config)) > 1 for config in configs):
-        raise InputError("groups that run one after the other must have one output each")
+    if any(len(input_ports(config)) > 1 or len(output_ports(config)) > 1 for config in configs):
+        raise InputError("groups that run one after the other must have one input and one output each")
     parts: list[Run] = []
     for number, config in enumerate(configs, 1):
         path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{number}")

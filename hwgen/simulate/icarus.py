@@ -13,7 +13,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import stimuli, testbench
-from hwgen.emit.verilog import input_port, write_files
+from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate.job import Job
@@ -47,7 +47,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     compiler, runner = _find("iverilog"), _find("vvp")
     bench = testbench.bench(
         top,
-        input=input_port(job.config),
+        inputs=job.inputs,
         outputs=job.outputs,
         frames=job.frames,
         idle=job.idle,
@@ -60,7 +60,8 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     )
     with processes.workplace() as place:
         write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
-        (place / testbench.STIMULUS).write_bytes(stimuli.to_hex(job.payloads, job.config.input))
+        for number, (payloads_in, port) in enumerate(zip(job.payloads, job.inputs, strict=True)):
+            (place / testbench.stimulus(number, len(job.inputs))).write_bytes(stimuli.to_hex(payloads_in, port.beat))
         sources = [f"{testbench.module(top)}.v", f"{top}.v"]
         _call(
             [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources], place, top

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from hwgen.emit import stimuli
-from hwgen.emit.verilog import Config, Factory, output_ports
+from hwgen.emit.verilog import Config, Factory, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.simulate.memory import Memory
@@ -38,8 +38,9 @@ class Options:
     progress : bool
         Show a progress bar on stderr.
     stalls : tuple of float, optional
-        Probabilities that source and sink stall in a cycle; neither ever does if not given. Where there are several
-        outputs, the second is that of all their sinks, or one more for each other sink says it one by one.
+        Probabilities that source and sink stall in a cycle; neither ever does if not given. The first is that of all
+        sources. Where there are several outputs, the second is that of all their sinks, or one more for each other sink
+        says it one by one.
     seed : int
         Of the stalls: the same stalls in all simulators.
     taps : bool
@@ -95,15 +96,15 @@ class Options:
         """Where waveforms go, wherever the simulator runs."""
         return None if self.waves is None else Path(self.waves).absolute()
 
-    def draws(self, outputs: int) -> stimuli.Stalls:
-        """The stalls of the source, and of the sinks of so many outputs.
+    def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
+        """The stalls of the sources of so many inputs, and of the sinks of so many outputs.
 
         Raises
         ------
         InputError
             If there are other probabilities than for these.
         """
-        return stimuli.Stalls.make(self.stalls, self.seed, outputs)
+        return stimuli.Stalls.make(self.stalls, self.seed, outputs, inputs)
 
     def shares(self, frames: int) -> int:
         """Into how many simulations side by side so many frames are parted."""
@@ -115,7 +116,7 @@ class Options:
 class Job:
     """What one simulator is asked: one run.
 
-    In each cycle of the run, which begin when reset is released: all sides draw whether they stall; the source offers
+    In each cycle of the run, which begin when reset is released: all sides draw whether they stall; each source offers
     its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); each sink is ready
     unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
     nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
@@ -124,8 +125,8 @@ class Job:
     Parameters
     ----------
     config : AcceleratorConfig
-    payloads : ndarray
-        What to send, as ``stimuli.pack`` gives it.
+    payloads : sequence of ndarray
+        What to send into each input, as ``stimuli.pack`` gives it.
     frames : int
         How many these are.
     options : Options
@@ -140,7 +141,7 @@ class Job:
     """
 
     config: Config
-    payloads: np.ndarray
+    payloads: Sequence[np.ndarray]
     frames: int
     options: Options
     idle: int
@@ -153,6 +154,16 @@ class Job:
         """Output beats to expect."""
         return self.frames * sum(map(len, self.writes))
 
+    @property
+    def beats_in(self) -> int:
+        """Input beats to send."""
+        return sum(map(len, self.payloads))
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The streams that enter."""
+        return input_ports(self.config)
+
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
         """The streams that leave."""
@@ -160,13 +171,13 @@ class Job:
 
     @cached_property
     def stalls(self) -> stimuli.Stalls:
-        """The stalls of the source and of each output's sink."""
-        return self.options.draws(len(self.outputs))
+        """The stalls of each input's source and of each output's sink."""
+        return self.options.draws(len(self.outputs), len(self.inputs))
 
     @cached_property
-    def reads(self) -> np.ndarray:
-        """Bytes of each beat of an input frame."""
-        return stimuli.beat_bytes(self.config.input, self.config.input_order)
+    def reads(self) -> tuple[np.ndarray, ...]:
+        """Bytes of each beat of a frame, input by input."""
+        return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.inputs)
 
     @cached_property
     def writes(self) -> tuple[np.ndarray, ...]:

@@ -3,14 +3,15 @@
 The model is cut to beats: a beat moves the bytes of its values (``stimuli.beat_bytes``), the next beat's after it. In
 every cycle, counted from the release of reset:
 
-1. The reader has asked for ``latency + queue`` beats more than the design had taken when the cycle began, in order.
-   What was asked for in cycle ``t`` may move from cycle ``t + latency`` on.
-2. Bytes move, as many as the bandwidth allows: beats that were asked for, into the queue of reads, and beats of the
-   queue of writes, into the memory. A beat that has begun is finished first; then reads and writes take turns, a beat
-   each, while both have one to move. What a cycle leaves over is lost, but a beat may take several cycles and the last
-   of them may begin the next beat.
-3. The source offers the next beat if all its bytes have come (and random stalls let it; once offered, a beat stays).
-   The sinks are ready if fewer than ``queue`` beats wait to be written (and random stalls let each of them).
+1. The reader of each input has asked for ``latency + queue`` beats more than the design had taken when the cycle
+   began, in order. What was asked for in cycle ``t`` may move from cycle ``t + latency`` on.
+2. Bytes move, as many as the bandwidth allows: beats that were asked for, into the queue of reads of their input, and
+   beats of the queue of writes, into the memory. A beat that has begun is finished first; then the inputs, in their
+   order, and the writes take turns, a beat each, while several have one to move. What a cycle leaves over is lost, but
+   a beat may take several cycles and the last of them may begin the next beat.
+3. The source of each input offers the next beat if all its bytes have come (and random stalls let it; once offered, a
+   beat stays). The sinks are ready if fewer than ``queue`` beats wait to be written (and random stalls let each of
+   them).
 4. Transfers take place, output by output. An output beat is in the queue of writes from now on, behind those that came
    before, of whatever output, and may use what the cycle has left.
 
@@ -80,9 +81,12 @@ class Memory:
         """Whether it can make a design wait."""
         return self.latency > 0 or self.rate > 0
 
-    def beat_cycles(self, size: int) -> int:
-        """Cycles in which a beat of ``size`` bytes moves, at most, with one of the other direction before it."""
-        return 2 * -(-size * UNIT // self.rate) if self.rate else 0
+    def beat_cycles(self, size: int, sides: int = 2) -> int:
+        """Cycles in which a beat of ``size`` bytes moves, at most, with one of each other side before it.
+
+        ``sides``: the inputs, and the writes.
+        """
+        return sides * -(-size * UNIT // self.rate) if self.rate else 0
 
 
 class Traffic:
@@ -91,10 +95,8 @@ class Traffic:
     Parameters
     ----------
     memory : Memory
-    reads : ndarray
-        Bytes of each beat of an input frame.
-    writes : sequence of ndarray
-        The same of each output.
+    reads, writes : sequence of ndarray
+        Bytes of each beat of a frame, of each input and of each output.
     frames : int
     one_by_one : bool
         Ask for a frame's beats only when the frame before is written.
@@ -103,69 +105,72 @@ class Traffic:
     def __init__(
         self,
         memory: Memory,
-        reads: np.ndarray,
+        reads: Sequence[np.ndarray],
         writes: Sequence[np.ndarray],
         frames: int,
         *,
         one_by_one: bool = False,
     ):
-        self._memory, self._reads, self._writes = memory, reads.tolist(), [sizes.tolist() for sizes in writes]
+        self._memory = memory
+        self._reads, self._writes = ([sizes.tolist() for sizes in side] for side in (reads, writes))
         #: Of the beats that wait to be written, the output that gave each; and of each output, beats written.
         self._waiting: deque[int] = deque()
         self._written = [0] * len(writes)
-        self._beats = frames * len(reads)
+        self._beats = [frames * len(sizes) for sizes in self._reads]
         self._one_by_one = one_by_one
-        #: Beats asked for by the end of each of the last cycles.
-        self._asked = [0] * (memory.latency + 1)
-        self._side = 1  # of the beat that moves or moved last: 0 read, 1 written
+        #: Beats of each input that were asked for by the end of each of the last cycles.
+        self._asked = [[0] * (memory.latency + 1) for _ in reads]
+        self._side = len(reads)  # of the beat that moves or moved last: the input's number, or behind them all: written
         self._left = 0  # of it, in 1/65,536 bytes; 0: none moves
         self._budget = 0
         #: Beats that may move, by side, and those that have.
-        self._there, self._moved = [0, 0], [0, 0]
-        #: Bytes moved, by side.
+        self._there, self._moved = [0] * (len(reads) + 1), [0] * (len(reads) + 1)
+        #: Bytes read and written.
         self.bytes = [0, 0]
         #: Cycle in which the last byte of each frame was written.
         self.written_ends: list[int] = []
 
     @property
-    def arrived(self) -> int:
-        """Input beats that the source may offer."""
-        return self._moved[0]
+    def arrived(self) -> list[int]:
+        """Beats of each input that its source may offer."""
+        return self._moved[:-1]
 
     @property
     def written(self) -> int:
-        return self._moved[1]
+        return self._moved[-1]
 
     @property
     def room(self) -> bool:
         """Whether the queue of writes takes a beat."""
-        return self._there[1] - self._moved[1] < self._memory.queue
+        return self._there[-1] - self._moved[-1] < self._memory.queue
 
-    def begin(self, cycle: int, sent: int) -> None:
-        """Steps 1 and 2 of a cycle; ``sent`` input beats were taken before it."""
+    def begin(self, cycle: int, sent: Sequence[int]) -> None:
+        """Steps 1 and 2 of a cycle; so many beats of each input were taken before it."""
         latency = self._memory.latency
-        asked = min(sent + latency + self._memory.queue, self._beats)
-        if self._one_by_one:
-            asked = min(asked, (len(self.written_ends) + 1) * len(self._reads))
-        self._asked[cycle % (latency + 1)] = asked
-        self._there[0] = self._asked[(cycle + 1) % (latency + 1)]
+        for place, count in enumerate(sent):
+            asked = min(count + latency + self._memory.queue, self._beats[place])
+            if self._one_by_one:
+                asked = min(asked, (len(self.written_ends) + 1) * len(self._reads[place]))
+            self._asked[place][cycle % (latency + 1)] = asked
+            self._there[place] = self._asked[place][(cycle + 1) % (latency + 1)]
         self._budget = self._memory.rate
         self._move(cycle)
 
     def post(self, cycle: int, output: int = 0) -> None:
         """A beat of an output was taken."""
-        self._there[1] += 1
+        self._there[-1] += 1
         self._waiting.append(output)
         self._move(cycle)
 
     def _move(self, cycle: int) -> None:
-        rate = self._memory.rate
+        rate, sides = self._memory.rate, len(self._there)
         while True:
             if not self._left:
-                waits = [there > moved for there, moved in zip(self._there, self._moved, strict=True)]
-                if not any(waits):
+                turns = ((self._side + turn) % sides for turn in range(1, sides + 1))
+                side = next((side for side in turns if self._there[side] > self._moved[side]), None)
+                if side is None:
                     return
-                self._side = 1 - self._side if waits[1 - self._side] else self._side
+                self._side = side
                 self._left = self._size * UNIT
             if rate and self._left > self._budget:
                 self._left -= self._budget
@@ -175,20 +180,24 @@ class Traffic:
             self._end(cycle)
 
     @property
+    def _writes_now(self) -> bool:
+        return self._side == len(self._reads)
+
+    @property
     def _size(self) -> int:
         """Bytes of the beat that moves."""
-        if self._side == 0:
-            return self._reads[self._moved[0] % len(self._reads)]
-        sizes = self._writes[self._waiting[0]]
-        return sizes[self._written[self._waiting[0]] % len(sizes)]
+        if self._writes_now:
+            sizes = self._writes[self._waiting[0]]
+            return sizes[self._written[self._waiting[0]] % len(sizes)]
+        sizes = self._reads[self._side]
+        return sizes[self._moved[self._side] % len(sizes)]
 
     def _end(self, cycle: int) -> None:
         """The last byte of a beat has moved."""
-        side = self._side
-        self.bytes[side] += self._size
-        self._moved[side] += 1
+        self.bytes[self._writes_now] += self._size
+        self._moved[self._side] += 1
         self._left = 0
-        if side == 1:
+        if self._writes_now:
             self._written[self._waiting.popleft()] += 1
             frame = len(self.written_ends) + 1
             if all(count >= frame * len(sizes) for count, sizes in zip(self._written, self._writes, strict=True)):

@@ -22,11 +22,11 @@ class Raw:
     payloads : list of ndarray
         Beats of each output, ``(n, payload_words)`` uint32.
     sent, taken, extra : int
-        Transfers: of the source, of all sinks, and of the sinks past the last expected.
+        Transfers: of all sources, of all sinks, and of the sinks past the last expected.
     simulated : int
         Cycles simulated.
     first_input, last_output : int
-        Cycles of the first input and the last expected output transfer.
+        Cycles of the first transfer of any input and of the last expected output transfer.
     frame_ends : list of int
         Cycles of the last output transfer of each frame, over all outputs.
     written_ends : list of int
@@ -79,7 +79,7 @@ class Run:
         side by side).
         Cycles count from the release of reset.
     first_input : int
-        Cycle of the first input transfer.
+        Cycle of the first transfer of any input.
     written_ends : tuple of int
         Cycle in which the last byte of each frame was written; if the memory is without limits that of ``frame_ends``.
     cycles : int
@@ -160,7 +160,7 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
     """
     name = job.config.name
     state = (
-        f"after {raw.sent:,} of {len(job.payloads):,} input beats and {raw.taken:,} of {job.beats_out:,} output beats, "
+        f"after {raw.sent:,} of {job.beats_in:,} input beats and {raw.taken:,} of {job.beats_out:,} output beats, "
         f"in cycle {raw.simulated:,}"
     )
     if raw.error == "stuck":

@@ -13,7 +13,9 @@ from tqdm import tqdm
 from hwgen import processes
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
-from hwgen.emit.verilog import Config, accelerator, files, identifier, input_port, output_ports
+from hwgen.emit.verilog import Config, accelerator, files, identifier, input_ports, output_ports
+from hwgen.errors import InputError
+from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Lines, on_terminal
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
@@ -21,14 +23,14 @@ from hwgen.simulate.result import Raw, Run, conclude, join
 _DEFAULTS = Options()
 
 
-def run(config: Config, frames: np.ndarray, options: Options = _DEFAULTS) -> Run:
+def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     """Send frames through an accelerator, back to back, and gather what comes out.
 
     Parameters
     ----------
     config : AcceleratorConfig
-    frames : ndarray
-        ``(n, C, H, W)`` integers of the input's type.
+    frames : ndarray, or sequence of ndarray
+        ``(n, C, H, W)`` integers of the input's type; of several inputs as many of each.
     options : Options
 
     Raises
@@ -40,16 +42,15 @@ def run(config: Config, frames: np.ndarray, options: Options = _DEFAULTS) -> Run
     CheckError
         If the design got stuck or broke the rules of a stream.
     """
-    ports = output_ports(config)
+    ports, given = output_ports(config), by_input(frames)
+    count = _count(config, given)
     for port in ports:
         stimuli.dtype(port.beat)
     options.draws(len(ports))  # probabilities for other outputs are refused at once
-    bar = _Bar(len(frames) * sum(port.beats for port in ports), config.name) if options.progress else None
+    bar = _Bar(count * sum(port.beats for port in ports), config.name) if options.progress else None
     try:
-        jobs = [
-            _job(config, share, options, number, bar)
-            for number, share in enumerate(np.array_split(frames, options.shares(len(frames))))
-        ]
+        shares = zip(*(np.array_split(values, options.shares(count)) for values in given), strict=True)
+        jobs = [_job(config, share, options, number, bar) for number, share in enumerate(shares)]
         raws = _raws(config, options, jobs)
     finally:
         if bar:
@@ -57,11 +58,30 @@ def run(config: Config, frames: np.ndarray, options: Options = _DEFAULTS) -> Run
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
 
 
-def _job(config: Config, frames: np.ndarray, options: Options, number: int, bar: _Bar | None) -> Job:
+def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
+    """How many frames there are.
+
+    Raises
+    ------
+    InputError
+        If they are not of each input, and as many of each.
+    """
+    ports, counts = input_ports(config), {len(values) for values in frames}
+    if len(frames) != len(ports) or len(counts) != 1:
+        names = ", ".join(port.name for port in ports)
+        found = " and ".join(str(len(values)) for values in frames)
+        raise InputError(f"frames must be as many of each of {len(ports)} inputs ({names}), not {found or 'none'}")
+    return counts.pop()
+
+
+def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number: int, bar: _Bar | None) -> Job:
     return Job(
         config=config,
-        payloads=stimuli.pack(frames, config.input, config.input_order),
-        frames=len(frames),
+        payloads=[
+            stimuli.pack(values, port.beat, port.order)
+            for values, port in zip(frames, input_ports(config), strict=True)
+        ],
+        frames=len(frames[0]),
         options=options,
         idle=_idle(config, options) if options.idle is None else options.idle,
         taps=tuple(zip(config.taps, config.tap_orders, strict=True)) if options.taps else (),  # type: ignore[attr-defined]
@@ -74,9 +94,10 @@ def _idle(config: Config, options: Options) -> int:
     """Cycles without a transfer that no working design needs, nor a memory that reads a beat and empties its queue."""
     memory, waits = options.memory, 0
     if memory.limits:
-        ends = (input_port(config), *output_ports(config))
+        sources = input_ports(config)
+        ends = (*sources, *output_ports(config))
         largest = max(int(stimuli.beat_bytes(port.beat, port.order).max()) for port in ends)
-        waits = memory.latency + (memory.queue + 1) * memory.beat_cycles(largest)
+        waits = memory.latency + (memory.queue + 1) * memory.beat_cycles(largest, len(sources) + 1)
     return patience(config, options.stalls, waits)
 
 

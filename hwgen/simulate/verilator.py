@@ -68,19 +68,20 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     program = build(job, files, top)
     with processes.workplace() as place:
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
-        np.ascontiguousarray(job.payloads, "<u4").tofile(place / "input.bin")
-        job.reads.astype("<u4").tofile(place / "reads.bin")
+        for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
+            np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
+            sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
         for number, sizes in enumerate(job.writes):
             sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
-        arguments: list[object] = ["input.bin", "output", "reads.bin", "writes", job.frames]
-        arguments += [*job.stalls.source, job.idle, job.options.reset_at or 0]
+        arguments: list[object] = ["input", "output", "reads", "writes", job.frames]
+        arguments += [job.idle, job.options.reset_at or 0]
         arguments += [
             job.options.memory.latency,
             job.options.memory.rate,
             job.options.memory.queue,
             int(job.options.one_by_one),
             job.options.wave_file or "",
-            *(number for pair in job.stalls.sinks for number in pair),
+            *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
         ]
         answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
 
@@ -158,9 +159,12 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     """
     header = {
         "HWGEN_DRAIN": DRAIN,
-        "HWGEN_PAYLOAD_BITS": job.config.input.data_bits + 1,
         "HWGEN_LAYERS": len(job.taps),
+        "HWGEN_INPUTS": len(job.inputs),
         "HWGEN_OUTPUTS": len(job.outputs),
+        "HWGEN_SOURCES(SOURCE)": " ".join(
+            f"SOURCE({n}, {port.name}, {port.beat.data_bits + 1})" for n, port in enumerate(job.inputs)
+        ),
         "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
         "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
     }

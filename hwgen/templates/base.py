@@ -86,9 +86,9 @@ class Template(ABC):
         """
         return stage_of(op)
 
-    def input_pixels(self, network: Network) -> int:
-        """Pixels of the group's input that are fetched in a frame, those fetched again counted again."""
-        return network.input.height * network.input.width
+    def input_pixels(self, network: Network) -> tuple[int, ...]:
+        """Pixels of each of the group's inputs that are fetched in a frame, those fetched again counted again."""
+        return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
         """Lines under a plan's table, for people."""
@@ -133,9 +133,9 @@ class Group:
 
     @cached_property
     def map_bytes(self) -> int:
-        """Feature maps over the boundary in a frame: input read, halos as often as they are, and output written."""
-        source = self.network.input
-        read = source.channels * self.template.input_pixels(self.network) * source.type.dtype.itemsize
+        """Feature maps over the boundary in a frame: inputs read, halos as often as they are, and outputs written."""
+        pixels = zip(self.network.input_maps, self.template.input_pixels(self.network), strict=True)
+        read = sum(source.channels * count * source.type.dtype.itemsize for source, count in pixels)
         return read + sum(each.values * each.type.dtype.itemsize for each in self.network.output_maps)
 
     @cached_property

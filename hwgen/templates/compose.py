@@ -9,7 +9,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.network.graph import INPUT, Network
+from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Stage, beat_format
@@ -27,7 +27,8 @@ def compose(
     Parameters
     ----------
     pixels : int, optional
-        Neighbouring pixels of a beat of the group's input; those that its first layer computes at once by default.
+        Neighbouring pixels of a beat of the group's input; of each input those that the layer which takes it computes
+        at once by default.
     stage : function, optional
         What becomes of each kind of layer.
 
@@ -38,13 +39,14 @@ def compose(
     ConfigError
         If the choices contradict each other; names the layer.
     """
-    names = (INPUT, *(layer.name for layer in network.layers))
-    widths = dict(zip(names, (pixels or layers[0].tp, *(plan.tp for plan in layers)), strict=True))
+    names = tuple(layer.name for layer in network.layers)
+    widths = {edge: pixels or tp for edge, tp in _input_widths(network, layers, stage).items()}
+    widths |= {name: plan.tp for name, plan in zip(names, layers, strict=True)}
     inputs = [
         input_formats(stage(layer), plan, [widths[edge] for edge in edges])
         for layer, plan, edges in zip(network.layers, layers, network.edges, strict=True)
     ]
-    outputs: dict[str, list[BeatFormat | None]] = {name: [] for name in names}
+    outputs: dict[str, list[BeatFormat | None]] = {name: [] for name in (*network.inputs, *names)}
     for formats, edges in zip(inputs, network.edges, strict=True):
         for edge, beat in zip(edges, formats, strict=True):
             outputs[edge].append(beat)
@@ -54,15 +56,31 @@ def compose(
         layer_config(stage(layer), plan, sources, outputs[layer.name])
         for layer, plan, sources in zip(network.layers, layers, inputs, strict=True)
     ]
-    numbers = {name: number for number, name in enumerate(names, SOURCE)}
+    numbers = {edge: SOURCE - place for place, edge in enumerate(network.inputs)}
+    numbers |= {name: number for number, name in enumerate(names)}
     sources = tuple(tuple(numbers[edge] for edge in edges) for edges in network.edges)
     return AcceleratorConfig(
         name=network.name,
         layers=tuple(configs),
         sources=sources,
+        input_names=network.input_names,
         outputs=tuple(numbers[name] for name in network.output_layers),
         output_names=network.output_names,
     )
+
+
+def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
+    """Pixels of a beat of each input: as many as the layer that takes it computes at once.
+
+    Where a layer takes several inputs in step and this one is not among them, no more than the map is wide.
+    """
+    found = {}
+    for layer, edges, plan in zip(network.layers, network.edges, layers, strict=True):
+        for place, (edge, source) in enumerate(zip(edges, layer.inputs, strict=True)):
+            if edge in network.inputs:
+                apart = 0 < stage(layer).in_step <= place
+                found[edge] = min(plan.tp, source.width) if apart else plan.tp
+    return found
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:

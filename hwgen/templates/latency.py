@@ -19,17 +19,23 @@ _PIPELINE = 16
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
     """Cycles from the first input to the last output of one frame, about: of what no layer reads, the last."""
-    first = unrolls[0]
-    row = works[0].beats(first) * -(-works[0].input_width // first.tp)
-    ends = np.arange(1, works[0].input_height + 1) * float(row)
-    rows = [(ends - row, ends)]  # of the input, and of each layer's output
+    rows: list[tuple[np.ndarray, np.ndarray]] = []  # of each layer's output
     for number, (work, window, unroll) in enumerate(zip(works, windows, unrolls, strict=True)):
-        (starts, ends), *others = (rows[max(number + 1 - back, 0)] for back in work.back)
+        (starts, ends), *others = (
+            rows[number - back] if back <= number else _coming(work, unroll) for back in work.back
+        )
         for other in others:  # of one that is spread the last row
             starts, ends = (np.maximum(*both) for both in zip((starts, ends), _rows(other, len(ends)), strict=True))
         rows.append(_through(work, window, unroll, starts, ends))
     read = {number - back for number, work in enumerate(works) for back in work.back}
-    return float(max(ends[-1] for number, (_, ends) in enumerate(rows[1:]) if number not in read))
+    return float(max(ends[-1] for number, (_, ends) in enumerate(rows) if number not in read))
+
+
+def _coming(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
+    """When the rows of an input of the group start and end that a layer takes."""
+    row = work.beats(unroll) * -(-work.input_width // unroll.tp)
+    ends = np.arange(1, work.input_height + 1) * float(row)
+    return ends - row, ends
 
 
 def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -79,9 +79,9 @@ class Pyramid(Template):
     def stage(cls, op: Op) -> Stage[Any]:
         return stage_of(op, IN_TILES)
 
-    def input_pixels(self, network: Network) -> int:
+    def input_pixels(self, network: Network) -> tuple[int, ...]:
         rows, columns = self.tiles(network)[0]
-        return rows.pixels * columns.pixels
+        return (rows.pixels * columns.pixels,)
 
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:
         return {"tile": list(self.tile), "overlap": self.overlap, "input_pixels": self.pixels}
@@ -133,16 +133,19 @@ class Pyramid(Template):
 
 
 def check_chain(network: Network, name: str) -> None:
-    """Refuse layers that branch, or have several outputs; ``name`` is that of all the network.
+    """Refuse layers that branch, or have several inputs or outputs; ``name`` is that of all the network.
 
     Raises
     ------
     PlanError
-        Naming the outputs, or the first layer that joins maps.
+        Naming the inputs or outputs, or the first layer that joins maps.
     """
     if (count := len(network.output_layers)) > 1:
         names = ", ".join(network.output_names)
         raise PlanError(f"{name} has {count} outputs ({names}); a group of pyramids gives one only")
+    if (count := len(network.inputs)) > 1:
+        names = ", ".join(network.input_names)
+        raise PlanError(f"{name} has {count} inputs ({names}); a group of pyramids takes one only")
     if (join := next((layer for layer in network.layers if len(layer.inputs) > 1), None)) is not None:
         edges = network.edges[network.layers.index(join)]
         sources = " and ".join(edge or "the input" for edge in edges)

@@ -12,7 +12,7 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import CHAIN
-from hwgen.network.graph import INPUT, Network
+from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
@@ -311,11 +311,12 @@ class GroupSearch:
         """With ample buffers."""
         network = self.network
         macs = [self.task.packs[layer.name] for layer in network.layers]
-        pixels = {INPUT: way.unrolls[0].tp}
-        pixels |= {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
+        pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
         readers = [len(network.readers[layer.name]) + len(network.places(layer.name)) for layer in network.layers]
         stages = [self.template.stage(layer) for layer in network.layers]
-        sources = [pixels[edges[0]] for edges in network.edges]
+        # An input of the group has its reader's pixels.
+        chosen = zip(network.edges, way.unrolls, strict=True)
+        sources = [pixels.get(edges[0], unroll.tp) for edges, unroll in chosen]
         plans = map(layer_plan, stages, way.unrolls, sources, macs, readers)
         return tuple(
             replace(plan, tables_in=self.tables_in, requantise_in="lut" if plan.name in self.goal.in_luts else "dsp")

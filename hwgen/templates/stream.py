@@ -29,7 +29,8 @@ class Stream(Template):
 
     @classmethod
     def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Stream:
-        read_input_pixels(document, network, layers)
+        if len(network.inputs) == 1:
+            read_input_pixels(document, network, layers)
         for key in ("tile", "overlap"):
             if document.get(key) is not None:
                 raise PlanError(
@@ -38,7 +39,8 @@ class Stream(Template):
         return cls()
 
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:
-        return {"tile": None, "overlap": None, "input_pixels": config.input.pixels}
+        pixels = [port.beat.pixels for port in config.input_ports]
+        return {"tile": None, "overlap": None, "input_pixels": pixels[0] if len(pixels) == 1 else pixels}
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         return compose(network, layers)

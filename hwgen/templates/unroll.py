@@ -54,7 +54,7 @@ class LayerWork:
         All taps of a window are taken in one cycle.
     back : tuple of int
         For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
-        first layer is the group's input.
+        first layer is an input of the group.
     in_step : int
         Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
     turns : tuple of int
@@ -131,6 +131,13 @@ class LayerWork:
         if self.serial:
             return 1
         return self.outputs if self.channelwise else self.outputs // self.groups
+
+    def source(self, number: int) -> int:
+        """The layer whose output's pixels a beat of its first input has, if it is layer ``number`` itself.
+
+        An input of the group has those of the layer that takes it.
+        """
+        return number - self.back[0] if self.back[0] <= number else number
 
     def products(self, unroll: Unroll) -> Any:
         """That each output channel sums up in a cycle; factors may be arrays."""
@@ -246,9 +253,9 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
 
 
 def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
-    """Cycles a frame of all layers: the slowest one's. The first input has the first layer's pixels a beat."""
+    """Cycles a frame of all layers: the slowest one's. An input of the group has its reader's pixels a beat."""
     pixels = [unroll.tp for unroll in unrolls]
-    sources = [pixels[max(number - work.back[0], 0)] for number, work in enumerate(works)]
+    sources = [pixels[work.source(number)] for number, work in enumerate(works)]
     return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=True))
 
 
@@ -394,7 +401,7 @@ class Search:
 
     def options(self, number: int) -> list[_Options]:
         """Of layer ``number`` of this part."""
-        return self._options(self.works[number], first=number == 0)
+        return self._options(self.works[number], first=self.works[number].source(number) == number)
 
     def alone(self, number: int) -> list[_Options]:
         """Of layer ``number`` of all, if a group begins with it."""
@@ -411,7 +418,7 @@ class Search:
         """All cycle counts that a layer may come to, sorted."""
         counts = []
         for number, work in enumerate(self.works):
-            sources = [options.tp for options in self.options(max(number - work.back[0], 0))]
+            sources = [options.tp for options in self.options(work.source(number))]
             for options in self.options(number):
                 counts.append(options.cycles)
                 counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
@@ -460,7 +467,7 @@ class Search:
         return min(ways.values(), key=lambda way: way.order, default=None)
 
     def _source(self, number: int, pixels: Pixels, tp: int) -> int:
-        """Pixels of an input beat of a layer; ``tp``: its own, which the first layer's input has, too."""
+        """Pixels of an input beat of a layer; ``tp``: its own, which an input of the group that it takes has, too."""
         return dict(pixels).get(number - self.works[number].back[0], tp)
 
     def _agrees(self, number: int, pixels: Pixels, tp: int) -> bool:

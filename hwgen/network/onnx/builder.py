@@ -7,7 +7,7 @@ output was compared with the table. What is neither is a lookup.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +221,10 @@ class Builder:
         return step
 
     # Layers.
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Give no layer one of these names."""
+        self._names.update(names)
 
     def _unique(self, node: onnx.NodeProto) -> str:
         name = base = title(node)

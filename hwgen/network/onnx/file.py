@@ -77,25 +77,21 @@ def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in initialised]
 
 
-def input_shape(model: onnx.ModelProto, where: str) -> tuple[int, ...]:
-    """The fixed sizes of the only input, without the batch: ``(C, H, W)``, ``(C, L)``, ``(C,)``, in any order."""
-    inputs = data_inputs(model)
-    if len(inputs) != 1:
-        names = ", ".join(value.name for value in inputs) or "none"
-        raise ModelError(f"{where}: a model must have one input, not {len(inputs)} ({names})")
-    tensor = inputs[0].type.tensor_type
+def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
+    """The fixed sizes of an input, without the batch: ``(C, H, W)``, ``(C, L)``, ``(C,)``, in any order."""
+    tensor = source.type.tensor_type
     if not tensor.HasField("shape"):
-        raise ModelError(f"{where}: input {inputs[0].name!r} has no shape; give it (batch, channels, height, width)")
+        raise ModelError(f"{where}: input {source.name!r} has no shape; give it (batch, channels, height, width)")
     dims = tensor.shape.dim
     shown = shape_text(dims)
     if len(dims) not in (2, 3, 4):
         raise ModelError(
-            f"{where}: input {inputs[0].name!r} must be (batch, channels, height, width) or "
+            f"{where}: input {source.name!r} must be (batch, channels, height, width) or "
             f"(batch, channels, length) or (batch, channels), not ({shown})"
         )
     if any(d.dim_value < 1 for d in dims[1:]):
         raise ModelError(
-            f"{where}: input {inputs[0].name!r} has a dynamic shape ({shown}): "
+            f"{where}: input {source.name!r} has a dynamic shape ({shown}): "
             "only the batch may be symbolic, fix the other sizes"
         )
     return tuple(d.dim_value for d in dims[1:])

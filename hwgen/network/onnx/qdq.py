@@ -34,7 +34,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Integers):
         raise build.refusal(node, "must take floats")
     if isinstance(state, Floats):
-        build.map = Map(*state.shape, kind, zero, scale)
+        build.map = Map(*state.shape, kind, zero, scale, origin=state.origin)
     elif isinstance(state, Sums):
         build.requantise_sums(settled(build, state, scale), scale, zero, kind)
     elif isinstance(state, Pending):

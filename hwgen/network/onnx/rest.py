@@ -18,7 +18,7 @@ from hwgen.network.fates import Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import data_inputs, line, takes
 from hwgen.network.onnx.host import dequantised, in_bytes, may_join
-from hwgen.network.onnx.values import Reals, Value
+from hwgen.network.onnx.values import Map, Reals, Value
 from hwgen.network.onnx.walk import Given, Walk
 
 
@@ -26,20 +26,29 @@ from hwgen.network.onnx.walk import Given, Walk
 class Rest:
     """What is left of a graph behind some tensors: its nodes, in the graph's order, and the tensors that it takes.
 
-    ``maps`` come from layers, ``integers`` are the hardware's input, ``floats`` is the model's float input.
+    ``maps`` come from layers, ``integers`` are inputs of the hardware, ``given`` are the model's inputs as they are.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     maps: tuple[str, ...]
     integers: tuple[str, ...]
-    floats: str | None
+    given: tuple[str, ...]
 
 
 def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Back from the outputs to the first tensors that there are: those of ``maps``, constants, the float input."""
+    """Back from the outputs to the first tensors that there are: those of ``maps``, constants, the model's inputs.
+
+    What is the input as integers only counts where the layers before these tensors take that input.
+    """
+    rest = _back(walk, maps)
+    taken = _inputs_before(walk, rest.maps)
+    return _back(walk, {name: each for name, each in maps.items() if each.source or each.map.origin in taken})
+
+
+def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
+    """The same, whatever the layers take."""
     graph = walk.model.graph
     producers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    inputs = {value.name for value in data_inputs(walk.model)}
     waiting, seen = [value.name for value in graph.output], set()
     places: set[int] = set()
     while waiting:
@@ -55,8 +64,23 @@ def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
         nodes=tuple(graph.node[place] for place in sorted(places)),
         maps=tuple(name for name in reached if maps[name].source is not None),
         integers=tuple(name for name in reached if maps[name].source is None),
-        floats=next((name for name in inputs if name in seen and name not in maps), None),
+        given=tuple(each.name for each in data_inputs(walk.model) if each.name in seen and each.name not in maps),
     )
+
+
+def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
+    """The model's inputs that the layers before some tensors take, by their names."""
+    waiting, seen, found = [walk.values[tensor].source for tensor in tensors], set(), {}
+    while waiting:
+        step = waiting.pop()
+        if step is None or id(step) in seen:
+            continue
+        seen.add(id(step))
+        waiting += step.sources
+        for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
+            if source is None:
+                found[taken.origin] = taken
+    return found
 
 
 def walked(given: Given, where: str) -> tuple[Walk, bool]:
@@ -80,7 +104,7 @@ def _joining(walk: Walk) -> Rest | None:
         return None
     maps = walk.maps()
     rest = rest_behind(walk, maps)
-    sources = [*rest.maps, *rest.integers, *filter(None, [rest.floats])]
+    sources = [*rest.maps, *rest.integers, *rest.given]
     if not rest.maps or not refused <= {id(node) for node in rest.nodes}:
         return None
     if not may_join(walk.model, sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
@@ -122,7 +146,8 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         model=_cut(walk, rest, maps, ends, integers),
         maps=tuple(named_.values()),
         integers=integers,
-        floats=rest.floats,
+        integers_of=tuple(maps[tensor].map.origin for tensor in rest.integers),
+        given=rest.given,
         outputs=walk.outputs,
         operators=tuple(operators),
         macs_covered=covered(walk, rest.maps, model.operators()),
@@ -156,7 +181,7 @@ def _cut(
         if end.tensor != tensor:
             assert isinstance(state, Reals)
             nodes += dequantised(state, end.tensor, tensor, end.shape, rest.nodes, unused)
-    inputs += [value for value in data_inputs(walk.model) if value.name == rest.floats]
+    inputs += [value for value in data_inputs(walk.model) if value.name in rest.given]
     given |= {value.name for value in inputs}
     outputs = {value.name: value for value in graph.output if value.name not in given}
     nodes += rest.nodes
@@ -190,15 +215,9 @@ def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -
 
 
 def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
-    """A tensor that is the input as other integers than the hardware takes; the host has no others."""
-    steps = [walk.values[tensor].source for tensor in rest.maps]
-    taken = None
-    while steps and taken is None:
-        step = steps.pop()
-        assert step is not None
-        taken = step.input if step.sources[0] is None else None
-        steps += [source for source in step.sources if source is not None]
-    others = (name for name in rest.integers if taken is not None and maps[name].map.frozen() != taken.frozen())
+    """A tensor that is an input as other integers than the hardware takes; the host has no others."""
+    taken = _inputs_before(walk, rest.maps)
+    others = (name for name in rest.integers if maps[name].map.frozen() != taken[maps[name].map.origin].frozen())
     return next(others, None)
 
 

@@ -1,6 +1,6 @@
 """What a value is on its way through an ONNX graph.
 
-- ``Floats``: the model's float input, before its first QuantizeLinear;
+- ``Floats``: a float input of the model, before its first QuantizeLinear;
 - ``Foreign``: what an operator gives that can't be built;
 - ``Integers``: a feature map, in the state the hardware sees;
 - ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
@@ -43,6 +43,8 @@ class Map:
     zero_point: int | None = None
     scale: np.float32 | None = None
     bounds: tuple[int, int] | None = None
+    origin: str = ""
+    """The model's input that it is, if no layer gives it."""
 
     def frozen(self) -> FeatureMap:
         """With the narrowest type that holds all integers, the zero point included, where the model clips them."""
@@ -113,9 +115,11 @@ class Step:
 
 @dataclass
 class Floats:
-    """The model's float input, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
+    """A float input of the model, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
 
     shape: tuple[int, int, int]
+    origin: str = ""
+    """Its name."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.ends import Host, Layout, OutputEnd, Remainder
+from hwgen.network.ends import Host, InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
@@ -92,6 +92,9 @@ class Walk:
             value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output
         }
         self._nodes = nodes
+        read = {name for node in self.needed for name in takes(node)} | {*self.outputs}
+        self.sources = [value for value in data_inputs(model) if value.name in read]
+        """The model's inputs that an output depends on."""
         self._begin()
         for node in nodes:
             self._visit(node)
@@ -111,15 +114,23 @@ class Walk:
 
     def _begin(self) -> None:
         """The values of the inputs."""
-        sources = data_inputs(self.model)
-        try:
-            _begin(self.build, self.model, self.where, self._nodes, self.shapes)
-        except ModelError as error:
-            self.ledger.refuse(error)
-            for source in sources:
+        if not self.sources:
+            self.ledger.refuse(ModelError(f"{self.where}: a model must have an input that an output depends on"))
+        dims = [source.type.tensor_type.shape.dim for source in self.sources]
+        batches = {max(each[0].dim_value, 0) for each in dims if each}  # 0 where it is symbolic
+        self.build.batch = max(batches, default=0) or None
+        if len(batches) > 1:
+            self.ledger.refuse(ModelError(f"{self.where}: inputs must have one batch, not {sorted(batches)}"))
+        if len(self.sources) > 1:
+            self.build.reserve(source.name for source in self.sources)
+        for source in self.sources:
+            try:
+                _begin(self.build, source, self.where, self._nodes, self.shapes)
+            except ModelError as error:
+                self.ledger.refuse(error)
                 self._take_foreign(source.name, f"input {source.name!r}")
-        else:
-            self._reached(sources[0].name)
+            else:
+                self._reached(source.name)
 
     def _visit(self, node: onnx.NodeProto) -> None:
         """Go on with what a node gives; if it can't be built, as something that no layer gives."""
@@ -197,7 +208,7 @@ class Walk:
         else:
             _enter(build, view, TensorProto.FLOAT)
             begins = fits and known.type == TensorProto.FLOAT
-            build.state = Foreign(view.sizes, cause, begins, real=known.type in _REALS)
+            build.state = Foreign(view.sizes, cause=cause, begins=begins, real=known.type in _REALS)
         self._reached(tensor)
 
     def _stand_in(self) -> None:
@@ -241,12 +252,12 @@ class Walk:
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            self.found[name] = _end(self.build, self.model, ends, tail, name, tensor)
+            self.found[name] = _end(self.build, ends, tail, name, tensor)
 
     def _finish(self) -> None:
         """Refuse the outputs that are not reached, or not in integers, if nothing before them is to blame."""
         for output, waiting in self._waiting.items():
-            if waiting.ends is None or not data_inputs(self.model):
+            if waiting.ends is None or not self.sources:
                 continue
             if output not in self.values:
                 self.ledger.refuse(ModelError(f"{self.where}: output {output!r} does not depend on the input"))
@@ -313,10 +324,22 @@ class Walk:
         self, name: str, found: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
     ) -> Network:
         """The layers that some ends depend on."""
-        before = [node.op_type for node in self.ledger.before]
-        view = self.values[data_inputs(self.model)[0].name].view
-        host = _host(self.model, before, view, [end for end, _ in found.values()])
-        host = replace(host, remainder=remainder, optimised=self.build.optimised)
+        inputs = [
+            InputEnd(
+                name=source.name,
+                shape=tuple(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]),
+                layout=_layout(self.values[source.name].view),
+            )
+            for source in self.sources
+        ]
+        host = Host(
+            inputs=tuple(inputs),
+            outputs=tuple(end for end, _ in found.values()),
+            before=tuple(node.op_type for node in self.ledger.before if node.op_type != "Identity"),
+            batch=self.build.batch,
+            remainder=remainder,
+            optimised=self.build.optimised,
+        )
         return _network(self.build, name, host, found)
 
 
@@ -345,52 +368,66 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
         if step is not None and id(step) not in used:
             used.add(id(step))
             waiting += step.sources
-    layers: dict[int | None, Op] = {}
+    steps = [step for step in build.steps if id(step) in used]
+    given = [each for step in steps for each in zip(step.sources, (step.input, *step.more), strict=True)]
+    taken = {each.origin: each for source, each in given if source is None}
+    # One input has no name of its own; of several each has the model's, which is none of the layers'.
+    names = {origin: origin for origin in taken} if len(taken) > 1 else dict.fromkeys(taken, INPUT)
+    layers: dict[int, Op] = {}
     edges = []
-    limits = None
-    for step in (step for step in build.steps if id(step) in used):
-        sources = [None if source is None else id(source) for source in step.sources]
-        maps = [
-            layers[source].output if source in layers else given.frozen()
-            for source, given in zip(sources, (step.input, *step.more), strict=True)
-        ]
+    for step in steps:
+        pairs = [*zip(step.sources, (step.input, *step.more), strict=True)]
+        maps = [each.frozen() if source is None else layers[id(source)].output for source, each in pairs]
         layers[id(step)] = step.frozen(*maps)
-        if None in sources:
-            limits = (step.input, *step.more)[sources.index(None)].bounds
-        edges.append(tuple(layers[source].name if source in layers else INPUT for source in sources))
+        edges.append(tuple(names[each.origin] if source is None else layers[id(source)].name for source, each in pairs))
+    inputs = tuple(_input_end(end, taken.get(end.name)) for end in host.inputs)
+    clips = ["Clip"] if any(end.limits is not None for end in inputs) else []
     network = Network(
         name=name,
         layers=tuple(layers.values()),
         edges=tuple(edges),
+        inputs=tuple(names[end.name] for end in inputs if end.taken),
         outputs=tuple(layers[id(step)].name for step in ends),
         warnings=tuple(build.warnings),
-        host=host if limits is None else replace(host, before=(*host.before, "Clip"), limits=limits),
+        host=replace(host, inputs=inputs, before=(*host.before, *clips)),
     )
-    return network.with_input_read_once()
+    return network.with_inputs_read_once()
 
 
-def _begin(build: Builder, model: onnx.ModelProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes) -> None:
-    """Make the model's input the builder's value; ``nodes``, with ``shapes`` of what they give, say which map it is."""
-    shape = input_shape(model, where)
-    (source,) = data_inputs(model)
-    batch = source.type.tensor_type.shape.dim[0].dim_value
-    build.batch = batch if batch > 0 else None
+def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
+    """An input of the model, as the hardware takes it, or not."""
+    return replace(end, taken=False) if taken is None else replace(end, limits=taken.bounds)
+
+
+def _begin(
+    build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
+) -> None:
+    """Make one of the model's inputs the builder's value.
+
+    ``nodes``, with ``shapes`` of what they give, say which map it is.
+    """
+    shape = input_shape(source, where)
     kind = source.type.tensor_type.elem_type
     if kind != TensorProto.FLOAT and kind not in ELEMENTS:
         raise ModelError(
             f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
         )
-    _enter(build, input_view(build.constants, nodes, source.name, shape, build.batch, shapes), kind)
+    build.source, build.shared = None, False
+    view = input_view(build.constants, nodes, source.name, shape, build.batch, shapes)
+    _enter(build, view, kind, source.name)
 
 
-def _enter(build: Builder, view: View, kind: int) -> None:
-    """Go on with a tensor that no layer gives, which lies as ``view`` says on its map; of ONNX's type ``kind``."""
+def _enter(build: Builder, view: View, kind: int, origin: str = "") -> None:
+    """Go on with a tensor that no layer gives, which lies as ``view`` says on its map; of ONNX's type ``kind``.
+
+    ``origin``: its name, if it is one of the model's inputs.
+    """
     build.view = view
     if kind == TensorProto.FLOAT:
-        build.state = Floats(view.sizes)
+        build.state = Floats(view.sizes, origin)
     else:
         build.state = Integers()
-        build.map = Map(*view.sizes, ELEMENTS[kind])
+        build.map = Map(*view.sizes, ELEMENTS[kind], origin=origin)
 
 
 def _gives_floats(build: Builder) -> bool:
@@ -399,23 +436,7 @@ def _gives_floats(build: Builder) -> bool:
     return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
 
 
-def _host(model: onnx.ModelProto, before: Sequence[str], view: View, outputs: Sequence[OutputEnd]) -> Host:
-    """The host's part of a model, whose input lies as ``view`` says, and whose ``outputs`` are known."""
-    (source,) = data_inputs(model)
-    dims = source.type.tensor_type.shape.dim
-    return Host(
-        input=source.name,
-        input_shape=tuple(dim.dim_value for dim in dims[1:]),
-        input_layout=_layout(view),
-        outputs=tuple(outputs),
-        before=tuple(operator for operator in before if operator != "Identity"),
-        batch=max(dims[0].dim_value, 0) or None,
-    )
-
-
-def _end(
-    build: Builder, model: onnx.ModelProto, ends: Ends, tail: Tail, output: str, tensor: str
-) -> tuple[OutputEnd, Step]:
+def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tuple[OutputEnd, Step]:
     """What stands behind ``tensor`` up to an output, and the layer whose map it is."""
     state = build.state
     name, first, behind = tensor, [], [*tail.nodes]
@@ -425,8 +446,6 @@ def _end(
         behind.insert(0, state.node)
     if behind:
         _label(build, behind[0])
-    (source,) = data_inputs(model)
-    batch = max(source.type.tensor_type.shape.dim[0].dim_value, 0)  # 0 where it is symbolic
     shape = build.view.shape
     end = OutputEnd(
         name=output,
@@ -434,7 +453,7 @@ def _end(
         shape=shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type, (batch or "batch", *shape), first) if behind else None,
+        tail=ends.cut(tail, name, build.map.type, (build.batch or "batch", *shape), first) if behind else None,
     )
     assert build.source is not None
     return end, build.source
