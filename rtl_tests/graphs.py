@@ -23,7 +23,9 @@ from hwgen.network.ops import (
     GlobalAveragePool,
     Join,
     Lookup,
+    Max,
     MaxPool,
+    Min,
     Mul,
     Op,
     Pad,
@@ -278,7 +280,7 @@ class Maker:
             other = self.same(source, before.channels)
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
-            self.joined(draw(st.sampled_from([Add, Add, Sub])), *draw(st.permutations([source, other])))
+            self.joined(draw(st.sampled_from([Add, Add, Sub, Max, Min])), *draw(st.permutations([source, other])))
         elif kind == "blocks":
             self.blocks(source)
         elif kind == "crop":
@@ -300,7 +302,7 @@ class Maker:
             self.joined(Mul, self.same(source, before.channels) if draw(st.booleans()) else source, pixel)
         elif kind == "sum":
             others = [self.same(source, before.channels) for _ in range(draw(st.integers(1, 2)))]
-            self.joined(Sum, *draw(st.permutations([source, *others, others[0]])))
+            self.joined(draw(st.sampled_from([Sum, Max, Min])), *draw(st.permutations([source, *others, others[0]])))
         elif kind == "double":  # the same map twice
             self.joined(Add, source, source)
         else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import Compute, Finish
@@ -26,7 +27,21 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
-from hwgen.network.ops import Add, Concat, Copy, DepthToSpace, Lookup, Mul, Op, Select, SpaceToDepth, Sum, Upsample
+from hwgen.network.ops import (
+    Add,
+    Concat,
+    Copy,
+    DepthToSpace,
+    Lookup,
+    Max,
+    Mul,
+    Op,
+    Select,
+    SpaceToDepth,
+    Sum,
+    Upsample,
+)
+from hwgen.network.ops.join import Recoded
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import block_rams
@@ -179,6 +194,31 @@ class SumStage(StepStage[Sum]):
         return _thresholds(self.op, compute, lanes, outputs, compute.sum_range)
 
 
+class ExtremeStage(StepStage[Max]):
+    """A table for each input whose values change, and comparators."""
+
+    @property
+    def in_step(self) -> int:  # type: ignore[override]
+        return len(self.op.inputs)
+
+    def compute(self, sources: Sequence[BeatFormat]) -> ExtremeConfig:
+        op, kind = self.op, self.op.output.type
+        window = JoinConfig(inputs=tuple(sources))
+        return ExtremeConfig(
+            window=window, tables=_recoding(op), greatest=op.greatest, bits=kind.bits, signed=kind.signed
+        )
+
+
+def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
+    """The table of each input whose values change; of the others nothing."""
+    kind = op.output.type
+    values = np.arange(kind.minimum, kind.maximum + 1)
+    return tuple(
+        () if each.type == kind and (table == values).all() else tuple(table.tolist())
+        for table, each in zip(op.tables, op.inputs, strict=True)
+    )
+
+
 class ConcatStage(StepStage[Concat]):
     """A table for each input whose values change."""
 
@@ -191,14 +231,8 @@ class ConcatStage(StepStage[Concat]):
         return {**super().work, "turns": tuple(each.channels for each in self.op.inputs)}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
-        op, kind = self.op, self.op.output.type
-        values = np.arange(kind.minimum, kind.maximum + 1)
-        tables = tuple(
-            () if each.type == kind and (table == values).all() else tuple(table.tolist())
-            for table, each in zip(op.tables, op.inputs, strict=True)
-        )
-        window = JoinConfig(inputs=tuple(sources), in_turn=True)
-        return RecodeConfig(window=window, tables=tables, bits=kind.bits, signed=kind.signed)
+        kind, window = self.op.output.type, JoinConfig(inputs=tuple(sources), in_turn=True)
+        return RecodeConfig(window=window, tables=_recoding(self.op), bits=kind.bits, signed=kind.signed)
 
 
 class CopyStage(StepStage[Copy]):

@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import title
-from hwgen.network.onnx.joins import add_maps, multiply_integers, multiply_maps
+from hwgen.network.onnx.joins import add_maps, compare_maps, multiply_integers, multiply_maps
 from hwgen.network.onnx.values import Applied, Integers, Joined, Operand, Reals, State, Sums
 from hwgen.network.ops.join import MOST_BITS
 
@@ -113,6 +113,10 @@ def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
     (apply if of_one_map(build, node) else add_maps)(build, node)
 
 
+def _max_or_min(build: Builder, node: onnx.NodeProto) -> None:
+    (apply if of_one_map(build, node) else compare_maps)(build, node)
+
+
 def _mul(build: Builder, node: onnx.NodeProto) -> None:
     (apply if of_one_map(build, node) else multiply_maps)(build, node)
 
@@ -163,6 +167,8 @@ def _between_quantisers(
 
 OPERATORS = {
     **dict.fromkeys((*_UNARY, *_WITH_CONSTANTS), apply),
+    "Max": _max_or_min,
+    "Min": _max_or_min,
     "Mul": _mul,
     "QLinearLeakyRelu": _qlinear,
     "QLinearMul": _qlinear_mul,

@@ -13,7 +13,7 @@ from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
 from hwgen.network.onnx.views import CHANNELS, View
-from hwgen.network.ops import Add, Concat, Join, Mul, Sub, Sum
+from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
 
 
@@ -30,6 +30,20 @@ def add_maps(build: Builder, node: onnx.NodeProto) -> None:
         parameters = {} if layer is Sum else {"fused": fused and node.op_type == "Add"}
         output = _output(operands[0], scale, zero, kind)
         _emit(build, node, layer, operands, output, bounds(state, output), **parameters)
+
+    build.view = operands[0].view
+    build.state = Joined(node, make, in_floats=_in_floats(operands))
+
+
+def compare_maps(build: Builder, node: onnx.NodeProto) -> None:
+    """Max or Min of several dequantised maps; a QuantizeLinear must follow (or Relu, Clip, MaxPool)."""
+    operands = _dequantised(build, node)
+    _check_sizes(build, node, operands, channels=True)
+    layer = Max if node.op_type == "Max" else Min
+
+    def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
+        output = _output(operands[0], scale, zero, kind)
+        _emit(build, node, layer, operands, output, _bounds(state, scale, zero, kind))
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))

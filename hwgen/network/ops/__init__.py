@@ -3,14 +3,14 @@
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
 >>> " ".join(sorted(KINDS)[9:])
-'lrn maxpool mul pad select spacetodepth sub sum upsample'
+'lrn max maxpool min mul pad select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.average import AveragePool, GlobalAveragePool
 from hwgen.network.ops.conv import Conv
 from hwgen.network.ops.crop import Crop, Pad
 from hwgen.network.ops.depth import DepthToSpace, SpaceToDepth
-from hwgen.network.ops.join import Add, Concat, Copy, Join, Mul, Sub, Sum
+from hwgen.network.ops.join import Add, Concat, Copy, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
 from hwgen.network.ops.op import Op
@@ -20,7 +20,7 @@ from hwgen.network.ops.upsample import Upsample
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
-_JOINS: tuple[type[Op], ...] = (Add, Sub, Sum, Mul, Concat, Copy)
+_JOINS: tuple[type[Op], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat, Copy)
 _MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *_JOINS, *_MOVES, Lookup, LRN)}
@@ -42,7 +42,9 @@ __all__ = [
     "GlobalAveragePool",
     "Join",
     "Lookup",
+    "Max",
     "MaxPool",
+    "Min",
     "Mul",
     "Op",
     "Pad",

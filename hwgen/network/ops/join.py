@@ -346,7 +346,67 @@ class Mul(LabelledJoin):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Concat(LabelledJoin):
+class Recoded(LabelledJoin):
+    """A join that dequantises each of its maps and quantises it anew, by a table of its values."""
+
+    @cached_property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """For each input what becomes of its values, int64, from the least to the greatest."""
+        kind, result = self.output.type, self.labels[-1]
+        found = []
+        for each, label in zip(self.inputs, self.labels, strict=False):
+            values = np.arange(each.type.minimum, each.type.maximum + 1)
+            if label != result or each.type != kind:
+                values = quantize_linear(label.reals(values), result.scale, result.zero, kind)
+            found.append(np.clip(values, self.low, self.high))
+        return tuple(found)
+
+    def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What becomes of each map, int64."""
+        return [
+            table[each.astype(np.int64) - of.type.minimum]
+            for each, of, table in zip(maps, self.inputs, self.tables, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Max(Recoded):
+    """Of several maps of at most 8 bits the greatest, value by value, in float32.
+
+    Quantising keeps the order, so the greatest of what each becomes is what the greatest becomes. Parameters are those
+    of `LabelledJoin`.
+
+    Raises
+    ------
+    ConfigError
+        As `LabelledJoin`, and if there are not two inputs or more of the output's shape.
+    """
+
+    kind = "max"
+    operators = ("Max",)
+    greatest = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.inputs) < 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+            raise ConfigError(f"{self.name}: maps of the output's shape must be compared, not {self.inputs}")
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        chosen = np.maximum if self.greatest else np.minimum
+        return chosen.reduce(self.recoded(maps)).astype(self.output.type.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Min(Max):
+    """The same with the least."""
+
+    kind = "min"
+    operators = ("Min",)
+    greatest = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Concat(Recoded):
     """Maps one behind the other, channel by channel, each dequantised and quantised anew (QLinearConcat).
 
     Parameters are those of `LabelledJoin`.
@@ -369,21 +429,5 @@ class Concat(LabelledJoin):
         if sum(each.channels for each in self.inputs) != self.output.channels:
             raise ConfigError(f"{self.name}: inputs must have {self.output.channels} channels together")
 
-    @cached_property
-    def tables(self) -> tuple[np.ndarray, ...]:
-        """For each input what becomes of its values, int64, from the least to the greatest."""
-        kind, result = self.output.type, self.labels[-1]
-        found = []
-        for each, label in zip(self.inputs, self.labels, strict=False):
-            values = np.arange(each.type.minimum, each.type.maximum + 1)
-            if label != result or each.type != kind:
-                values = quantize_linear(label.reals(values), result.scale, result.zero, kind)
-            found.append(np.clip(values, self.low, self.high))
-        return tuple(found)
-
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        parts = [
-            table[each.astype(np.int64) - of.type.minimum]
-            for each, of, table in zip(maps, self.inputs, self.tables, strict=True)
-        ]
-        return np.concatenate(parts).astype(self.output.type.dtype)
+        return np.concatenate(self.recoded(maps)).astype(self.output.type.dtype)

@@ -1,0 +1,172 @@
+"""The greatest or the least of several maps, value by value, each through a table where its values change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from amaranth import Module, Mux, Shape, Signal, Value
+from amaranth.lib import wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.layer import Weightless
+from hwgen.gateware.lookup import by_bits, delayed, look_up
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremeConfig(Weightless):
+    """``max(tables[0][a], tables[1][b], ..)``, or the least of these.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Where the steps come from: two inputs or more, a beat of each.
+    tables : tuple of tuple of int
+        For each input the output for each of its values, from the least to the greatest; empty where values stay, which
+        have the output's type.
+    greatest : bool
+        Whether the greatest is wanted, or the least.
+    bits, signed : int, bool
+        Type of the output.
+
+    Raises
+    ------
+    ConfigError
+        If inputs come in turn or are fewer than two, a table has not an entry for each value, or values of another type
+        stay.
+    """
+
+    window: JoinConfig
+    tables: tuple[tuple[int, ...], ...]
+    greatest: bool
+    bits: int
+    signed: bool
+
+    def __post_init__(self) -> None:
+        inputs = self.window.inputs
+        if self.window.in_turn or self.window.spread or not 2 <= len(inputs) == len(self.tables):
+            raise ConfigError(f"window must take {len(self.tables)} inputs at once, two at least, not {self.window!r}")
+        for beat, table in zip(inputs, self.tables, strict=True):
+            if not table and beat.shape != self.result:
+                raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
+            if table and len(table) != 1 << beat.bits:
+                raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
+
+    @property
+    def changes(self) -> bool:
+        """Whether any value becomes another one."""
+        return any(self.tables)
+
+    @property
+    def levels(self) -> int:
+        """Comparisons one behind the other, each of two values, or of a value with nothing."""
+        return (len(self.tables) - 1).bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its values."""
+        return self.changes + self.levels
+
+    @property
+    def result(self) -> Shape:
+        """Shape of an output."""
+        return Shape(self.bits, self.signed)
+
+    def words(self, number: int) -> list[int]:
+        """The memory of an input's table, by the value's bits."""
+        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, count = Cost(), self.lanes * self.window.pixels
+        for number, table in enumerate(self.tables):
+            if table:
+                columns = varying_columns([word & (1 << self.bits) - 1 for word in self.words(number)], self.bits)
+                for _ in range(count):
+                    cost.rom(columns, len(table), self.bits, block=False)
+            elif self.changes:
+                cost.ff += count * self.bits
+        left = len(self.tables)
+        while left > 1:
+            # A comparator takes half a LUT a bit, in a carry chain, and the choice one.
+            cost.lut += count * (left // 2) * (self.bits / 2 + self.bits)
+            left -= left // 2
+            cost.ff += count * left * self.bits
+        cost.delay(1, self.latency)
+        return cost.resources
+
+    def component(self) -> Extreme:
+        return Extreme(self)
+
+
+class Extreme(wiring.Component):
+    """Looks the operands up, and compares them two by two.
+
+    Parameters
+    ----------
+    config : ExtremeConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `Join`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` values, ``[lane][pixel]``.
+
+    Latency and throughput
+        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: ExtremeConfig):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> ExtremeConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config, pixels = self.config, self.config.window.pixels
+        for lane, pixel in product(range(config.lanes), range(pixels)):
+            name = at_pixel(f"lane_{lane}", pixel, pixels)
+            operands = [self.i.payload[f"operand_{place}"][lane][pixel] for place in range(len(config.tables))]
+            m.d.comb += self.o.payload[lane][pixel].eq(self._elaborate_lane(m, name, operands))
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _elaborate_lane(self, m: Module, name: str, operands: Sequence[Value]) -> Value:
+        left = [self._recoded(m, f"{name}_{place}", place, value) for place, value in enumerate(operands)]
+        for level in range(self.config.levels):
+            after = []
+            for place in range(0, len(left), 2):
+                chosen = Signal(self.config.result, name=f"{name}_chosen_{level}_{place // 2}", reset_less=True)
+                m.d.sync += chosen.eq(self._choice(left[place : place + 2]))
+                after.append(chosen)
+            left = after
+        (only,) = left
+        return only
+
+    def _choice(self, values: Sequence[Value]) -> Value:
+        if len(values) == 1:
+            return values[0]
+        first, second = values
+        return Mux(first > second if self.config.greatest else first < second, first, second)
+
+    def _recoded(self, m: Module, name: str, place: int, value: Value) -> Value:
+        """What an input's table makes of a value; a cycle later if any has one."""
+        config = self.config
+        if config.tables[place]:
+            return look_up(m, f"table_{name}", config.result, config.words(place), value)
+        kept = Signal(config.result, name=f"kept_{name}", reset_less=True)
+        if config.changes:
+            m.d.sync += kept.eq(value)
+        else:
+            m.d.comb += kept.eq(value)
+        return kept
