@@ -23,13 +23,13 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import to_part
 from hwgen.network.onnx.walk import Walk
-from hwgen.network.quantise import prepare_input
+from hwgen.network.quantise import prepare_inputs
 
 
 def outputs(network: Network, x: np.ndarray) -> dict[str, np.ndarray]:
     """The whole model's, by the part that is built and what is left."""
-    prepared = prepare_input(network, x)
-    values = host.given(network, golden.outputs(network, prepared), x, prepared)
+    prepared = prepare_inputs(network, x)
+    values = host.given(network, golden.outputs(network, prepared), [x], prepared)
     return dict(zip(host.names(network), values, strict=True))
 
 

@@ -43,7 +43,7 @@ def compare_maps(build: Builder, node: onnx.NodeProto) -> None:
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         output = _output(operands[0], scale, zero, kind)
-        _emit(build, node, layer, operands, output, _bounds(state, scale, zero, kind))
+        _emit(build, node, layer, operands, output, bounds(state, output))
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
