@@ -64,6 +64,8 @@ class Builder:
         """Names of the layers that were made of each node, by its identity."""
         self.optimised = True
         """Whether ONNX Runtime's optimised session is the model's referee: see `hwgen.network.onnx.walk.Given`."""
+        self.merged: list[tuple[Step, onnx.NodeProto]] = []
+        """Layers that nodes took into theirs; they are none if nobody else reads them."""
         self._names: set[str] = set()
         self._weights = 0
 
@@ -300,7 +302,7 @@ class Builder:
         """A max pool of the current map along some of its ``axes``."""
         here = self.map
         window, size = self.pool_window(node, (here.height, here.width), axes)
-        window = self._padded(window, here.type.minimum)
+        window = self._padded(node, window, here.type.minimum)
         self.emit(node, MaxPool, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
@@ -327,6 +329,7 @@ class Builder:
         if self.source is not None and self.source.kind is Select:
             before = self.source.parameters["index"]
             places = tuple(before[place] for place in places)
+            self.merged.append((self.source, node))
             self.map, (self.source,), self.shared = self.source.input, self.source.sources, True
         here = self.map
         if places != tuple(range(here.channels)):
@@ -540,10 +543,10 @@ class Builder:
         if axes[0] == COLUMNS:
             weights = weights.swapaxes(2, 3) if len(axes) == 2 else weights
         weights = weights.reshape(*weights.shape[:2], *window.kernel)
-        window = self._padded(window, self.map.zero_point)
+        window = self._padded(node, window, self.map.zero_point)
         return Sums(node, window, weights, bias, x_scale, of.scale, of.type, size, groups=groups)
 
-    def _padded(self, window: Window, value: int | None) -> Window:
+    def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
         """A window over the current map, or one with more padding over the map that a Pad with this value takes."""
         pad = self.source
         if pad is None or pad.kind is not Pad or pad.parameters["value"] != value or min(pad.window.padding) < 0:
@@ -551,6 +554,7 @@ class Builder:
         if isinstance(self.state, Reals) and self.state.arithmetic is not None and self.state.arithmetic.offset.any():
             return window  # what is added goes to what was padded, too, but not to what a convolution pads
         self.map, (self.source,) = pad.input, pad.sources
+        self.merged.append((pad, node))
         top, left, bottom, right = (sum(both) for both in zip(window.padding, pad.window.padding, strict=True))
         return replace(window, padding=(top, left, bottom, right))
 

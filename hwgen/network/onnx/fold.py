@@ -407,11 +407,30 @@ class _Folding:
         return True
 
 
+def unfolded(node: onnx.NodeProto) -> str:
+    """Why a node that takes constants alone gives none."""
+    if node.domain not in _DOMAINS:
+        return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
+    if _draws(node):
+        return "makes no constant: it gives other values each time; put the values that are meant in its place"
+    if _has_graphs(node):
+        return "makes no constant: what holds graphs is not computed on import; put its values in its place"
+    return "makes no constant: the size of what it gives is known only when it is computed; put its values in its place"
+
+
 def _plain(node: onnx.NodeProto) -> bool:
     """Whether the node gives the same each time, and has no graph inside."""
-    graphs = any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
-    trains = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]
-    return not (graphs or trains or node.op_type in _RANDOM)
+    return not (_has_graphs(node) or _draws(node))
+
+
+def _has_graphs(node: onnx.NodeProto) -> bool:
+    return any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
+
+
+def _draws(node: onnx.NodeProto) -> bool:
+    """Whether the node gives values at random."""
+    trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
+    return trains or node.op_type in _RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:

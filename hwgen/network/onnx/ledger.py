@@ -49,6 +49,10 @@ class Ledger:
         """Of nodes that were gone through: the node whose floats its output still is, and the layer before it."""
         self.behind_refused: dict[int, str] = {}
         """Nodes that take what a refused one gives, and what that one is."""
+        self.unfolded: dict[int, str] = {}
+        """Nodes that take constants alone, and why they give none."""
+        self._merged: dict[int, str] = {}
+        """Nodes whose layers others took in, and what these are."""
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
         """Nodes refused for a constant for which another one was, and that one."""
@@ -109,6 +113,29 @@ class Ledger:
 
     # What became of them.
 
+    def became_something(self, node: onnx.NodeProto) -> bool:
+        """Whether a layer was made of a node, or it went into the one before it."""
+        floats, _ = self.left.get(id(node), (node, None))
+        return id(node) in self.layers or floats is None
+
+    def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
+        """Only ``layers`` are left; the others were taken into those of the nodes of ``merged``, by their names."""
+
+        def taken_by(node: onnx.NodeProto) -> str:
+            """The layer, or what else, that a node's became."""
+            made = self.layers.get(id(node), ())
+            left = [name for name in made if name in layers]
+            if left or not made:
+                _, before = self.left.get(id(node), (None, ""))
+                return _into(left[0] if left else before)
+            return taken_by(merged[made[-1]])
+
+        for key, names in self.layers.items():
+            gone = [name for name in names if name not in layers]
+            if gone and len(gone) == len(names):
+                self._merged[key] = taken_by(merged[gone[-1]])
+        self.layers = {key: [name for name in names if name in layers] for key, names in self.layers.items()}
+
     def operators(
         self, needed: Collection[int], folded: Collection[int], macs: Mapping[int, int | None]
     ) -> tuple[Operator, ...]:
@@ -154,6 +181,8 @@ class Ledger:
             return "folded", "a constant", ""
         if key in self.behind_refused:
             return "unsupported", f"takes what {self.behind_refused[key]} gives, which can't be built", ""
+        if key in self._merged:
+            return "folded", self._merged[key], ""
         if key in self.layers:
             return "built", f"layer {', '.join(self.layers[key])}", ""
         if key in self.begun:
@@ -166,11 +195,16 @@ class Ledger:
                 layer = self.layers[id(floats)][-1]
             elif floats is not None:
                 return "unsupported", "gives floats, which no QuantizeLinear takes before what can't be built", ""
-            into = {None: "the input", "": "a new feature map"}.get(layer, f"layer {layer}")
-            return "folded", f"into {into}", ""
+            return "folded", _into(layer), ""
         if key in self.behind:
             return "host", "behind the last integer tensor", ""
-        return "unsupported", "is computed of constants, but not folded", ""
+        reason, _, help_ = self.unfolded.get(key, "gives nothing that a layer takes").partition("; ")
+        return "unsupported", reason, help_
+
+
+def _into(layer: str | None) -> str:
+    """Where a node went: into a layer, by its name, or into what a map begins with."""
+    return f"into {({None: 'the input', '': 'a new feature map'}).get(layer, f'layer {layer}')}"
 
 
 def as_written(

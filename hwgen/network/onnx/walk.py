@@ -22,6 +22,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
+from hwgen.network.onnx.fold import unfolded
 from hwgen.network.onnx.host import Ends, Tail, dequantised, may_run
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
@@ -95,6 +96,8 @@ class Walk:
         read = {name for node in self.needed for name in takes(node)} | {*self.outputs}
         self.sources = [value for value in data_inputs(model) if value.name in read]
         """The model's inputs that an output depends on."""
+        self._unfolded = self._not_folded()
+        """Of tensors that depend on constants alone, and are none: the node that is to blame."""
         self._begin()
         for node in nodes:
             self._visit(node)
@@ -111,6 +114,33 @@ class Walk:
                 continue
             kept = {id(node) for node in rest}
             return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
+
+    def _not_folded(self) -> dict[str, onnx.NodeProto]:
+        depending = {value.name for value in data_inputs(self.model)}
+        found: dict[str, onnx.NodeProto] = {}
+        for node in self._nodes:
+            taken = takes(node)
+            if not depending.isdisjoint(taken):
+                depending.update(node.output)
+            elif not self.ledger.is_refused(node):
+                cause = next((found[name] for name in taken if name in found), node)
+                found |= dict.fromkeys(filter(None, node.output), cause)
+                why = unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
+                self.ledger.unfolded[id(node)] = why
+        return found
+
+    def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
+        """Refuse what gives ``node`` a constant that is none, and say what that is; empty if all are.
+
+        Where others of its ``operands`` can't be built, that is not the cause.
+        """
+        if any(isinstance(value.state, Foreign) for value in operands):
+            return ""
+        cause = next((self._unfolded[name] for name in takes(node) if name in self._unfolded), None)
+        if cause is None:
+            return ""
+        self.ledger.refuse(self.build.refusal(cause, unfolded(cause)))
+        return named(cause)
 
     def _begin(self) -> None:
         """The values of the inputs."""
@@ -141,10 +171,11 @@ class Walk:
             try:
                 if self._is_size(node, operands) or not wanted or not operands:
                     return
-                if self._step(node, operands):
+                lost = self._refuse_unfolded(node, operands)
+                if not lost and self._step(node, operands):
                     self._give(node)
                     return
-                cause = next(value.state.cause for value in operands if isinstance(value.state, Foreign))
+                cause = lost or next(value.state.cause for value in operands if isinstance(value.state, Foreign))
                 self.ledger.behind_refused[id(node)] = cause
             except (ModelError, ConfigError) as error:
                 self.ledger.refuse(error, node)
@@ -304,11 +335,23 @@ class Walk:
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
+    def _steps(self) -> list[Step]:
+        """The layers, but for those that others took in and nobody reads any more."""
+        steps = self.build.steps
+        merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
+        ends = {id(step) for _, step in self.found.values()}
+        while True:
+            read = ends | {id(source) for step in steps for source in step.sources}
+            left = [step for step in steps if id(step) not in merged or id(step) in read]
+            if len(left) == len(steps):
+                return left
+            steps = left
+
     def layers(self) -> tuple[Op, ...]:
         """All layers that could be made, by themselves; those that contradict themselves are refused."""
         nodes = {name: node for node in self.ledger.nodes for name in self.build.made.get(id(node), ())}
         found = []
-        for step in self.build.steps:
+        for step in self._steps():
             try:
                 found.append(step.frozen(*(each.frozen() for each in (step.input, *step.more))))
             except ConfigError as error:
@@ -318,6 +361,9 @@ class Walk:
     def operators(self) -> tuple[Operator, ...]:
         """What became of each node."""
         macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
+        self.ledger.note_merged(
+            {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
+        )
         return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
 
     def network(
