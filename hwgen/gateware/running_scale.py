@@ -6,6 +6,7 @@ Where float32 rounds these sums, each of the two is an addition of its own, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,15 +14,14 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.average import LENGTHS, rounded
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.requantise import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
-#: More bits than these that may go take a cycle more to be rounded.
-_QUICK = 8
+#: Sums of more lengths than these take a cycle more to be rounded.
+_QUICK = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class RunningScaleConfig(OneMapConfig):
     Raises
     ------
     ConfigError
-        If beats hold several channels, there is not a term for each value, the size is even, or ``start`` lies not
-        between the ends.
+        If beats hold several channels, there is not a term for each value, the size is even, ``start`` lies not between
+        the ends, or some sums are rounded and others have at most 24 bits.
     """
 
     terms: tuple[int, ...]
@@ -67,6 +67,13 @@ class RunningScaleConfig(OneMapConfig):
             raise ConfigError(f"size must be odd and positive, not {self.size!r}")
         if not 0 <= self.least <= self.start <= self.most:
             raise ConfigError(f"start must be from {self.least!r} to {self.most!r}, not {self.start!r}")
+        if self.rounds and self.least.bit_length() <= SIGNIFICAND_BITS:
+            raise ConfigError(f"least must have more than {SIGNIFICAND_BITS} bits as most has, not {self.least!r}")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether sums are rounded."""
+        return self.most.bit_length() > SIGNIFICAND_BITS
 
     @property
     def half(self) -> int:
@@ -79,24 +86,19 @@ class RunningScaleConfig(OneMapConfig):
         return min(self.half, self.input.channels - 1)
 
     @property
-    def excess(self) -> int:
-        """Bits of a sum that may have to go; 0 where none is ever rounded."""
-        return max(0, self.most.bit_length() - SIGNIFICAND_BITS)
-
-    @property
     def add_cycles(self) -> int:
         """Cycles of an addition, and of a subtraction, whose sum is rounded."""
-        return 3 if self.excess <= _QUICK else 4
+        return 1 if len(self.gone) <= _QUICK else 2
 
     @property
     def steps(self) -> int:  # type: ignore[override]
         """Cycles from a channel to the next."""
-        return 2 * self.add_cycles if self.excess else 1
+        return 2 * self.add_cycles if self.rounds else 1
 
     @property
     def latency(self) -> int:
         """Cycles from the last of a step's cycles to its values being on ``o``."""
-        return 5
+        return 6 if self.rounds else 5
 
     @property
     def window_cycles(self) -> int:
@@ -104,9 +106,14 @@ class RunningScaleConfig(OneMapConfig):
         return (self.input.channels + self.ahead) * self.steps
 
     @property
-    def lengths(self) -> int:
-        """Lengths that sums may have, in bits, where they are rounded."""
-        return self.most.bit_length() - self.least.bit_length() + 1
+    def gone(self) -> tuple[int, ...]:
+        """Bits that go when a sum is rounded, by its length: from the least sum's to the greatest one's."""
+        return tuple(length - SIGNIFICAND_BITS for length in range(self.least.bit_length(), self.most.bit_length() + 1))
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of a sum that half of a unit has been added to."""
+        return (self.most + (1 << self.gone[-1] - 1)).bit_length() if self.rounds else max(self.most.bit_length(), 1)
 
     @property
     def scale_bits(self) -> int:
@@ -118,7 +125,7 @@ class RunningScaleConfig(OneMapConfig):
 
         That is the 23 bits below its highest one, and above them by how many bits it is longer than the least sum.
         """
-        if not self.excess:
+        if not self.rounds:
             return total
         below = SIGNIFICAND_BITS - 1
         longer = total.bit_length() - self.least.bit_length()
@@ -144,16 +151,13 @@ class RunningScaleConfig(OneMapConfig):
         one.lut += 2 * bits
         one.ff += self.input.bits * (1 + self.ahead)
         one.delay(self.input.bits, self.latency + self.steps - 2)
-        total = self.most.bit_length()
-        one.ff += total
-        if self.excess:
-            exact = total + 1
-            one.ff += 2 * exact + self.excess + -(-self.excess // LENGTHS) + self.scale_bits
-            one.lut += 3 * exact + 2 * self.excess + self.scale_bits * self.lengths / 2
-            one.ff += (exact + self.excess + 1) * (self.add_cycles > 3)
+        if self.rounds:
+            count = len(self.gone)
+            one.ff += (2 * count + self.add_cycles - 1) * self.sum_bits + self.scale_bits
+            one.lut += 2.5 * count * self.sum_bits + self.scale_bits * count / 2
         else:
-            one.ff += bits + 1
-            one.lut += bits + 1 + total
+            one.ff += self.sum_bits + bits + 1
+            one.lut += bits + 1 + self.sum_bits
         cost.ff, cost.lut = one.ff * self.pixels, one.lut * self.pixels
         count, folds = counter_bits(self.input.channels + self.ahead), counter_bits(self.input.channels)
         wait = counter_bits(self.steps)
@@ -199,7 +203,7 @@ class RunningScale(wiring.Component):
         moves = self._elaborate_control(m, number, takes, gives)
         enters = delayed(m, "enters", takes, 2)
         leaves = delayed(m, "leaves", number >= config.size, 2)
-        first = delayed_fast(m, "first", number == 0, 3 if config.excess else 4)
+        first = delayed_fast(m, "first", number == 0, 4)
         pulses: list[Value] = [moves]
         while len(pulses) < config.steps + config.latency:
             pulses.append(delayed(m, f"moves_{len(pulses)}", pulses[-1], 1, reset_less=False))
@@ -207,7 +211,7 @@ class RunningScale(wiring.Component):
             name = at_pixel("sum", pixel, config.pixels)
             value = self._middle(m, name, moves, self.i.payload.data[0][pixel])
             entering, leaving = self._terms(m, name, pulses[2], value[0], enters, leaves)
-            adds = self._rounded if config.excess else self._exact
+            adds = self._rounded if config.rounds else self._exact
             m.d.comb += [
                 self.o.payload.operand[0][pixel].eq(value[1]),
                 self.o.payload.scale[0][pixel].eq(adds(m, name, pulses, first, entering, leaving)),
@@ -275,7 +279,7 @@ class RunningScale(wiring.Component):
     ) -> Value:
         """Sums that are never rounded: a cycle for both terms."""
         config = self.config
-        total = Signal(range(config.most + 1), name=f"{name}_total", reset_less=True)
+        total = Signal(config.sum_bits, name=f"{name}_total", reset_less=True)
         difference = Signal(signed(len(entering) + 1), name=f"{name}_difference", reset_less=True)
         m.d.sync += difference.eq(entering - leaving)
         with m.If(pulses[4]):
@@ -285,34 +289,57 @@ class RunningScale(wiring.Component):
     def _rounded(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """First the one term, then the other; the sum is rounded after each."""
-        config = self.config
-        total = Signal(config.most.bit_length(), name=f"{name}_total", reset_less=True)
-        exact = Signal(signed(len(total) + 1), name=f"{name}_exact", reset_less=True)
-        begin, cycles = 3, config.add_cycles
-        with m.If(pulses[begin]):
-            m.d.sync += exact.eq(Mux(first, config.start, total) + entering)
-        with m.If(pulses[begin + cycles]):
-            m.d.sync += exact.eq(total - leaving)
-        result = rounded(m, name, exact, config.excess, settles=cycles > 3)
-        with m.If(pulses[begin + cycles - 1] | pulses[begin + 2 * cycles - 1]):
-            m.d.sync += total.eq(result)
+        """First the one term, then the other; the sum is rounded after each.
+
+        For each length that a sum may have, half of a unit of that length is added with the term. The sum's own length
+        says later which of these additions counts.
+        """
+        config, begin = self.config, 3
+        sums = [
+            Signal(config.sum_bits, name=f"{name}_sum_{place}", reset_less=True) for place in range(len(config.gone))
+        ]
+        total = delayed(m, f"{name}_total", _rounded(config, sums), config.add_cycles - 1)
+        then = begin + config.add_cycles
+        base = Mux(first & pulses[begin + 1], config.start, total)
+        for place, (each, gone) in enumerate(zip(sums, config.gone, strict=True)):
+            term = Signal(signed(config.sum_bits + 1), name=f"{name}_term_{place}", reset_less=True)
+            half = 1 << gone - 1
+            with m.If(pulses[begin]):
+                m.d.sync += term.eq(entering + half)
+            with m.If(pulses[then]):
+                m.d.sync += term.eq(half - leaving)
+            with m.If(pulses[begin + 1] | pulses[then + 1]):
+                m.d.sync += each.eq(base + term)
         return self._as_float(m, name, total)
 
-    def _as_float(self, m: Module, name: str, total: Signal) -> Signal:
+    def _as_float(self, m: Module, name: str, total: Value) -> Signal:
         """`RunningScaleConfig.given`, a cycle later."""
         config, below = self.config, SIGNIFICAND_BITS - 1
         given = Signal(config.scale_bits, name=f"{name}_given", reset_less=True)
         found: Value = Const(0, config.scale_bits)
-        for longer in range(config.lengths):
-            highest = config.least.bit_length() - 1 + longer
+        for longer, gone in enumerate(config.gone):
             found = Mux(
-                total[highest],
-                Cat(total[highest - below : highest], Const(longer, counter_bits(config.lengths))),
+                total[gone + below],
+                Cat(total[gone : gone + below], Const(longer, counter_bits(len(config.gone)))),
                 found,
             )
         m.d.sync += given.eq(found)
         return given
+
+
+def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
+    """The sum to 24 significant bits, ties to even, of sums with half of a unit added: of each length's unit.
+
+    The first of these tells the sum's length: a sum that half of the least unit makes longer is rounded up to that
+    length in any case.
+    """
+    found: Value = Const(0, config.sum_bits)
+    for place, (each, gone) in enumerate(zip(sums, config.gone, strict=True)):
+        tie = ~each[:gone].any()
+        rounded = Cat(Const(0, gone), each[gone] & ~tie, each[gone + 1 :])
+        highest = gone + SIGNIFICAND_BITS - 1
+        found = Mux(sums[0][highest:].any(), rounded, found) if place else rounded
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
