@@ -17,7 +17,7 @@ from hwgen.network.maps import UINT8, UINT16
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_inputs
-from hwgen.network.zoo import builtin, tables
+from hwgen.network.zoo import builtin, light, tables
 from hwgen.network.zoo.graphs import GRAPHS
 
 SMALL = [
@@ -262,3 +262,16 @@ def test_what_of_a_light_model_is_left_out() -> None:
 def test_calibration_is_refused() -> None:
     with pytest.raises(InputError, match="lenet5: a built-in network is quantised already"):
         load("lenet5", calibration=np.zeros((1, 1, 32, 32), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("light_bvlc_alexnet", 60_965_224 - 10_568),  # parameters as published, without biases
+        ("light_vgg19", 143_667_240 - 14_696),
+        ("light_inception_v1", 6_990_272),
+    ],
+)
+def test_weights_of_light_models(name: str, count: int) -> None:
+    """Counted before weights are made, by what fills them in, also where a Reshape stands between."""
+    assert sum(weights for _, weights in light.weight_counts(name)) == count

@@ -64,7 +64,12 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
     """
     graph = onnx_shapes.light_model(name).graph
     sizes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    shapes = {node.output[0]: sizes[node.input[0]] for node in graph.node if node.op_type == "ConstantOfShape"}
+    shapes: dict[str, np.ndarray] = {}
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape":
+            shapes[node.output[0]] = sizes[node.input[0]]
+        elif node.input[0] in shapes:  # such as Reshape: as many values
+            shapes[node.output[0]] = shapes[node.input[0]]
     return [(title(node), int(np.prod(shapes[node.input[1]]))) for node in graph.node if node.op_type in _WEIGHTED]
 
 
