@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, patterns
 
+from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.config import PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
-from hwgen.gateware.engine.memory_side import MemorySide
+from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.engine.reuse_buffer import map_write
 from hwgen.gateware.engine.weight_buffer import weight_write
@@ -175,7 +176,7 @@ class Bench:
 
     def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1, dut: Any = None) -> None:
         self.plan, self.memory, self.output, self.pace = plan, memory, output, pace
-        self.dut = dut or MemorySide(CONFIG, LATENCY)
+        self.dut = dut or MemorySideConfig(engine=CONFIG, read_latency=LATENCY).component()
         self.seen = Seen()
         self.units = {"compute": Unit(plan.compute), "drain": Unit(plan.drain)}
 
@@ -292,8 +293,14 @@ def buffer(seed: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, 1 << 64, CONFIG.output_words, np.uint64).tolist()
 
 
+SEEDS = st.integers(0, 2**32)
+WORDS = {"plan": plans(), "seed": SEEDS, "memory": st.tuples(patterns(), patterns(), patterns()), "data": st.data()}
+CYCLES = {"plan": plans(), "seed": SEEDS, "pace": st.sampled_from([1, 1, 2, 5]), "data": st.data()}
+RESET = {"plan": plans(), "seed": SEEDS, "reset_at": st.integers(1, 600), "pattern": patterns()}
+
+
 @EXAMPLES
-@given(plan=plans(), seed=st.integers(0, 2**32), memory=st.tuples(patterns(), patterns(), patterns()), data=st.data())
+@given(**WORDS)
 def test_words(plan, seed, memory, data):
     """Whenever the bus moves, every word comes where it belongs, and the parts come in order."""
     image, output = plan.image(seed), buffer(seed)
@@ -454,8 +461,9 @@ class Timeline:
         if number == len(self.bursts[name]) or number > len(granted):
             return False
         burst = self.bursts[name][number]
-        before = max(at(asked, number - 1) + burst.after, at(granted, number - 1))
-        now = max(before, at(self.offered[name], burst.job) + 2, self._met(name, burst.job) + 1)
+        before = max(at(asked, number - 1) + burst.after, at(granted, number - 1) + 1)
+        first = at(self.offered[name], burst.job) + (3 if name == "load" else 2)
+        now = max(before, first, self._met(name, burst.job) + 1)
         if now >= NEVER:
             return False
         asked.append(now)
@@ -502,7 +510,7 @@ def channel(name: str) -> str:
 
 
 @EXAMPLES
-@given(plan=plans(), seed=st.integers(0, 2**32), pace=st.sampled_from([1, 1, 2, 5]), data=st.data())
+@given(**CYCLES)
 def test_cycles(plan, seed, pace, data):
     """With a memory that doesn't stall, every burst is granted when it is said to be."""
     image, output = plan.image(seed), buffer(seed)
@@ -518,12 +526,40 @@ def test_cycles(plan, seed, pace, data):
 
 
 @EXAMPLES
-@given(plan=plans(), seed=st.integers(0, 2**32), reset_at=st.integers(1, 600), pattern=patterns())
+@given(**RESET)
 def test_reset(plan, seed, reset_at, pattern):
     """After a reset at any time, of the memory too, a run is as any other."""
     image, output = plan.image(seed), buffer(seed)
     model = Memory(bytearray(image), reads=pattern, writes=pattern)
     seen = Bench(plan, model, output).run(reset_at=reset_at)
+    assert seen.words == expected_words(plan, image)
+    assert model.image == expected_image(plan, image, output)
+
+
+@pytest.mark.parametrize("direction", ["reads", "writes"])
+def test_empty_parts(direction):
+    """Answers that pile up and then come in a row don't meet the empty parts between them.
+
+    Parts wait for the first job, which is computed while the memory gives no answer.
+    """
+    jobs = [
+        Job(
+            load=Load(
+                end=number == 11,
+                wait_computed=min(number, 1),
+                w_steps=number % 2,
+                w_address=LOADS + 64 * number,
+                w_base=number,
+            ),
+            store=Store(blocks=number % 2, rows=1, words=1, address=STORES + 64 * number, o_base=number),
+        )
+        for number in range(12)
+    ]
+    plan = Plan(jobs, [300] + [1] * 11, [1] * 12)
+    image, output = plan.image(0), buffer(0)
+    late = Pattern((True,) * 250 + (False,) * 350)
+    model = Memory(bytearray(image), **{direction: late})
+    seen = Bench(plan, model, output).run()
     assert seen.words == expected_words(plan, image)
     assert model.image == expected_image(plan, image, output)
 
@@ -574,12 +610,32 @@ def test_config():
     ):
         with pytest.raises(ConfigError, match=message):
             EngineConfig(**{name: value})
+    with pytest.raises(ConfigError, match="read_latency must be from 0 to 5, not 6"):
+        MemorySideConfig(engine=CONFIG, read_latency=6)
     with pytest.raises(ConfigError, match="data_bytes must be a power of two from 1 to 128, not 3"):
         axi.Master(data_bytes=3)
 
 
+SIZES = {"queue": 64}, {"outstanding": 4}, {"outstanding": 128}
+LARGE = EngineConfig(maps=64, pixels=31, map_words=8192, weight_steps=8192, output_words=8192)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("test", [test_words, test_cycles, test_reset])
-def test_many(test):
+def test_resources_and_paths():
+    """No more than 3.3 ns of logic between registers, as in test_paths.py."""
+    engines = CONFIG, LARGE, EngineConfig(), *(EngineConfig(**size) for size in SIZES)
+    parts = [MemorySideConfig(engine=engine) for engine in engines]
+    for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
+        used = part.resources
+        assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36) == (0, 0)
+        assert used.lut == pytest.approx(measured.lut, rel=0.1)
+        assert used.ff == pytest.approx(measured.ff, rel=0.05)
+        assert path is not None
+        assert path.delay <= 3.3, path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("test", "arguments"), [(test_words, WORDS), (test_cycles, CYCLES), (test_reset, RESET)])
+def test_many(test, arguments):
     """As above, with more examples."""
-    settings(max_examples=60)(test)()
+    settings(max_examples=60)(given(**arguments)(test.hypothesis.inner_test))()

@@ -28,20 +28,20 @@ def test_bursts_end_at_borders():
 
 def test_a_job_counted_by_hand():
     """Begin 0; fetch granted at 3, its 18 words asked for at 4 and there 10 cycles later, the last at 31. Parts are
-    offered at 34; the load's burst is made at 36, granted at 37; its 4 words are there from 48 on, the last counts at
-    54. Two groups follow, of a step each, from 56 on.
+    offered at 34; the load's burst is made at 37, granted at 38; its 4 words are there from 49 on, the last counts at
+    55. Two groups follow, of a step each, from 57 on.
     """
     load = Load(end=1, w_steps=1)
     compute = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=1)
     drain, store = Drain(blocks=1, pixels=26), Store(blocks=1, rows=1, words=26)
     job = Job(load=load, compute=compute, drain=drain, store=store)
     found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5)).run()
-    assert found.loaded == (54,)
-    assert found.computed == (57 + 9,)  # its last step is in cycle 57
-    # The first group's last step is 56, its first beat 18 later; 26 beats; the last word 20 later, and it counts.
-    assert found.drained == (56 + 18 + 25 + 20 + 1,)
+    assert found.loaded == (55,)
+    assert found.computed == (58 + 9,)  # its last step is in cycle 58
+    # The first group's last step is 57, its first beat 18 later; 26 beats; the last word 20 later, and it counts.
+    assert found.drained == (57 + 18 + 25 + 20 + 1,)
     # The burst is made a cycle later, granted then; words 5 later, 26 of them; the response 5 later, and it counts.
-    assert found.stored == (120 + 1 + 1 + 5 + 25 + 5 + 1,)
+    assert found.stored == (121 + 1 + 1 + 5 + 25 + 5 + 1,)
     assert (found.read, found.written, found.fetched) == ((32,), (208,), 144)
 
 

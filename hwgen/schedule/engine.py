@@ -20,9 +20,11 @@ from hwgen.schedule.engine_core import CoreSchedule
 _BEATS = 256
 #: Least cycles from a burst to the next one of the same box, and to the first one of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
-#: Cycles from ``begin`` to the first job's burst; from a part's offer to its first burst; from a job's last word to the
-#: offer of its parts, and to the next job's burst.
-_FIRST_JOB, _FIRST_BURST, _OFFER, _NEXT_JOB = 3, 2, 3, 4
+#: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts, and to the next
+#: job's burst.
+_FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
+#: Cycles from a part's offer to its first burst.
+_FIRST_BURST = {"load": 3, "store": 2}
 #: Cycles from the end of a job's last burst until it counts.
 _LOADED, _STORED = 3, 1
 #: Cycles from a store's grant to its first word, but for the latency of the output buffer.
@@ -295,7 +297,8 @@ class EngineSchedule:
         burst = unit.bursts[unit.next]
         if burst.job >= len(self._offered[name]):
             return
-        cycle = max(unit.asked + burst.after, unit.granted, self._offered[name][burst.job] + _FIRST_BURST, met + 1)
+        offered = self._offered[name][burst.job] + _FIRST_BURST[name]
+        cycle = max(unit.asked + burst.after, unit.granted + 1, offered, met + 1)
         unit.asked, unit.waiting = cycle, cycle + 1
         if burst.last:
             self._taken[name].append(int(cycle))

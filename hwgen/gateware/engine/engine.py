@@ -10,7 +10,7 @@ from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.core import Core
 from hwgen.gateware.engine.finish import FinishConfig
-from hwgen.gateware.engine.memory_side import MemorySide
+from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
 from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.gateware.stream import join
 
@@ -67,7 +67,7 @@ class Engine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         finish_config = FinishConfig(engine=self.config)
-        memory_side = MemorySide(self.config, finish_config.read_latency)
+        memory_side = MemorySideConfig(engine=self.config, read_latency=finish_config.read_latency).component()
         core, finish = Core(self.config), finish_config.component()
         clear, begin = Signal(), Signal()
         for name, part in (("memory_side", memory_side), ("core", core), ("finish", finish)):

@@ -71,15 +71,19 @@ class PartQueue(wiring.Component):
             shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
         )
         write, read = parts.write_port(granularity=1), parts.read_port(domain="comb")
-        level = Signal(range(self.depth + 1))
+        level, room = Signal(range(self.depth + 1)), Signal(init=1)
         offer = Signal()
         m.d.comb += [
             *(place.eq(self.word) for place in write.data),
             write.en.eq(self.enable),
-            self.room.eq(level != self.depth),
+            self.room.eq(room),
             offer.eq((level != 0) & (~self.o.valid | self.o.ready)),
         ]
         m.d.sync += level.eq(level + self.push - offer)
+        with m.If(self.push & ~offer):
+            m.d.sync += room.eq(level != self.depth - 1)
+        with m.Elif(offer & ~self.push):
+            m.d.sync += room.eq(1)
         with m.If(self.push):
             m.d.sync += write.addr.eq(write.addr + 1)
         with m.If(offer):

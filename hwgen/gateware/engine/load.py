@@ -58,7 +58,7 @@ class LoadUnit(wiring.Component):
         met, take = Signal(), Signal()
         m.d.comb += [
             take.eq(bursts.o.valid & bursts.o.ready),
-            bursts.o.ready.eq(met & (~self.request.valid | self.request.ready)),
+            bursts.o.ready.eq(met & ~self.request.valid),
             self.part.ready.eq(bursts.i.ready & last_box),
         ]
         there = self.part.valid & ~self.part.ready
@@ -82,8 +82,16 @@ class LoadUnit(wiring.Component):
         part, box = self.part.payload, bursts.i.payload
         past = Signal(2)  # the map, the weights
         target, last_box = Signal(Target), Signal()
-        has_map, has_weights, has_parameters = part.x_blocks != 0, part.w_steps != 0, part.p_words != 0
-        m.d.comb += [bursts.i.valid.eq(self.part.valid), box.rows.eq(1), box.blocks.eq(1)]
+        seen, has_map, has_weights, has_parameters = (
+            Signal(name=name) for name in ("seen", "has_map", "has_weights", "has_parameters")
+        )
+        m.d.sync += [
+            seen.eq(self.part.valid & ~self.part.ready),
+            has_map.eq(part.x_blocks != 0),
+            has_weights.eq(part.w_steps != 0),
+            has_parameters.eq(part.p_words != 0),
+        ]
+        m.d.comb += [bursts.i.valid.eq(seen), box.rows.eq(1), box.blocks.eq(1)]
         with m.If(has_map & ~past[0]):
             m.d.comb += [
                 target.eq(Target.MAP),

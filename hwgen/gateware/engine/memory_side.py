@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.errors import ConfigError
+from hwgen.gateware.block_ram import deep_memory_luts, memory_luts
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
-from hwgen.gateware.engine.fetch import FetchUnit
-from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
+from hwgen.gateware.engine.fetch import PARTS, FetchUnit
+from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
 from hwgen.gateware.engine.load import LoadUnit, Placement
-from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort
+from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.reuse_buffer import map_write
-from hwgen.gateware.engine.store import StoreUnit
+from hwgen.gateware.engine.store import WORDS, StoreUnit
 from hwgen.gateware.engine.weight_buffer import weight_write
+from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.stream import join
+
+#: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, and the
+#: addresses of three users' bursts.
+_FF, _LUT = 2330, 1570
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySideConfig:
+    """What stands between memory and the buffers of ``engine``.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    read_latency : int
+        Cycles from an address of the output buffer to its word.
+    """
+
+    engine: EngineConfig
+    read_latency: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.read_latency <= WORDS - 3:
+            raise ConfigError(f"read_latency must be from 0 to {WORDS - 3}, not {self.read_latency!r}")
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        cost.lut += _LUT
+        cost.ff += _FF + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
+        for depth, widths in ((engine.queue, Job.WORDS * (WORD_BITS,)), (engine.outstanding, outstanding_bits(engine))):
+            luts = memory_luts if depth <= LUT_DEPTH else deep_memory_luts
+            cost.lut += sum(luts(width, depth) for width in widths)
+        return cost.resources
+
+    def component(self) -> MemorySide:
+        return MemorySide(self)
 
 
 class MemorySide(wiring.Component):
@@ -23,9 +66,7 @@ class MemorySide(wiring.Component):
 
     Parameters
     ----------
-    config : EngineConfig
-    latency : int
-        Cycles from an address of the output buffer to its word.
+    config : MemorySideConfig
 
     Members
     -------
@@ -54,21 +95,21 @@ class MemorySide(wiring.Component):
         Nothing is under way on the bus.
     """
 
-    def __init__(self, config: EngineConfig, latency: int):
+    def __init__(self, config: MemorySideConfig):
         self._config = config
-        self._latency = latency
+        engine = config.engine
         super().__init__(
             {
-                "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
+                "m_axi": Out(axi.Master(data_bytes=engine.bus_bytes)),
                 "begin": In(1),
                 "program_base": In(32),
                 "pace": In(PACE_BITS),
                 "compute": Out(stream.Signature(Compute.layout())),
                 "drain": Out(stream.Signature(Drain.layout())),
-                "map_write": Out(stream.Signature(map_write(config), always_ready=True)),
-                "weight_write": Out(stream.Signature(weight_write(config), always_ready=True)),
+                "map_write": Out(stream.Signature(map_write(engine), always_ready=True)),
+                "weight_write": Out(stream.Signature(weight_write(engine), always_ready=True)),
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "address": Out(range(config.output_words)),
+                "address": Out(range(engine.output_words)),
                 "word": In(8 * LANES),
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},
                 **{name: Out(COUNT_BITS) for name in ("loaded", "stored", "jobs")},
@@ -79,16 +120,17 @@ class MemorySide(wiring.Component):
         )
 
     @property
-    def config(self) -> EngineConfig:
+    def config(self) -> MemorySideConfig:
         return self._config
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.port = port = MemoryPort(self.config)
-        m.submodules.fetch = fetch = FetchUnit(self.config)
-        m.submodules.load = load = LoadUnit(self.config)
-        m.submodules.placement = placement = Placement(self.config)
-        m.submodules.store = store = StoreUnit(self.config, self._latency)
+        engine = self.config.engine
+        m.submodules.port = port = MemoryPort(engine)
+        m.submodules.fetch = fetch = FetchUnit(engine)
+        m.submodules.load = load = LoadUnit(engine)
+        m.submodules.placement = placement = Placement(engine)
+        m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
         wiring.connect(m, inside=port.m_axi, outside=wiring.flipped(self.m_axi))
         for source, sink in (
             (fetch.request, port.fetch),
@@ -121,5 +163,6 @@ class MemorySide(wiring.Component):
             self.error.eq(port.error),
             self.idle.eq(port.idle),
         ]
-        m.d.sync += self.stored.eq(self.stored + port.stored)
+        with m.If(port.stored):
+            m.d.sync += self.stored.eq(self.stored + 1)
         return m

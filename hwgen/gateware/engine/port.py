@@ -35,6 +35,17 @@ class Error(enum.Enum, shape=3):
     WRITE_DECODE = 7
 
 
+def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
+    """Whether something fits into a queue that is never written otherwise: its ``w_rdy``, out of a register."""
+    there = Signal(name=name, init=1)
+    taken, given = queue.r_en & queue.r_rdy, queue.w_en
+    with m.If(given & ~taken):
+        m.d.sync += there.eq(queue.level != queue.depth - 1)
+    with m.Elif(taken & ~given):
+        m.d.sync += there.eq(1)
+    return there
+
+
 def tag_layout(config: EngineConfig) -> data.StructLayout:
     """What is kept of a burst until its words come.
 
@@ -66,6 +77,11 @@ _WRITING = data.StructLayout({"done": 1, "empty": 1})
 WRITE = data.StructLayout({"run": RUN, "done": 1})
 #: A word to be written.
 WRITTEN = data.StructLayout({"data": 8 * LANES, "last": 1})
+
+
+def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
+    """What is kept of a burst that is read, and of one that is written."""
+    return _asked_layout(config).size, _WRITING.size
 
 
 class MemoryPort(wiring.Component):
@@ -126,8 +142,8 @@ class MemoryPort(wiring.Component):
         m = Module()
         config, bus = self.config, self.m_axi
         axi.drive_constants(m, bus, config.bus_bytes)
-        m.submodules.reads = reads = fifo.SyncFIFO(width=_asked_layout(config).size, depth=config.outstanding)
-        m.submodules.writes = writes = fifo.SyncFIFO(width=_WRITING.size, depth=config.outstanding)
+        reads, writes = (fifo.SyncFIFO(width=width, depth=config.outstanding) for width in outstanding_bits(config))
+        m.submodules.reads, m.submodules.writes = reads, writes
         self._elaborate_grants(m, reads, writes)
         self._elaborate_answers(m, reads)
         self._elaborate_stored(m, writes)
@@ -143,12 +159,13 @@ class MemoryPort(wiring.Component):
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
         """The first of the three that is ready has the port, when the burst before has had its cycles."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
-        free, may_read, may_write = Signal(), Signal(), Signal()
+        free, may_read, may_write = Signal(init=1), Signal(), Signal()
+        failed = self.error.as_value()[1]  # of all errors
         granted = {name: Signal(name=f"granted_{name}") for name in ("fetch", "store", "load")}
         run = Signal(RUN)
         m.d.comb += [
-            may_read.eq(free & ~bus.arvalid & reads.w_rdy),
-            may_write.eq(free & ~bus.awvalid & writes.w_rdy),
+            may_read.eq(free & ~failed & ~bus.arvalid & room(m, "read_room", reads)),
+            may_write.eq(free & ~failed & ~bus.awvalid & room(m, "write_room", writes)),
             fetch.ready.eq(may_read),
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
@@ -176,16 +193,23 @@ class MemoryPort(wiring.Component):
                 m.d.sync += valid.eq(0)
         self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
 
-    def _elaborate_timeline(self, m: Module, beats: Signal, granted: Value, free: Signal) -> None:
-        """Counts the cycles of a burst, at least those of two beats."""
-        beats_left, cycles_left = Signal(range(axi.MAX_BEATS)), Signal(PACE_BITS)
-        m.d.comb += free.eq((beats_left == 0) & (cycles_left == 0) & (self.error == Error.NONE))
+    def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
+        """Counts the cycles of a burst, at least those of two beats; ``free`` is a register, as much waits for it.
+
+        A tick ends a beat. With a pace of 1 the first tick comes a cycle late, and so the last one does not count.
+        """
+        single, first_wait, wait = Signal(), Signal(PACE_BITS), Signal(PACE_BITS)
+        m.d.sync += [single.eq(self.pace == 1), wait.eq(self.pace - 1)]
+        m.d.sync += first_wait.eq(Mux(self.pace == 1, 0, self.pace - 2))
+        beats_left, cycles_left, first = Signal(range(axi.MAX_BEATS + 1)), Signal(PACE_BITS), Signal()
         with m.If(granted):
-            m.d.sync += [beats_left.eq(Mux(beats < 2, 1, beats - 1)), cycles_left.eq(self.pace - 1)]
+            m.d.sync += [free.eq(0), beats_left.eq(beats), cycles_left.eq(first_wait), first.eq(1)]
         with m.Elif(cycles_left != 0):
             m.d.sync += cycles_left.eq(cycles_left - 1)
-        with m.Elif(beats_left != 0):
-            m.d.sync += [beats_left.eq(beats_left - 1), cycles_left.eq(self.pace - 1)]
+        with m.Else():
+            m.d.sync += [cycles_left.eq(wait), first.eq(0), beats_left.eq(beats_left - (beats_left != 0))]
+            with m.If(Mux(single, beats_left <= 2, ~first & (beats_left <= 1))):
+                m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
         """Each word goes with the tag of the oldest burst."""

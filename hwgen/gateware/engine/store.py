@@ -10,7 +10,7 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import Bursts, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Store
-from hwgen.gateware.engine.port import WRITE, WRITTEN
+from hwgen.gateware.engine.port import WRITE, WRITTEN, room
 from hwgen.gateware.lookup import delayed
 
 #: Bursts that are granted and not read from the output buffer yet.
@@ -47,7 +47,6 @@ class StoreUnit(wiring.Component):
     def __init__(self, config: EngineConfig, latency: int):
         self._config = config
         self._latency = latency
-        assert latency + 3 <= WORDS
         super().__init__(
             {
                 "part": In(stream.Signature(Store.layout())),
@@ -86,15 +85,14 @@ class StoreUnit(wiring.Component):
         take, full, met = Signal(), Signal(), Signal()
         burst, request = bursts.o.payload, self.request.payload
         m.d.comb += [
-            self.request.valid.eq(full & granted.w_rdy),
-            bursts.o.ready.eq(met & (~full | (self.request.valid & self.request.ready))),
+            self.request.valid.eq(full & room(m, "room", granted)),
+            bursts.o.ready.eq(met & ~full),
             take.eq(bursts.o.valid & bursts.o.ready),
         ]
         jobs = Signal(COUNT_BITS)
-        m.d.sync += [
-            jobs.eq(jobs + self.part.ready),
-            met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained)),
-        ]
+        m.d.sync += met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained))
+        with m.If(self.part.ready):
+            m.d.sync += jobs.eq(jobs + 1)
         with m.If(take):
             m.d.sync += [full.eq(1), request.run.eq(burst.run), request.done.eq(burst.last)]
         with m.Elif(self.request.valid & self.request.ready):
