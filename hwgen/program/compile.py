@@ -131,7 +131,7 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
     tilings = []
     for task in tasks:
         if task.shape not in known:
-            known[task.shape] = best_tiling(task, engine)
+            known[task.shape] = best_tiling(task, engine)[0]
         tilings.append(known[task.shape])
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
     nowhere = [Data(tables=(0,) * len(task.tables)) for task in tasks]

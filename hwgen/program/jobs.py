@@ -153,27 +153,23 @@ class _PassJobs:
         for item in self._items():
             self._emit(item)
 
-    def _tiles(self) -> Iterator[_Tile]:
+    def _boxes(self) -> Iterator[list[_Tile]]:
+        """The tiles of each box, row by row of boxes."""
         task, tiling = self.task, self.tiling
-        for columns in pieces(task.columns, tiling.columns):
-            for outer in pieces(task.rows, tiling.box_rows):
+        for outer in pieces(task.rows, tiling.box_rows):
+            for columns in pieces(task.columns, tiling.columns):
                 box = task.needed(0, *outer), task.needed(1, *columns)
-                for begin, end in pieces(outer[1] - outer[0], tiling.rows):
-                    yield _Tile((outer[0] + begin, outer[0] + end), columns, *box)
+                inside = pieces(outer[1] - outer[0], tiling.rows)
+                yield [_Tile((outer[0] + begin, outer[0] + end), columns, *box) for begin, end in inside]
 
     def _items(self) -> Iterator[_Item]:
-        folds = range(self.task.folds(self.engine))
-        tiles = list(self._tiles())
-        if self.task.channelwise or not self.tiling.maps_stay:
-            for fold in folds:
-                yield from self._chunked(fold, tiles)
-            return
-        boxes: dict[Any, list[_Tile]] = {}
-        for tile in tiles:
-            boxes.setdefault((tile.box_rows, tile.box_columns), []).append(tile)
-        for inside in boxes.values():
-            for fold in folds:
-                yield from self._chunked(fold, inside)
+        folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
+        if self.tiling.maps_stay:
+            order = [(fold, box) for box in boxes for fold in folds]
+        else:
+            order = [(fold, box) for fold in folds for box in boxes]
+        for fold, box in order:
+            yield from self._chunked(fold, box)
 
     def _chunked(self, fold: int, tiles: list[_Tile]) -> Iterator[_Item]:
         last = len(self.chunks) - 1

@@ -138,6 +138,11 @@ class Pass:
         """Rows and columns of computed pixels that make one that is written."""
         return 2 if self.pooled else 1
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns that are computed."""
+        return self.rows, self.columns
+
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
         """Rows (axis 0) or columns of the input for outputs ``begin`` to ``end``: one at least, and none beyond it."""
         limit = (self.height, self.width)[axis]

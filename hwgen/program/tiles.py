@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from hwgen.blocking.tiling import distinct
@@ -43,6 +44,47 @@ class Tiling:
     maps_stay: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a pass may take of the buffers.
+
+    Parameters
+    ----------
+    map_words, weight_steps : int
+        Of the map and the weight buffer.
+    by_rows : bool
+        Whether boxes must be outside, so that another pass may follow row by row.
+    resident : bool
+        Whether all weights stay in the buffer, whatever ``weight_steps`` is.
+    """
+
+    map_words: int
+    weight_steps: int
+    by_rows: bool = False
+    resident: bool = False
+
+    @classmethod
+    def whole(cls, engine: EngineConfig) -> Room:
+        """Of a pass by itself."""
+        return cls(map_words=engine.map_words, weight_steps=engine.weight_steps)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cycles, about, of the array and its drain, and of the port; those that nothing hides; words and jobs."""
+
+    array: float
+    port: float
+    ends: float
+    words: int
+    jobs: int
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """What is least of the best; words and jobs tell equal ones apart."""
+        return max(self.array, self.port) + self.ends, self.words, self.jobs
+
+
 def pitch(engine: EngineConfig, width: int, columns: int) -> int:
     """Positions from a row of a box of this width to the next, for a tile of so many output columns."""
     return width + (columns - width) % engine.pixels
@@ -68,7 +110,7 @@ def steps(task: Pass, channels: int, taps: int) -> int:
     return taps * task.window.kernel[1] * (blocks(channels) if task.channelwise else channels)
 
 
-def best_tiling(task: Pass, engine: EngineConfig) -> Tiling:
+def best_tiling(task: Pass, engine: EngineConfig, room: Room | None = None) -> tuple[Tiling, Cost]:
     """The tiling with the fewest cycles by `estimate`, of those that the buffers hold.
 
     Raises
@@ -76,19 +118,29 @@ def best_tiling(task: Pass, engine: EngineConfig) -> Tiling:
     PlanError
         If the buffers hold none.
     """
-    candidates = [
-        each
-        for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
-        for chunk in _chunks(task, engine)
-        for each in _tilings(task, engine, columns, *chunk)
+    room = room or Room.whole(engine)
+    found = [
+        (cost.order, number, each, cost)
+        for number, each in enumerate(_candidates(task, engine, room))
+        if (cost := estimate(task, engine, each, room))
     ]
-    costs = [(cost, number) for number, each in enumerate(candidates) if (cost := estimate(task, engine, each))]
-    if not costs:
+    if not found:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    return candidates[min(costs)[1]]
+    _, _, tiling, cost = min(found, key=lambda each: each[:2])
+    return tiling, cost
+
+
+def _candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
+    return [
+        each
+        for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
+        for chunk in _chunks(task, engine, room)
+        for each in _tilings(task, engine, columns, *chunk)
+        if each.maps_stay or not room.by_rows
+    ]
 
 
 def _few(sizes: Sequence[int]) -> list[int]:
@@ -97,18 +149,18 @@ def _few(sizes: Sequence[int]) -> list[int]:
     return falling[:4] + falling[4::4]
 
 
-def _chunks(task: Pass, engine: EngineConfig) -> list[tuple[int, int]]:
+def _chunks(task: Pass, engine: EngineConfig, given: Room) -> list[tuple[int, int]]:
     """Channels and rows of the kernel of chunks that half of the weight buffer holds.
 
     All of it may hold the weights of a whole pass, or the smallest chunk.
     """
-    rows, room = task.window.kernel[0], engine.weight_steps
+    rows, room = task.window.kernel[0], given.weight_steps
     pieces_of = [
         task.channels,
         *(LANES * each for each in distinct(blocks(task.channels)) if LANES * each < task.channels),
     ]
     found = [(channels, rows) for channels in pieces_of if steps(task, channels, rows) <= room // 2]
-    if _weight_steps(task, engine) <= room:
+    if given.resident or weight_steps(task, engine) <= room:
         found.append((task.channels, rows))
     for most in (room // 2, room):
         if not found:
@@ -118,10 +170,14 @@ def _chunks(task: Pass, engine: EngineConfig) -> list[tuple[int, int]]:
     return sorted(set(found), reverse=True)
 
 
-def _weight_steps(task: Pass, engine: EngineConfig) -> int:
+def _weight_folds(task: Pass, engine: EngineConfig) -> int:
+    """Folds with weights of their own."""
+    return 1 if task.shares_weights else task.folds(engine)
+
+
+def weight_steps(task: Pass, engine: EngineConfig) -> int:
     """Of all folds."""
-    folds = 1 if task.shares_weights else task.folds(engine)
-    return folds * steps(task, task.channels * len(task.sources), task.window.kernel[0])
+    return _weight_folds(task, engine) * steps(task, task.channels * len(task.sources), task.window.kernel[0])
 
 
 def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps: int) -> list[Tiling]:
@@ -148,40 +204,29 @@ def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps
     return found
 
 
-@dataclass(frozen=True)
-class Words:
-    """What a tiling moves: words of maps and of parameters, steps of weights, jobs; and what must be waited for."""
+def estimate(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room) -> Cost | None:
+    """What a tiling costs; ``None`` if the buffers are too small.
 
-    loaded: int
-    stored: int
-    weight_steps: int
-    jobs: int
-    first: int
-
-
-def estimate(task: Pass, engine: EngineConfig, tiling: Tiling) -> tuple[float, int, int] | None:
-    """Cycles, about, then words that are moved and jobs, for ties; ``None`` if the buffers are too small.
-
-    The array, the drain and the memory port work at the same time; what comes in before the first step and what leaves
-    behind the last one is added.
+    The array, the drain and the port work at the same time. What comes in before the first step and what leaves behind
+    the last one is at the ends.
     """
-    folds, fold_maps = task.folds(engine), task.fold_maps(engine)
-    moved = _moved(task, engine, tiling)
+    moved = _moved(task, engine, tiling, room)
     if moved is None:
         return None
-    all_steps = steps(task, task.channels * len(task.sources), task.window.kernel[0])
-    groups = pixels = 0
-    for rows in _lengths(task.rows, tiling.rows):
-        for columns in _lengths(task.columns, tiling.columns):
-            many = rows[1] * columns[1]
-            groups += many * -(-rows[0] * columns[0] // engine.pixels)
-            pixels += many * rows[0] * columns[0]
-    drained = blocks(min(fold_maps, task.maps)) * engine.pixels
-    array = folds * groups * max(all_steps, drained) + moved.jobs * JOB_CYCLES
-    words = moved.loaded + moved.stored + moved.weight_steps * engine.maps // WORD + moved.jobs * Job.BYTES // WORD
-    port = words * WORD / engine.bus_bytes
-    last = tiling.rows * tiling.columns * blocks(min(fold_maps, task.maps))
-    return max(array, port) + (moved.first + last) * WORD / engine.bus_bytes, words, moved.jobs
+    folds, fold_maps = task.folds(engine), task.fold_maps(engine)
+    groups = sum(
+        rows_count * columns_count * -(-rows * columns // engine.pixels)
+        for rows, rows_count in _lengths(task.rows, tiling.rows)
+        for columns, columns_count in _lengths(task.columns, tiling.columns)
+    )
+    fold_blocks = blocks(min(fold_maps, task.maps))
+    drained = (2 if task.add else fold_blocks) * engine.pixels
+    jobs = folds * len(chunks(task, tiling)) * -(-task.rows // tiling.rows) * -(-task.columns // tiling.columns)
+    array = folds * groups * max(weight_steps(task, engine) // _weight_folds(task, engine), drained) + jobs * JOB_CYCLES
+    words = moved.maps + moved.weight_steps * engine.blocks + jobs * Job.WORDS
+    last = tiling.rows * tiling.columns * fold_blocks
+    pace = WORD / engine.bus_bytes
+    return Cost(array, (words + moved.waits) * pace, (moved.first + last) * pace, words, jobs)
 
 
 def _lengths(size: int, step: int) -> list[tuple[int, int]]:
@@ -189,46 +234,64 @@ def _lengths(size: int, step: int) -> list[tuple[int, int]]:
     return [each for each in ((step, size // step), (size % step, 1)) if each[0] and each[1]]
 
 
-def _moved(task: Pass, engine: EngineConfig, tiling: Tiling) -> Words | None:
-    folds, kernel_rows = task.folds(engine), task.window.kernel[0]
-    spans = [
-        [task.needed(axis, *each) for each in pieces(size, step)]
-        for axis, size, step in ((0, task.rows, tiling.box_rows), (1, task.columns, tiling.columns))
-    ]
-    rows, columns = ([end - begin for begin, end in each] for each in spans)
-    boxes = len(rows) * len(columns)
-    tiles = len(columns) * -(-task.rows // tiling.rows)
-    plane = plane_words(engine, max(rows), max(columns), tiling.columns)
-    chunk_blocks, all_blocks = (blocks(each) * len(task.sources) for each in (tiling.channels, task.channels))
-    parts = chunks(task, tiling)
-    pixels = sum(rows) * sum(columns)
-    box, part, room = all_blocks * plane, chunk_blocks * plane, engine.map_words
+@dataclass(frozen=True)
+class _Moved:
+    """Words of maps, steps of weights; words while which the array waits, and those of the first job."""
+
+    maps: int
+    weight_steps: int
+    waits: int
+    first: int
+
+
+@lru_cache(maxsize=1 << 12)
+def _spans(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
+    """Of the rows (axis 0) or columns of the input that pieces of the output need: how often, the most, in all."""
+    lengths = [end - begin for begin, end in (task.needed(axis, *each) for each in pieces(task.size[axis], step))]
+    return len(lengths), max(lengths), sum(lengths)
+
+
+def _moved(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room) -> _Moved | None:
+    folds, parts = task.folds(engine), len(chunks(task, tiling))
+    (row_boxes, rows, all_rows), (column_boxes, columns, all_columns) = (
+        _spans(task, axis, step) for axis, step in enumerate((tiling.box_rows, tiling.columns))
+    )
+    boxes, tiles = row_boxes * column_boxes, column_boxes * -(-task.rows // tiling.rows)
+    plane = plane_words(engine, rows, columns, tiling.columns)
+    part_blocks, all_blocks = (blocks(each) * len(task.sources) for each in (tiling.channels, task.channels))
+    box, part = all_blocks * plane, part_blocks * plane
+    halves = True
     if task.channelwise:
-        if box > room:
+        times, halves = folds, 2 * box <= room.map_words
+        if box > room.map_words:
             return None
-        times = folds
-        halves = 2 * box <= room
-    elif box * boxes <= room:
-        times, halves = 1, True
-    elif 2 * box <= room or (box + part <= room and len(parts) > 1):
-        times, halves = (1 if tiling.maps_stay else folds), True
-    elif part <= room and tiling.box_rows == tiling.rows:
-        times, halves = folds, 2 * part <= room
+    elif box * boxes <= room.map_words:
+        times = 1
+    elif 2 * box <= room.map_words or (box + part <= room.map_words and parts > 1):
+        times = 1 if tiling.maps_stay else folds
+    elif part <= room.map_words and tiling.box_rows == tiling.rows:
+        times, halves = folds, 2 * part <= room.map_words
     else:
         return None
-    fold_steps = steps(task, task.channels * len(task.sources), kernel_rows)
-    if task.shares_weights:
-        weights = fold_steps
-    elif fold_steps * folds <= engine.weight_steps:
-        weights = fold_steps * folds
-    elif 2 * fold_steps <= engine.weight_steps or (fold_steps <= engine.weight_steps and len(parts) > 1):
-        weights = fold_steps * folds * (boxes if tiling.maps_stay and not task.channelwise else 1)
-    else:
-        weights = fold_steps * folds * tiles
-    loaded = pixels * all_blocks * times
-    jobs = folds * tiles * len(parts)
-    first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.maps // WORD
-    # Without a second half, what comes in and what is computed take turns.
-    waits = 0 if halves else loaded
+    loaded = all_rows * all_columns * all_blocks * times
     stored = task.rows * task.columns // task.edge**2 * blocks(task.maps)
-    return Words(loaded=loaded, stored=stored + waits, weight_steps=weights, jobs=jobs, first=first)
+    steps_first = steps(task, tiling.channels, tiling.taps)
+    return _Moved(
+        maps=loaded + stored,
+        weight_steps=weight_steps(task, engine) * _weight_loads(task, engine, tiling, room, boxes, tiles),
+        waits=0 if halves else loaded,
+        first=part * engine.pixels + steps_first * engine.blocks,
+    )
+
+
+def _weight_loads(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room, boxes: int, tiles: int) -> int:
+    """How often all weights are loaded."""
+    every = weight_steps(task, engine)
+    fold = every // _weight_folds(task, engine)
+    if room.resident or every <= room.weight_steps:
+        return 1
+    if not tiling.maps_stay:
+        boxes = 1
+    if 2 * fold <= room.weight_steps or (fold <= room.weight_steps and len(chunks(task, tiling)) > 1):
+        return boxes
+    return tiles
