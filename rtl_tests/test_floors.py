@@ -20,7 +20,7 @@ FLOORS = {
     "gateware": "errors",
     "blocking": "errors boards network gateware",
     "schedule": "errors network gateware",
-    "program": "errors network gateware blocking",
+    "program": "errors network gateware blocking schedule",
     "templates": "errors boards network gateware schedule",
     "plan": "errors boards network gateware blocking schedule templates",
     "explore": "errors boards network gateware plan templates",

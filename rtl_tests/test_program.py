@@ -181,7 +181,7 @@ def alone(op: Op) -> Network:
 def test_tiles_and_chunks():
     """Many of both, with what stays in between."""
     found = schedule(alone(conv()), SMALL)
-    tiling = found.layers[0].tiling
+    tiling = found.works[0].tiling
     assert tiling.channels < 24
     assert len(found.jobs) > 20
     check(found)
@@ -197,6 +197,15 @@ def test_strides(stride):
     check(schedule(alone(conv(kernel=5, channels=3, size=(23, 31), stride=stride)), SMALL))
 
 
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_rows_in_no_window_are_not_loaded(stride):
+    layer = conv(kernel=1, channels=16, size=(23, 31), stride=stride)
+    found = schedule(alone(layer), SMALL)
+    rows = sum(job.load.x_rows * job.load.x_blocks for job in found.jobs if job.load.x_words == 31 - 30 % stride)
+    assert rows in (0, 2 * -(-23 // stride) * found.works[0].task.folds(SMALL))
+    check(found)
+
+
 def test_large_kernels_are_cut_in_rows():
     """A dense layer of 11 x 13 pixels has more steps for 8 channels than the weight buffer."""
     window = Window(kernel=(11, 13))
@@ -209,14 +218,14 @@ def test_large_kernels_are_cut_in_rows():
         weights=rng.integers(-20, 21, (9, 17, 11, 13)),
     )
     found = schedule(alone(layer), SMALL)
-    assert found.layers[0].tiling.taps < 11
+    assert found.works[0].tiling.taps < 11
     check(found)
 
 
 def test_whole_maps_are_averaged_in_parts():
     source = FeatureMap(channels=20, height=19, width=21, type=INT8, zero_point=-5)
     found = schedule(alone(global_average_pool(np.random.default_rng(2), "whole", source)), SMALL)
-    assert found.layers[0].tiling.taps < 19
+    assert found.works[0].tiling.taps < 19
     check(found)
 
 
@@ -228,7 +237,7 @@ def digits() -> Network:
 @pytest.mark.parametrize("engine", [EngineConfig(), SMALL])
 def test_digits(digits, engine):
     found = schedule(digits, engine)
-    assert "pool1" not in [layer.name for layer in found.layers]  # on the way out of conv2
+    assert "pool1" not in [work.task.name for work in found.works]  # on the way out of conv2
     check(found)
 
 
@@ -309,7 +318,7 @@ def test_maps_are_computed_into_concatenations():
     assert found.places["inner"] == outer.part(0, 4)
     assert found.places["second"] == outer.part(2, 2)
     # Only what changes is moved: the third map, of another scale, and the input.
-    assert [layer.name for layer in found.layers] == ["first", "second", "third", "outer", "outer", "last"]
+    assert [work.task.name for work in found.works] == ["first", "second", "third", "outer", "outer", "last"]
     check(found)
 
 
@@ -325,9 +334,8 @@ def test_channels_that_are_picked():
 def test_layers_overlap(digits):
     """A layer begins before the one before it is stored: what waits for a map waits for rows and blocks alone."""
     found = schedule(alone_chain(conv(size=(20, 20)), 2), SMALL)
-    second = found.layers[1]
-    first = found.jobs[second.first].load
-    assert 0 < first.wait_stored < second.first
+    second = found.owners.index(1)
+    assert 0 < found.jobs[second].load.wait_stored < second
 
 
 def alone_chain(op: Conv, count: int) -> Network:
@@ -402,7 +410,7 @@ def test_wrong_fields_are_told(part, fields, message):
 
 def test_words_that_no_job_stored():
     found = schedule(alone_chain(conv(size=(4, 5)), 2), SMALL)
-    last = found.layers[0].count - 1
+    last = found.owners.index(1) - 1
     jobs = [*found.jobs]
     jobs[last] = replace(jobs[last], store=type(jobs[last].store)())
     with pytest.raises(CheckError, match="never written"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,21 +13,12 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import INPUT, Network
 from hwgen.program.file import Program, Region
-from hwgen.program.jobs import Data, Emitter
+from hwgen.program.groups import MOST_LAYERS, Group, Grouping, Layer
+from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Place, aligned, places, roots, steps
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Tiling, best_tiling, chunks
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerJobs:
-    """The jobs of a layer's pass, from ``first`` on, and how it is cut."""
-
-    name: str
-    first: int
-    count: int
-    tiling: Tiling
+from hwgen.program.tiles import Tiling, chunks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,14 +29,15 @@ class Schedule:
     ----------
     network : Network
     engine : EngineConfig
-    tasks : tuple of Pass
-    layers : tuple of LayerJobs
-        For each task.
+    works : tuple of Work
+        The passes, how they are cut, and where weights, parameters and tables lie.
+    groups : tuple of tuple of int
+        Numbers of passes that are computed side by side.
     jobs : tuple of Job
+    owners : tuple of int
+        For each job its pass.
     places : mapping
         Every map in memory, by its edge.
-    data : tuple of Data
-        Where weights, parameters and tables lie, for each task.
     constants : int
         Where jobs, weights and parameters end.
     size : int
@@ -54,11 +46,11 @@ class Schedule:
 
     network: Network
     engine: EngineConfig
-    tasks: tuple[Pass, ...]
-    layers: tuple[LayerJobs, ...]
+    works: tuple[Work, ...]
+    groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...]
+    owners: tuple[int, ...]
     places: Mapping[str, Place]
-    data: tuple[Data, ...]
     constants: int
     size: int
 
@@ -88,7 +80,8 @@ class Schedule:
             size=self.size,
             input=Region(name="input", map=network.input, address=self.input.address),
             outputs=tuple(Region(name=name, map=each, address=place.address) for name, each, place in outputs),
-            layers=tuple((layer.name, layer.count) for layer in self.layers),
+            layers=tuple(work.task.name for work in self.works),
+            owners=self.owners,
         )
 
     @cached_property
@@ -103,8 +96,9 @@ class Schedule:
         image = bytearray(self.constants)
         packed = b"".join(map(bytes, self.jobs))
         image[: len(packed)] = packed
-        for task, layer, data in zip(self.tasks, self.layers, self.data, strict=True):
-            pieces = [(data.weights, _weights(task, layer.tiling, self.engine))]
+        for work in self.works:
+            task, data = work.task, work.data
+            pieces = [(data.weights, _weights(task, work.tiling, self.engine))]
             if task.parameters is not None:
                 pieces.append((data.parameters, pack_parameters(task.parameters)))
             pieces += [(place, pack_tables(each.entries)) for place, each in zip(data.tables, task.tables, strict=True)]
@@ -113,8 +107,13 @@ class Schedule:
         return bytes(image)
 
 
-def schedule(network: Network, engine: EngineConfig) -> Schedule:
+def schedule(network: Network, engine: EngineConfig, *, side_by_side: bool = True) -> Schedule:
     """The jobs of a frame, and where everything lies.
+
+    Parameters
+    ----------
+    side_by_side : bool
+        Compute layers that follow each other at the same time, row by row, where that is thought to be faster.
 
     Raises
     ------
@@ -123,58 +122,52 @@ def schedule(network: Network, engine: EngineConfig) -> Schedule:
     PlanError
         If a layer doesn't fit its buffers.
     """
-    order = [[step] for step in steps(network)]
-    tasks = tuple(task for those in order for step in those for task in passes(step.ops, step.edges, step.inside))
-    for task in tasks:
-        _check_sums(task, engine)
-    known: dict[object, Tiling] = {}
-    tilings = []
-    for task in tasks:
-        if task.shape not in known:
-            known[task.shape] = best_tiling(task, engine)[0]
-        tilings.append(known[task.shape])
+    found = [Layer(step, passes(step.ops, step.edges, step.inside)) for step in steps(network)]
+    for layer in found:
+        for task in layer.tasks:
+            _check_sums(task, engine)
+    grouping = Grouping(engine, places(network, 0, [[layer.step] for layer in found])[0])
+    groups = grouping.groups(found, most=MOST_LAYERS if side_by_side else 1)
+    works = [work for group in groups for work in group.works]
+    order = [group.steps for group in groups]
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    nowhere = [Data(tables=(0,) * len(task.tables)) for task in tasks]
-    count = len(_emit(tasks, tilings, engine, roots(network), places(network, 0, order)[0], nowhere)[0])
-    end, data = aligned(count * Job.BYTES), []
-    for task in tasks:
-        sizes = [
-            _weight_bytes(task, engine),
-            _parameter_bytes(task),
-            *(each.entries.size * WORD for each in task.tables),
-        ]
-        weights, parameters, *tables, end = np.cumsum([end, *sizes]).tolist()
-        data.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
-        end = aligned(end)
-    found, size = places(network, end, order)
-    jobs, layers = _emit(tasks, tilings, engine, roots(network), found, data)
+    emitter = _emit(network, engine, groups, places(network, 0, order)[0], [work.nowhere for work in works])
+    data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
+    where, size = places(network, end, order)
+    emitter = _emit(network, engine, groups, where, data)
     return Schedule(
         network=network,
         engine=engine,
-        tasks=tasks,
-        layers=layers,
-        jobs=tuple(jobs),
-        places=found,
-        data=tuple(data),
+        works=tuple(replace(work, data=each) for work, each in zip(works, data, strict=True)),
+        groups=tuple(emitter.groups),
+        jobs=tuple(emitter.jobs),
+        owners=tuple(emitter.owners),
+        places=where,
         constants=end,
         size=size,
     )
 
 
+def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
+    """Where weights, parameters and tables of each pass lie, from an address on, and where they end."""
+    found = []
+    for task in (work.task for work in works):
+        sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]
+        sizes += [each.entries.size * WORD for each in task.tables]
+        weights, parameters, *tables, end = np.cumsum([address, *sizes]).tolist()
+        found.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
+        address = aligned(end)
+    return found, address
+
+
 def _emit(
-    tasks: tuple[Pass, ...],
-    tilings: list[Tiling],
-    engine: EngineConfig,
-    where: Mapping[str, tuple[str, int]],
-    found: Mapping[str, Place],
-    data: list[Data],
-) -> tuple[list[Job], tuple[LayerJobs, ...]]:
-    emitter, layers = Emitter(engine, where, found), []
-    for task, tiling, its_data in zip(tasks, tilings, data, strict=True):
-        first = len(emitter.jobs)
-        emitter.add(task, tiling, its_data)
-        layers.append(LayerJobs(name=task.name, first=first, count=len(emitter.jobs) - first, tiling=tiling))
-    return emitter.end(), tuple(layers)
+    network: Network, engine: EngineConfig, groups: Sequence[Group], where: Mapping[str, Place], data: Sequence[Data]
+) -> Emitter:
+    emitter, left = Emitter(engine, roots(network), where), iter(data)
+    for group in groups:
+        emitter.add(*(replace(work, data=next(left)) for work in group.works))
+    emitter.end()
+    return emitter
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:

@@ -61,8 +61,10 @@ class Program:
         Bytes of memory, maps included.
     input : Region
     outputs : tuple of Region
-    layers : tuple of (str, int)
-        Of each pass the layer and how many jobs it has, in the jobs' order.
+    layers : tuple of str
+        Of each pass the layer.
+    owners : tuple of int
+        Of each job the pass.
     """
 
     name: str
@@ -71,7 +73,8 @@ class Program:
     size: int
     input: Region
     outputs: tuple[Region, ...]
-    layers: tuple[tuple[str, int], ...]
+    layers: tuple[str, ...]
+    owners: tuple[int, ...]
 
     def write(self, path: Path) -> None:
         """Write the file, or leave what was there."""
@@ -82,7 +85,8 @@ class Program:
                 "size": self.size,
                 "input": asdict(self.input),
                 "outputs": [asdict(each) for each in self.outputs],
-                "layers": [{"name": name, "jobs": count} for name, count in self.layers],
+                "layers": self.layers,
+                "owners": self.owners,
             }
         ).encode()
         body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
@@ -128,7 +132,8 @@ class Program:
             size=told["size"],
             input=_region(told["input"]),
             outputs=tuple(map(_region, told["outputs"])),
-            layers=tuple((each["name"], each["jobs"]) for each in told["layers"]),
+            layers=tuple(told["layers"]),
+            owners=tuple(told["owners"]),
         )
 
 

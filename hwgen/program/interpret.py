@@ -21,6 +21,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
+from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes, pack_map, unpack_map, unpack_parameters
 
 _NEVER = -1
@@ -127,6 +128,7 @@ class Interpreter:
 
     def _fetch(self, addresses: np.ndarray, what: str) -> np.ndarray:
         """The words at these addresses, uint8 ``(..., 8)``; stored by jobs that must have been stored."""
+        addresses = addresses % ADDRESSES
         if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(self.memory):
             raise self._wrong(f"{what}: addresses must be multiples of {WORD} within the memory")
         words = addresses // WORD

@@ -7,7 +7,8 @@ still there is not loaded again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,9 +20,16 @@ from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import Place
 from hwgen.program.passes import Pass
-from hwgen.program.tiles import Tiling, chunks, pieces, pitch, plane_words, steps
+from hwgen.program.tiles import Cost, Tiling, chunks, pieces, pitch, plane_words, steps
+from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
+#: Addresses count modulo this.
+ADDRESSES = 1 << 32
+#: From the jobs of a tile until its outputs may be read, about.
+LAG_CYCLES = 2000
+#: Of the port, while which loads run ahead of the array, about.
+AHEAD_CYCLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +41,28 @@ class Data:
     tables: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A pass, how it is cut, cycles of the array and of the port, about, and where its data lie."""
+
+    task: Pass
+    tiling: Tiling
+    array: float
+    port: float
+    data: Data = Data()
+
+    @classmethod
+    def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
+        return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
+
+    @property
+    def nowhere(self) -> Data:
+        """Data as long as their places are not known."""
+        return Data(tables=(0,) * len(self.task.tables))
+
+
 @dataclass
-class _Entry:
+class Entry:
     start: int
     base: int
     used: int = 0
@@ -46,19 +74,19 @@ class Ring:
 
     def __init__(self, size: int) -> None:
         self._size, self._next = size, 0
-        self._entries: dict[Any, _Entry] = {}
+        self._entries: dict[Any, Entry] = {}
 
-    def find(self, key: Any) -> _Entry | None:
+    def find(self, key: Any) -> Entry | None:
         return self._entries.get(key)
 
-    def add(self, key: Any, size: int) -> tuple[_Entry, int]:
+    def add(self, key: Any, size: int) -> tuple[Entry, int]:
         """A place, and how many jobs must have used what lay there."""
         if size > self._size:
             raise PlanError(f"a buffer of {self._size} words must hold {size}")
         end = self._next + size
         late = [each for each, entry in self._entries.items() if entry.start < end - self._size]
         wait = max((self._entries.pop(each).used for each in late), default=0)
-        entry = self._entries[key] = _Entry(self._next, self._next % self._size)
+        entry = self._entries[key] = Entry(self._next, self._next % self._size)
         self._next = end
         return entry, wait
 
@@ -75,6 +103,10 @@ class _Tile:
     @property
     def out_columns(self) -> int:
         return self.columns[1] - self.columns[0]
+
+    @property
+    def box_width(self) -> int:
+        return self.box_columns[1] - self.box_columns[0]
 
     @property
     def pixel_rows(self) -> int:
@@ -109,25 +141,37 @@ class Emitter:
     roots: Mapping[str, tuple[str, int]]
     places: Mapping[str, Place]
     jobs: list[Job] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    """For each job its pass, by its number."""
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    """Passes side by side, by their numbers."""
 
     def __post_init__(self) -> None:
         engine = self.engine
-        self._maps, self._weights = Ring(engine.map_words), Ring(engine.weight_steps)
-        self._parameters, self._outputs = Ring(engine.parameter_words), Ring(engine.output_words)
-        whole = {edge: np.zeros((place.blocks, place.height), np.int64) for edge, place in self.places.items()}
-        # For each edge how many jobs must be stored until the rows of its blocks are there.
-        self._stored = {}
-        for edge, place in self.places.items():
-            root, first = self.roots[edge]
-            self._stored[edge] = whole[root][first : first + place.blocks]
-        self._tables: dict[int, tuple[int, _Entry]] = {}
-        self._walked: Any = None
+        self.maps, self.weights = Ring(engine.map_words), Ring(engine.weight_steps)
+        self.parameters, self.outputs = Ring(engine.parameter_words), Ring(engine.output_words)
+        self.tables: dict[int, tuple[int, Entry]] = {}
+        self.walked: Any = None
+        self._whole = {edge: _Rows(place) for edge, place in self.places.items()}
         self._passes = 0
 
-    def add(self, task: Pass, tiling: Tiling, data: Data) -> None:
-        """The jobs of a pass, whose weights, parameters and tables lie there."""
-        self._passes += 1
-        _PassJobs(self, task, tiling, data).emit()
+    def rows(self, edge: str) -> _Rows:
+        """Of a map, as far as they are computed."""
+        root, first = self.roots[edge]
+        return self._whole[root].part(first, self.places[edge].blocks)
+
+    def add(self, *those: Work) -> None:
+        """The jobs of a pass, or of several side by side."""
+        group = []
+        for work in those:
+            group.append(_PassJobs(self, work, self._passes))
+            self._passes += 1
+        for each in group:
+            rows = self.rows(each.task.target[0])
+            first, count = each.task.target[1], blocks(each.task.maps)
+            rows.left[first : first + count] = self.places[each.task.target[0]].width
+        self.groups.append(tuple(each.number for each in group))
+        _emit_side_by_side(self, group)
 
     def end(self) -> list[Job]:
         """All jobs, the last one marked."""
@@ -135,13 +179,59 @@ class Emitter:
         return self.jobs
 
 
+class _Rows:
+    """Of the rows of each block of a map: how many jobs must be stored until they are there, and columns that no job
+    has computed yet."""
+
+    def __init__(self, place: Place) -> None:
+        self.stored, self.left = np.zeros((2, place.blocks, place.height), np.int64)
+
+    def part(self, first: int, count: int) -> _Rows:
+        """Those of some blocks, which are not copied."""
+        found = object.__new__(_Rows)
+        found.stored, found.left = (each[first : first + count] for each in (self.stored, self.left))
+        return found
+
+
+def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
+    """Unit by unit, so that the array and the port have as much to do.
+
+    A pass that follows another one of the group comes some jobs behind it, as its loads must not wait. While the port
+    has more to do than the array, the pass that keeps it least busy goes on, and the other way round.
+    """
+    waiting = [deque(each.units()) for each in group]
+    times: list[float] = []
+    array = port = 0.0
+    while left := [number for number, units in enumerate(waiting) if units]:
+        array, port = max(array, port - AHEAD_CYCLES), max(port, array - AHEAD_CYCLES)
+        now = max(array, port)
+        lag = len(emitter.jobs) - emitter.engine.queue - 2, now - LAG_CYCLES
+        ready = [number for number in left if group[number].is_ready(waiting[number][0], times, *lag)] or left[:1]
+        busiest = max if port <= array else min
+        number = busiest(ready, key=lambda each: group[each].work.port / group[each].work.array)
+        first = len(emitter.jobs)
+        for item in waiting[number].popleft():
+            group[number].emit(item)
+        for job in emitter.jobs[first:]:
+            array += job.compute.groups * group_steps(job.compute)
+            port += _words(emitter.engine, job)
+        times += [max(array, port)] * (len(emitter.jobs) - first)
+
+
+def _words(engine: EngineConfig, job: Job) -> int:
+    """That go over the port for a job."""
+    load, store = job.load, job.store
+    loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.blocks + load.p_words
+    return Job.WORDS + loaded + store.blocks * store.rows * store.words
+
+
 class _PassJobs:
     """The jobs of one pass."""
 
-    def __init__(self, emitter: Emitter, task: Pass, tiling: Tiling, data: Data) -> None:
-        self.all, self.task, self.tiling, self.data = emitter, task, tiling, data
-        self.engine, self.number = emitter.engine, emitter._passes
-        self.chunks = chunks(task, tiling)
+    def __init__(self, emitter: Emitter, work: Work, number: int) -> None:
+        self.all, self.work, self.number = emitter, work, number
+        self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
+        self.chunks = chunks(work.task, work.tiling)
         self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
 
     def _chunk_steps(self, channels: Span, taps: Span) -> int:
@@ -149,9 +239,33 @@ class _PassJobs:
         count = (channels[1] - channels[0]) * len(self.task.sources)
         return steps(self.task, count, taps[1] - taps[0])
 
-    def emit(self) -> None:
-        for item in self._items():
-            self._emit(item)
+    def units(self) -> Iterator[list[_Item]]:
+        """Tiles of folds, of each the chunks."""
+        folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
+        if self.tiling.maps_stay:
+            order = [(fold, box) for box in boxes for fold in folds]
+        else:
+            order = [(fold, box) for fold in folds for box in boxes]
+        last = len(self.chunks) - 1
+        for fold, box in order:
+            for tile in box:
+                yield [
+                    _Item(fold, tile, number, channels, taps, number == 0, number == last)
+                    for number, (channels, taps) in enumerate(self.chunks)
+                ]
+
+    def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
+        """Whether the first so many jobs, up to that time, store all that is read."""
+        tile, channels = unit[0].tile, self.task.channels
+        for edge, first in self.task.sources:
+            begin = first + (unit[0].fold if self.task.channelwise else 0)
+            part = (slice(begin, begin + blocks(channels)), slice(*tile.box_rows))
+            rows = self.all.rows(edge)
+            stored = int(rows.stored[part].max())
+            begun = stored - (len(self.all.jobs) - len(times))  # of the jobs of this group
+            if rows.left[part].any() or (begun > 0 and (stored > jobs or times[begun - 1] > time)):
+                return False
+        return True
 
     def _boxes(self) -> Iterator[list[_Tile]]:
         """The tiles of each box, row by row of boxes."""
@@ -162,26 +276,15 @@ class _PassJobs:
                 inside = pieces(outer[1] - outer[0], tiling.rows)
                 yield [_Tile((outer[0] + begin, outer[0] + end), columns, *box) for begin, end in inside]
 
-    def _items(self) -> Iterator[_Item]:
-        folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
-        if self.tiling.maps_stay:
-            order = [(fold, box) for box in boxes for fold in folds]
-        else:
-            order = [(fold, box) for fold in folds for box in boxes]
-        for fold, box in order:
-            yield from self._chunked(fold, box)
-
-    def _chunked(self, fold: int, tiles: list[_Tile]) -> Iterator[_Item]:
-        last = len(self.chunks) - 1
-        for tile in tiles:
-            for number, (channels, taps) in enumerate(self.chunks):
-                yield _Item(fold, tile, number, channels, taps, number == 0, number == last)
-
     def _plane(self, tile: _Tile) -> int:
-        rows, columns = (end - begin for begin, end in (tile.box_rows, tile.box_columns))
-        return plane_words(self.engine, rows, columns, tile.out_columns)
+        return plane_words(self.task, self.engine, self._loaded_rows(tile), tile.box_width, tile.out_columns)
 
-    def _emit(self, item: _Item) -> None:
+    def _loaded_rows(self, tile: _Tile) -> int:
+        """Rows of the box that are in a window."""
+        top, bottom = tile.box_rows
+        return -((top - bottom) // self.task.row_step)
+
+    def emit(self, item: _Item) -> None:
         """The job of an item, and jobs in front of it for what one job can't load."""
         loads, box = self._load_box(item)
         weights = self._load_weights(item, loads)
@@ -195,39 +298,45 @@ class _PassJobs:
                 each.used = len(self.all.jobs) + max(len(loads), 1)
         self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
         self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
+        self.all.owners += [self.number] * (len(self.all.jobs) - len(self.all.owners))
         box.used = weights.used = len(self.all.jobs)
         if item.last:
             self._note_stored(item)
 
-    def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], _Entry]:
+    def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Entry]:
         task, tile = self.task, item.tile
         first, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
         if task.channelwise:
             first = item.fold
         key = (self.number, first, count, tile.box_rows, tile.box_columns)
-        box = self.all._maps.find(key)
+        box = self.all.maps.find(key)
         if box is not None:
             return [], box
         plane = self._plane(tile)
-        box, wait = self.all._maps.add(key, plane * count * len(task.sources))
-        loads = []
-        for number, (edge, source) in enumerate(task.sources):
-            load = self._fetch_box(edge, source + first, count, tile)
-            base = (box.base + number * count * plane) % self.engine.map_words
-            loads.append(load | {"wait_computed": wait, "x_base": base, "x_plane": plane})
-        return loads, box
+        box, wait = self.all.maps.add(key, plane * count * len(task.sources))
+        (edge, source), *others = task.sources
+        load = self._fetch_box(edge, source + first, count, tile)
+        for edge, source in others:  # as if it were the first map's next block
+            other = self._fetch_box(edge, source + first, count, tile)
+            load["x_block_stride"] = (other["x_address"] - load["x_address"]) % ADDRESSES
+            load["x_blocks"] += count
+            load["wait_stored"] = max(load["wait_stored"], other["wait_stored"])
+        return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile) -> dict[str, int]:
-        place, (top, bottom), (left, right) = self.all.places[edge], tile.box_rows, tile.box_columns
-        rows, words = bottom - top, right - left
-        step = pitch(self.engine, words, tile.out_columns)
-        if words == place.width == step and rows * words < 1 << 16:
+        place, (top, bottom), left = self.all.places[edge], tile.box_rows, tile.box_columns[0]
+        source = self.all.rows(edge)
+        part = (slice(block, block + count), slice(top, bottom))
+        assert not source.left[part].any(), "rows are read that no job has computed"
+        rows, words, apart = self._loaded_rows(tile), tile.box_width, self.task.row_step
+        step = pitch(self.task, self.engine, words, tile.out_columns)
+        if words == place.width == step and rows * words < 1 << 16 and apart == 1:
             rows, words = 1, rows * words  # rows lie one behind the other, in memory and in the buffer
         return {
             "x_blocks": count,
-            "wait_stored": int(self.all._stored[edge][block : block + count, top:bottom].max()),
+            "wait_stored": int(source.stored[part].max()),
             "x_address": place.at(block, top, left),
-            "x_row_stride": place.row_bytes,
+            "x_row_stride": place.row_bytes * apart,
             "x_block_stride": place.block_bytes,
             "x_rows": rows,
             "x_words": words,
@@ -235,38 +344,38 @@ class _PassJobs:
             "x_pitch_rest": step % self.engine.pixels,
         }
 
-    def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> _Entry:
+    def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
         key, count = (self.number, fold, item.chunk), self._chunk_steps(item.channels, item.taps)
-        found = self.all._weights.find(key)
+        found = self.all.weights.find(key)
         if found is None:
-            found, wait = self.all._weights.add(key, count)
+            found, wait = self.all.weights.add(key, count)
             place = fold * self.offsets[-1] + self.offsets[item.chunk]
             load = {"w_address": self.data.weights + place * self.engine.maps, "w_steps": count, "w_base": found.base}
             _join(loads, load, wait_computed=wait)
         return found
 
-    def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> _Entry:
+    def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         task = self.task
         fold = 0 if task.shares_parameters else item.fold
-        found = self.all._parameters.find((self.number, fold))
+        found = self.all.parameters.find((self.number, fold))
         if found is None:
             count = self._fold_blocks(item.fold)
-            found, wait = self.all._parameters.add((self.number, fold), count)
+            found, wait = self.all.parameters.add((self.number, fold), count)
             address = self.data.parameters + fold * task.fold_maps(self.engine) * WORD
             _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": found.base}, wait_stored=wait)
         return found
 
-    def _load_tables(self, loads: list[dict[str, int]]) -> list[_Entry]:
+    def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
         """By jobs in front: there is one of parameters and tables in each."""
         found = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
-            owner, entry = self.all._tables.get(tables.first, (0, _Entry(0, tables.first)))
+            owner, entry = self.all.tables.get(tables.first, (-1, Entry(0, tables.first)))
             if owner != self.number:
                 load = {"p_address": address, "p_words": tables.entries.size, "p_base": tables.first, "tables": 1}
                 loads.insert(0, load | {"wait_stored": entry.used})
-                entry = _Entry(0, tables.first)
-                self.all._tables[tables.first] = self.number, entry
+                entry = Entry(0, tables.first)
+                self.all.tables[tables.first] = self.number, entry
             found.append(entry)
         return found
 
@@ -274,15 +383,16 @@ class _PassJobs:
         most = self.task.fold_maps(self.engine)
         return blocks(min(most, self.task.maps - fold * most))
 
-    def _compute(self, item: _Item, box: _Entry, weights: _Entry) -> Compute:
+    def _compute(self, item: _Item, box: Entry, weights: Entry) -> Compute:
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns
-        step = pitch(engine, right - left, across)
+        step = pitch(task, engine, tile.box_width, across)
         row = tile.rows[0] * stride - window.padding[0] + item.taps[0] * window.dilation[0] - top
         column = tile.columns[0] * stride - window.padding[1] - left
-        start = box.base * engine.pixels + row * step + column
+        start = box.base * engine.pixels + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
+        down = step * stride // task.row_step  # from a pixel to that below
         plane, many = self._plane(tile), item.channels[1] - item.channels[0]
         walk = (stride, across, step)
         compute = Compute(
@@ -291,7 +401,7 @@ class _PassJobs:
             last=item.last,
             channelwise=task.channelwise,
             maximum=task.maximum,
-            walk=walk != self.all._walked,
+            walk=walk != self.all.walked,
             kernel_rows=item.taps[1] - item.taps[0],
             kernel_columns=window.kernel[1],
             channels=LANES * blocks(many) * len(task.sources) if task.channelwise else many,
@@ -300,8 +410,8 @@ class _PassJobs:
             columns=across * stride,
             group_columns=stride * columns,
             group_rows=stride * rows,
-            group_words=stride * (rows * step + columns) // engine.pixels,
-            wrap_words=stride * (step - across) // engine.pixels,
+            group_words=(rows * down + stride * columns) // engine.pixels,
+            wrap_words=(down - stride * across) // engine.pixels,
             in_rows=bottom - top,
             in_columns=right - left,
             origin_row=row,
@@ -317,7 +427,7 @@ class _PassJobs:
             row_rest=window.dilation[0] * step % engine.pixels,
             plane=plane,
         )
-        self.all._walked = walk
+        self.all.walked = walk
         return compute
 
     def _finish(self, item: _Item, parameters: int) -> dict[str, Any]:
@@ -326,7 +436,7 @@ class _PassJobs:
         count = self._fold_blocks(item.fold)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
         pixels = rows * words
-        room, wait = self.all._outputs.add(len(self.all.jobs), count * pixels)
+        room, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
         name, first = task.target
         place = self.all.places[name]
         block = first + item.fold * task.fold_maps(self.engine) // LANES
@@ -364,10 +474,12 @@ class _PassJobs:
     def _note_stored(self, item: _Item) -> None:
         """Who waits for these rows, or for this place in the output buffer, waits for this job."""
         name, first = self.task.target
-        block = first + item.fold * self.task.fold_maps(self.engine) // LANES
-        now = self._room.used = len(self.all.jobs)
-        rows = slice(*(each // self.task.edge for each in item.tile.rows))
-        self.all._stored[name][block : block + self._fold_blocks(item.fold), rows] = now
+        block, edge = first + item.fold * self.task.fold_maps(self.engine) // LANES, self.task.edge
+        rows = slice(*(each // edge for each in item.tile.rows))
+        part = (slice(block, block + self._fold_blocks(item.fold)), rows)
+        made = self.all.rows(name)
+        made.stored[part] = self._room.used = len(self.all.jobs)
+        made.left[part] -= item.tile.out_columns // edge
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:

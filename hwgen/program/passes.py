@@ -139,6 +139,11 @@ class Pass:
         return 2 if self.pooled else 1
 
     @property
+    def row_step(self) -> int:
+        """From a row of the input that is loaded to the next: those between are in no window of one row."""
+        return self.stride if self.window.kernel[0] == 1 and not any(self.window.padding) else 1
+
+    @property
     def size(self) -> tuple[int, int]:
         """Rows and columns that are computed."""
         return self.rows, self.columns

@@ -11,7 +11,7 @@ from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
-from hwgen.program.layout import WORD, blocks
+from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
 
 #: What a job's fields count.
@@ -54,6 +54,8 @@ class Room:
         Of the map and the weight buffer.
     by_rows : bool
         Whether boxes must be outside, so that another pass may follow row by row.
+    shared : bool
+        Whether another pass has its turns in between, so that tiles must leave slots for it.
     resident : bool
         Whether all weights stay in the buffer, whatever ``weight_steps`` is.
     """
@@ -61,6 +63,7 @@ class Room:
     map_words: int
     weight_steps: int
     by_rows: bool = False
+    shared: bool = False
     resident: bool = False
 
     @classmethod
@@ -73,26 +76,26 @@ class Room:
 class Cost:
     """Cycles, about, of the array and its drain, and of the port; those that nothing hides; words and jobs."""
 
-    array: float
-    port: float
-    ends: float
+    array: int
+    port: int
+    ends: int
     words: int
     jobs: int
 
     @property
-    def order(self) -> tuple[float, int, int]:
+    def order(self) -> tuple[int, int, int]:
         """What is least of the best; words and jobs tell equal ones apart."""
         return max(self.array, self.port) + self.ends, self.words, self.jobs
 
 
-def pitch(engine: EngineConfig, width: int, columns: int) -> int:
+def pitch(task: Pass, engine: EngineConfig, width: int, columns: int) -> int:
     """Positions from a row of a box of this width to the next, for a tile of so many output columns."""
-    return width + (columns - width) % engine.pixels
+    return width + (columns * task.row_step - width) % engine.pixels
 
 
-def plane_words(engine: EngineConfig, rows: int, width: int, columns: int) -> int:
+def plane_words(task: Pass, engine: EngineConfig, rows: int, width: int, columns: int) -> int:
     """Words of each bank that a block of a box takes."""
-    return -(-((rows - 1) * pitch(engine, width, columns) + width) // engine.pixels)
+    return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
@@ -110,8 +113,10 @@ def steps(task: Pass, channels: int, taps: int) -> int:
     return taps * task.window.kernel[1] * (blocks(channels) if task.channelwise else channels)
 
 
-def best_tiling(task: Pass, engine: EngineConfig, room: Room | None = None) -> tuple[Tiling, Cost]:
-    """The tiling with the fewest cycles by `estimate`, of those that the buffers hold.
+def best_tilings(
+    task: Pass, engine: EngineConfig, room: Room | None = None, most: int = 1
+) -> list[tuple[Tiling, Cost]]:
+    """The tilings with the fewest cycles by `Estimator`, at most so many, of those that the buffers hold.
 
     Raises
     ------
@@ -119,18 +124,18 @@ def best_tiling(task: Pass, engine: EngineConfig, room: Room | None = None) -> t
         If the buffers hold none.
     """
     room = room or Room.whole(engine)
+    estimator = Estimator(task, engine, room)
     found = [
         (cost.order, number, each, cost)
         for number, each in enumerate(_candidates(task, engine, room))
-        if (cost := estimate(task, engine, each, room))
+        if (cost := estimator.cost(each))
     ]
     if not found:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    _, _, tiling, cost = min(found, key=lambda each: each[:2])
-    return tiling, cost
+    return [(tiling, cost) for _, _, tiling, cost in sorted(found, key=lambda each: each[:2])[:most]]
 
 
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
@@ -138,7 +143,7 @@ def _candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
         each
         for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
         for chunk in _chunks(task, engine, room)
-        for each in _tilings(task, engine, columns, *chunk)
+        for each in _tilings(task, engine, room, columns, *chunk)
         if each.maps_stay or not room.by_rows
     ]
 
@@ -180,8 +185,8 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
     return _weight_folds(task, engine) * steps(task, task.channels * len(task.sources), task.window.kernel[0])
 
 
-def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps: int) -> list[Tiling]:
-    single = channels >= task.channels and taps >= task.window.kernel[0]
+def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channels: int, taps: int) -> list[Tiling]:
+    single = channels >= task.channels and taps >= task.window.kernel[0] and not room.shared
     fold_blocks = blocks(min(task.fold_maps(engine), task.maps))
     groups = MOST_GROUPS if single else engine.slots // 2
     edge = task.edge
@@ -204,29 +209,78 @@ def _tilings(task: Pass, engine: EngineConfig, columns: int, channels: int, taps
     return found
 
 
-def estimate(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room) -> Cost | None:
-    """What a tiling costs; ``None`` if the buffers are too small.
+class Estimator:
+    """What tilings of a pass cost, about, in the room that it has.
 
     The array, the drain and the port work at the same time. What comes in before the first step and what leaves behind
     the last one is at the ends.
     """
-    moved = _moved(task, engine, tiling, room)
-    if moved is None:
+
+    def __init__(self, task: Pass, engine: EngineConfig, room: Room) -> None:
+        self._task, self._engine, self._room = task, engine, room
+        self._folds, self._weights = task.folds(engine), weight_steps(task, engine)
+        self._fold_weights = self._weights // _weight_folds(task, engine)
+        self._fold_blocks = blocks(min(task.fold_maps(engine), task.maps))
+        self._all_blocks = blocks(task.channels) * len(task.sources)
+        drained = (2 if task.add else self._fold_blocks) * engine.pixels
+        self._group_cycles = self._folds * max(self._fold_weights, drained)
+        self._stored = task.rows * task.columns // task.edge**2 * blocks(task.maps)
+
+    def cost(self, tiling: Tiling) -> Cost | None:
+        """``None`` if the buffers are too small."""
+        task, engine = self._task, self._engine
+        parts = -(-task.channels // tiling.channels) * -(-task.window.kernel[0] // tiling.taps)
+        row_boxes, rows, all_rows = _spans(task, 0, tiling.box_rows)
+        column_boxes, columns, all_columns = _spans(task, 1, tiling.columns)
+        plane = plane_words(task, engine, rows, columns, tiling.columns)
+        part = blocks(tiling.channels) * len(task.sources) * plane
+        loads = self._map_loads(tiling, self._all_blocks * plane, part, row_boxes * column_boxes, parts)
+        if loads is None:
+            return None
+        times, halves = loads
+        loaded = all_rows * all_columns * self._all_blocks * times
+        tiles = column_boxes * -(-task.rows // tiling.rows)
+        weights = self._weights * self._weight_loads(tiling, row_boxes * column_boxes, tiles, parts)
+        jobs = self._folds * parts * tiles
+        words = loaded + self._stored + weights * engine.blocks + jobs * Job.WORDS
+        array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
+        port = words + (0 if halves else loaded)  # without a second half, loads and steps take turns
+        first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.blocks
+        ends = first + tiling.rows * tiling.columns * self._fold_blocks
+        if self._room.by_rows:  # who follows waits for the first boxes
+            ends += max(array, port) // (2 * row_boxes)
+        return Cost(array, port, ends, words, jobs)
+
+    def _map_loads(self, tiling: Tiling, box: int, part: int, boxes: int, parts: int) -> tuple[int, bool] | None:
+        """How often each box is loaded, and whether there is room for another one meanwhile."""
+        room, folds = self._room.map_words, self._folds
+        if self._task.channelwise:
+            return (folds, 2 * box <= room) if box <= room else None
+        if box * boxes <= room:
+            return 1, True
+        if 2 * box <= room or (box + part <= room and parts > 1):
+            return (1 if tiling.maps_stay else folds), True
+        if part <= room and tiling.box_rows == tiling.rows:
+            return folds, 2 * part <= room
         return None
-    folds, fold_maps = task.folds(engine), task.fold_maps(engine)
-    groups = sum(
-        rows_count * columns_count * -(-rows * columns // engine.pixels)
+
+    def _weight_loads(self, tiling: Tiling, boxes: int, tiles: int, parts: int) -> int:
+        """How often all weights are loaded."""
+        room, fold = self._room.weight_steps, self._fold_weights
+        if self._room.resident or self._weights <= room:
+            return 1
+        if 2 * fold <= room or (fold <= room and parts > 1):
+            return boxes if tiling.maps_stay else 1
+        return tiles
+
+
+def _groups(task: Pass, pixels: int, tiling: Tiling) -> int:
+    """Pixel groups of all tiles."""
+    return sum(
+        rows_count * columns_count * -(-rows * columns // pixels)
         for rows, rows_count in _lengths(task.rows, tiling.rows)
         for columns, columns_count in _lengths(task.columns, tiling.columns)
     )
-    fold_blocks = blocks(min(fold_maps, task.maps))
-    drained = (2 if task.add else fold_blocks) * engine.pixels
-    jobs = folds * len(chunks(task, tiling)) * -(-task.rows // tiling.rows) * -(-task.columns // tiling.columns)
-    array = folds * groups * max(weight_steps(task, engine) // _weight_folds(task, engine), drained) + jobs * JOB_CYCLES
-    words = moved.maps + moved.weight_steps * engine.blocks + jobs * Job.WORDS
-    last = tiling.rows * tiling.columns * fold_blocks
-    pace = WORD / engine.bus_bytes
-    return Cost(array, (words + moved.waits) * pace, (moved.first + last) * pace, words, jobs)
 
 
 def _lengths(size: int, step: int) -> list[tuple[int, int]]:
@@ -234,64 +288,11 @@ def _lengths(size: int, step: int) -> list[tuple[int, int]]:
     return [each for each in ((step, size // step), (size % step, 1)) if each[0] and each[1]]
 
 
-@dataclass(frozen=True)
-class _Moved:
-    """Words of maps, steps of weights; words while which the array waits, and those of the first job."""
-
-    maps: int
-    weight_steps: int
-    waits: int
-    first: int
-
-
 @lru_cache(maxsize=1 << 12)
 def _spans(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
     """Of the rows (axis 0) or columns of the input that pieces of the output need: how often, the most, in all."""
-    lengths = [end - begin for begin, end in (task.needed(axis, *each) for each in pieces(task.size[axis], step))]
+    apart = 1 if axis else task.row_step
+    lengths = [
+        -((begin - end) // apart) for begin, end in (task.needed(axis, *each) for each in pieces(task.size[axis], step))
+    ]
     return len(lengths), max(lengths), sum(lengths)
-
-
-def _moved(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room) -> _Moved | None:
-    folds, parts = task.folds(engine), len(chunks(task, tiling))
-    (row_boxes, rows, all_rows), (column_boxes, columns, all_columns) = (
-        _spans(task, axis, step) for axis, step in enumerate((tiling.box_rows, tiling.columns))
-    )
-    boxes, tiles = row_boxes * column_boxes, column_boxes * -(-task.rows // tiling.rows)
-    plane = plane_words(engine, rows, columns, tiling.columns)
-    part_blocks, all_blocks = (blocks(each) * len(task.sources) for each in (tiling.channels, task.channels))
-    box, part = all_blocks * plane, part_blocks * plane
-    halves = True
-    if task.channelwise:
-        times, halves = folds, 2 * box <= room.map_words
-        if box > room.map_words:
-            return None
-    elif box * boxes <= room.map_words:
-        times = 1
-    elif 2 * box <= room.map_words or (box + part <= room.map_words and parts > 1):
-        times = 1 if tiling.maps_stay else folds
-    elif part <= room.map_words and tiling.box_rows == tiling.rows:
-        times, halves = folds, 2 * part <= room.map_words
-    else:
-        return None
-    loaded = all_rows * all_columns * all_blocks * times
-    stored = task.rows * task.columns // task.edge**2 * blocks(task.maps)
-    steps_first = steps(task, tiling.channels, tiling.taps)
-    return _Moved(
-        maps=loaded + stored,
-        weight_steps=weight_steps(task, engine) * _weight_loads(task, engine, tiling, room, boxes, tiles),
-        waits=0 if halves else loaded,
-        first=part * engine.pixels + steps_first * engine.blocks,
-    )
-
-
-def _weight_loads(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room, boxes: int, tiles: int) -> int:
-    """How often all weights are loaded."""
-    every = weight_steps(task, engine)
-    fold = every // _weight_folds(task, engine)
-    if room.resident or every <= room.weight_steps:
-        return 1
-    if not tiling.maps_stay:
-        boxes = 1
-    if 2 * fold <= room.weight_steps or (fold <= room.weight_steps and len(chunks(task, tiling)) > 1):
-        return boxes
-    return tiles

@@ -190,6 +190,8 @@ class EngineSchedule:
         self._came: list[int] = []
         self._offered: dict[str, list[int]] = {name: [] for name in _PARTS}
         self._taken: dict[str, list[int]] = {name: [] for name in ("load", "store")}
+        takers = {"compute": self._core.accepted[0], "drain": self._core.accepted[1], **self._taken}
+        self._queues = [(name, self._offered[name], takers[name]) for name in _PARTS]
         self._loaded: list[int] = []
         self._stored: list[int] = []
         self._last_word = -self._memory.pace
@@ -210,14 +212,12 @@ class EngineSchedule:
             self._offer()  # a unit takes its part when its last burst is made, which may make room for a job
             ready = (self._fetch_ready(), stores, loads)
             first = max(min(ready), self._free)
-            event = core.next_event
-            if event < first:
-                core.advance(event + 1)
-            elif first == inf:
+            if self._advance(first):
+                continue
+            if first == inf:
                 done = min(len(self._stored), len(self._loaded))
                 raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
-            else:
-                self._grant(next(place for place in range(3) if ready[place] <= first), int(first))
+            self._grant(next(place for place in range(3) if ready[place] <= first), int(first))
         core.advance(inf)
         return EngineCycles(
             cycles=max(self._stored[-1], core.computed[-1]),
@@ -230,19 +230,23 @@ class EngineSchedule:
             fetched=Job.BYTES * jobs,
         )
 
+    def _advance(self, until: float) -> bool:
+        """Let the core go on until something happens before that cycle that others see; whether it did."""
+        core = self._core
+        seen = (core.computed, core.drained, *core.accepted)
+        known = [len(each) for each in seen]
+        while core.next_event < until:
+            core.advance(core.next_event + 1)
+            if [len(each) for each in seen] != known:
+                return True
+        return False
+
     def _offer(self) -> None:
         """Parts go from their queues to the units."""
-        taken = {
-            "load": self._taken["load"],
-            "compute": self._core.accepted[0],
-            "drain": self._core.accepted[1],
-            "store": self._taken["store"],
-        }
-        for name in _PARTS:
-            offered = self._offered[name]
-            while (job := len(offered)) < len(self._came) and job <= len(taken[name]):
+        for name, offered, taken in self._queues:
+            while (job := len(offered)) < len(self._came) and job <= len(taken):
                 cycle = self._came[job] + _OFFER
-                offered.append(max(cycle, taken[name][job - 1] + 1) if job else cycle)
+                offered.append(max(cycle, taken[job - 1] + 1) if job else cycle)
                 if name == "compute":
                     self._core.offer_compute(self._jobs[job].compute, offered[job])
                 elif name == "drain":

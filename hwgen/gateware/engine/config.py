@@ -68,7 +68,7 @@ class EngineConfig:
     sum_bits: int = 32
     bus_bytes: int = 8
     outstanding: int = 32
-    queue: int = 4
+    queue: int = 16
 
     def __post_init__(self) -> None:
         if self.maps < 16 or self.maps % 16:

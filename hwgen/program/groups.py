@@ -1,0 +1,149 @@
+"""Which layers are computed side by side, so that the array works while the port is busy with another layer.
+
+What a group of layers takes is measured: its jobs are made, and gone through cycle by cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.program.jobs import Emitter, Work
+from hwgen.program.maps import Place, Step
+from hwgen.program.passes import Pass
+from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
+from hwgen.schedule.engine import EngineSchedule
+
+#: Layers that are computed side by side at most.
+MOST_LAYERS = 3
+#: Tilings of a layer by itself that are measured.
+MOST_TILINGS = 2
+#: What a group must gain by estimate to be measured.
+GAIN = 0.98
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer and its passes."""
+
+    step: Step
+    tasks: tuple[Pass, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that are computed side by side, how their passes are cut, and the cycles that they take by themselves."""
+
+    steps: tuple[Step, ...]
+    works: tuple[Work, ...]
+    cycles: float
+
+
+class Grouping:
+    """Finds the groups of a network's layers.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    places : mapping
+        A place for each map: where doesn't matter.
+    """
+
+    def __init__(self, engine: EngineConfig, places: Mapping[str, Place]) -> None:
+        self._engine, self._places = engine, places
+        self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
+        self._cycles: dict[object, float] = {}
+
+    def groups(self, layers: Sequence[Layer], most: int = MOST_LAYERS) -> list[Group]:
+        """The layers in order, cut into groups of at most so many, with the fewest cycles.
+
+        Raises
+        ------
+        PlanError
+            If the buffers don't hold a tile of a layer by itself.
+        """
+        alone = [self._alone(layer) for layer in layers]
+        best: list[tuple[float, list[Group]]] = [(0.0, [])]
+        for end in range(1, len(layers) + 1):
+            found = [(best[end - 1][0] + alone[end - 1].cycles, [*best[end - 1][1], alone[end - 1]])]
+            for begin in range(max(0, end - most), end - 1):
+                group = self._together(layers[begin:end], sum(each.cycles for each in alone[begin:end]))
+                if group is not None:
+                    found.append((best[begin][0] + group.cycles, [*best[begin][1], group]))
+            best.append(min(found, key=lambda each: each[0]))
+        return best[-1][1]
+
+    def _find(self, task: Pass, room: Room, most: int = 1) -> list[tuple[Tiling, Cost]]:
+        """The best tilings; none if the buffers hold none."""
+        key = (task.shape, room, most)
+        if key not in self._tilings:
+            try:
+                self._tilings[key] = best_tilings(task, self._engine, room, most)
+            except PlanError:
+                self._tilings[key] = []
+        return self._tilings[key]
+
+    def _alone(self, layer: Layer) -> Group:
+        """Pass by pass."""
+        works, cycles = [], 0.0
+        for task in layer.tasks:
+            found = self._find(task, Room.whole(self._engine), MOST_TILINGS)
+            if not found:
+                best_tilings(task, self._engine)  # says why
+            each = min((Work.of(task, *each) for each in found), key=lambda work: self._measured((work,)))
+            works.append(each)
+            cycles += self._measured((each,))
+        return Group((layer.step,), tuple(works), cycles)
+
+    def _together(self, layers: Sequence[Layer], alone: float) -> Group | None:
+        """Side by side, if it may be faster."""
+        tasks = [task for layer in layers for task in layer.tasks]
+        tables = [each.first for task in tasks for each in task.tables]
+        if not all(layer.tasks for layer in layers) or len(set(tables)) < len(tables):
+            return None
+        steps, found = tuple(layer.step for layer in layers), []
+        for by_rows in (True, False):
+            works = self._works(tasks, by_rows)
+            if works and max(sum(work.array for work in works), sum(work.port for work in works)) < GAIN * alone:
+                found.append(Group(steps, works, self._measured(works)))
+        return min(found, key=lambda group: group.cycles, default=None)
+
+    def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
+        """The passes with tilings that leave room for the others; none if there is none."""
+        engine, share = self._engine, len(tasks)
+        room = Room(
+            map_words=engine.map_words // share,
+            weight_steps=engine.weight_steps // share,
+            by_rows=by_rows,
+            shared=True,
+            resident=sum(weight_steps(task, engine) for task in tasks) <= engine.weight_steps,
+        )
+        found = [self._find(task, room) for task in tasks]
+        if not all(found):
+            return ()
+        return tuple(Work.of(task, *each[0]) for task, each in zip(tasks, found, strict=True))
+
+    def _measured(self, works: tuple[Work, ...]) -> float:
+        """Cycles of these passes side by side, and nothing else."""
+        names = {edge: number for number, edge in enumerate(self._edges(works))}
+        shapes = tuple(
+            (
+                work.task.shape,
+                work.tiling,
+                tuple((names[edge], first) for edge, first in (*work.task.sources, work.task.target)),
+            )
+            for work in works
+        )
+        if shapes not in self._cycles:
+            places = {edge: self._places[edge] for edge in names}
+            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places)
+            emitter.add(*(replace(work, data=work.nowhere) for work in works))
+            emitter.end()
+            self._cycles[shapes] = EngineSchedule(self._engine, emitter.jobs).run().cycles
+        return self._cycles[shapes]
+
+    def _edges(self, works: Sequence[Work]) -> list[str]:
+        """Of the maps that they read and write."""
+        return list(dict.fromkeys(edge for work in works for edge, _ in (*work.task.sources, work.task.target)))
