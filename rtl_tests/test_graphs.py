@@ -272,7 +272,7 @@ def test_branches_are_no_pyramids(resnet8):
     [
         (lambda sources: sources[:-1], "sources must be given for each of"),
         (lambda sources: ((0,), *sources[1:]), "sources must be 1 layers before it"),
-        (lambda sources: (*sources[:1], (-1,), *sources[2:]), "the input must be taken once, by the first layer alone"),
+        (lambda sources: (*sources[:1], (-1,), *sources[2:]), "must be numbered -1 and downward, and each taken once"),
         (lambda sources: (*sources[:-1], (0,)), "outputs must be"),
     ],
 )
