@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from referees import FLOAT_OPERATORS, integer_session
+from runs import SEEDS, check_reset, check_simulator, check_stalled, runs_of
 from test_graphs import check_shallower, least_depths
 
 import hwgen
@@ -40,9 +41,7 @@ from hwgen.schedule.solve import Schedule
 from hwgen.simulate import check
 from hwgen.simulate.memory import Memory, Traffic
 
-SEEDS = st.integers(0, 2**32)
 COUNTS = st.integers(2, 3)
-PROBABILITIES = st.sampled_from([0, 0.1, 0.5, 0.9])
 
 
 @st.composite
@@ -133,17 +132,6 @@ def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
-def check_stalled(case: Case, data, **options) -> run.Run:
-    """Random stalls at each end: nothing is lost, nothing gets stuck."""
-    frames = inputs_for(case.network, 3, data.draw(SEEDS))
-    stalls = tuple(data.draw(PROBABILITIES) for _ in range(1 + len(case.config.outputs)))
-    asked = run.Options(simulator="amaranth", stalls=stalls, seed=data.draw(st.integers(0, 99)), **options)
-    done = run.run(case.config, frames, asked)
-    for values, expected in zip(done.maps, golden.outputs(case.network, frames), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    return done
-
-
 @settings(max_examples=4)
 @given(case=cases(sized=True, most_steps=2, most_side=4), data=st.data())
 def test_stalls(case, data):
@@ -160,13 +148,7 @@ def test_stalls_of_many(case, data):
 @settings(max_examples=3)
 @given(case=cases(most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
-    """A reset in a random cycle drops what is in flight; later frames are right and on time."""
-    frames = inputs_for(case.network, 3, seed)
-    done = run.run(case.config, frames, run.Options(simulator="amaranth", reset_at=cycle, taps=True))
-    for values, expected in zip(done.maps, golden.outputs(case.network, frames), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    cycles = Schedule(case.config, 3).cycles
-    assert (done.latency, done.interval) == (cycles.latency, cycles.interval)
+    check_reset(case, seed, cycle)
 
 
 @settings(max_examples=4)
@@ -328,9 +310,7 @@ OPTIONS_OF_RUNS = [
 @pytest.fixture(scope="module")
 def by_amaranth(two_pictures) -> list[run.Run]:
     _, model, design = two_pictures
-    frames = model.prepare(pictures(3))
-    asked = [run.Options(simulator="amaranth", taps=True, **options) for options in OPTIONS_OF_RUNS]
-    return [run.run(design.config, [*frames.values()], each) for each in asked]
+    return [*runs_of(design.config, [*model.prepare(pictures(3)).values()], OPTIONS_OF_RUNS, "amaranth")]
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -338,18 +318,8 @@ def test_simulators_agree(two_pictures, by_amaranth, simulator):
     """Without stalls as predicted; otherwise as in Amaranth's simulator, values and cycles, at the taps too."""
     _, model, design = two_pictures
     frames = [*model.prepare(pictures(3)).values()]
-    expected = golden.run(model.network, frames)
-    plain = run.run(design.config, frames, run.Options(simulator=simulator, taps=True))
-    assert (plain.latency, plain.interval) == (design.latency, design.interval)
-    np.testing.assert_array_equal(plain.outputs, expected)
-    for options, other in zip(OPTIONS_OF_RUNS, by_amaranth, strict=True):
-        one = run.run(design.config, frames, run.Options(simulator=simulator, taps=True, **options))
-        np.testing.assert_array_equal(one.outputs, expected)
-        for name in ("frame_ends", "written_ends", "first_input", "cycles", "read_bytes", "written_bytes", "steps"):
-            assert getattr(one, name) == getattr(other, name), name
-        np.testing.assert_array_equal(one.busy, other.busy)
-        for number, values in one.taps.items():
-            np.testing.assert_array_equal(values, other.taps[number])
+    expected = golden.outputs(model.network, frames)
+    check_simulator(design.config, frames, simulator, design.plan.cycles, OPTIONS_OF_RUNS, by_amaranth, expected)
 
 
 def test_memory_gives_inputs_their_turns():

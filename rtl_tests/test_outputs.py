@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from referees import FLOAT_OPERATORS, OPTIONS, integer_session
+from runs import SEEDS, check_reset, check_simulator, check_stalled, runs_of
 from test_graphs import check_shallower, least_depths
 from test_joins import GraphWriter, random_graph
 from testbench import ALWAYS, Pattern, StuckError
@@ -41,9 +42,6 @@ from hwgen.plan import document
 from hwgen.schedule.solve import Schedule
 from hwgen.simulate import check
 from hwgen.simulate.memory import Memory, Traffic
-
-SEEDS = st.integers(0, 2**32)
-PROBABILITIES = st.sampled_from([0, 0.1, 0.5, 0.9])
 
 # In hardware
 
@@ -127,17 +125,6 @@ def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
-def check_stalled(case: Case, data, **options) -> run.Run:
-    """Random stalls at each end, each of its own probability: nothing is lost, nothing gets stuck."""
-    frames = frames_for(case.network, 3, data.draw(SEEDS))
-    stalls = tuple(data.draw(PROBABILITIES) for _ in range(1 + len(case.config.outputs)))
-    asked = run.Options(simulator="amaranth", stalls=stalls, seed=data.draw(st.integers(0, 99)), **options)
-    done = run.run(case.config, frames, asked)
-    for values, expected in zip(done.maps, golden.outputs(case.network, frames), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    return done
-
-
 @settings(max_examples=4)
 @given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4), data=st.data())
 def test_stalls(case, data):
@@ -154,13 +141,7 @@ def test_stalls_of_many(case, data):
 @settings(max_examples=3)
 @given(case=graph_cases(several=True, most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
-    """A reset in a random cycle drops what is in flight; later frames are right and on time at every output."""
-    frames = frames_for(case.network, 3, seed)
-    done = run.run(case.config, frames, run.Options(simulator="amaranth", reset_at=cycle, taps=True))
-    for values, expected in zip(done.maps, golden.outputs(case.network, frames), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    cycles = Schedule(case.config, 3).cycles
-    assert (done.latency, done.interval) == (cycles.latency, cycles.interval)
+    check_reset(case, seed, cycle)
 
 
 @settings(max_examples=5)
@@ -233,30 +214,16 @@ OPTIONS_OF_RUNS = [
 @pytest.fixture(scope="module")
 def by_amaranth(headed) -> list[run.Run]:
     model, design = headed
-    frames = model.random_frames(3, seed=1)
-    asked = [run.Options(simulator="amaranth", taps=True, **options) for options in OPTIONS_OF_RUNS]
-    return [run.run(design.config, frames, each) for each in asked]
+    return [*runs_of(design.config, [model.random_frames(3, seed=1)], OPTIONS_OF_RUNS, "amaranth")]
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_simulators_agree(headed, by_amaranth, simulator):
     """Without stalls as predicted; otherwise as in Amaranth's simulator, values and cycles, at the taps too."""
     model, design = headed
-    frames = model.random_frames(3, seed=1)
+    frames = [model.random_frames(3, seed=1)]
     expected = golden.outputs(model.network, frames)
-    plain = run.run(design.config, frames, run.Options(simulator=simulator, taps=True))
-    assert (plain.latency, plain.interval) == (design.latency, design.interval)
-    for values, should in zip(plain.maps, expected, strict=True):
-        np.testing.assert_array_equal(values, should)
-    for options, other in zip(OPTIONS_OF_RUNS, by_amaranth, strict=True):
-        one = run.run(design.config, frames, run.Options(simulator=simulator, taps=True, **options))
-        for values, should in zip(one.maps, expected, strict=True):
-            np.testing.assert_array_equal(values, should)
-        for name in ("frame_ends", "written_ends", "first_input", "cycles", "read_bytes", "written_bytes", "steps"):
-            assert getattr(one, name) == getattr(other, name), name
-        np.testing.assert_array_equal(one.busy, other.busy)
-        for number, values in one.taps.items():
-            np.testing.assert_array_equal(values, other.taps[number])
+    check_simulator(design.config, frames, simulator, design.plan.cycles, OPTIONS_OF_RUNS, by_amaranth, expected)
 
 
 def test_memory_takes_beats_as_they_come():

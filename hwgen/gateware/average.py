@@ -7,14 +7,14 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.pool import PoolConfig
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 #: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.
 LENGTHS = 4
@@ -223,7 +223,7 @@ class FloatSumConfig(PoolConfig):
         return FloatSum(self)
 
 
-class Sum(wiring.Component):
+class Sum(Arithmetic[SumConfig]):
     """A registered tree of adders over the taps, and a running sum over the steps.
 
     Parameters
@@ -240,15 +240,6 @@ class Sum(wiring.Component):
     Latency and throughput
         A step a cycle; sums ``config.latency`` cycles after the fold's last step. Never stalls.
     """
-
-    def __init__(self, config: SumConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> SumConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()
@@ -283,7 +274,7 @@ class Sum(wiring.Component):
         return register
 
 
-class FloatSum(wiring.Component):
+class FloatSum(Arithmetic[FloatSumConfig]):
     """A chain of additions, each rounded before the next one.
 
     Parameters
@@ -303,15 +294,6 @@ class FloatSum(wiring.Component):
     A value's term comes from a table in the cycle in which the sum before it is there. An addition takes a cycle, and
     two more where its sum may have to be rounded.
     """
-
-    def __init__(self, config: FloatSumConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> FloatSumConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

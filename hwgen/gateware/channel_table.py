@@ -7,14 +7,14 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Cat, Module, Mux, Shape, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.weights import Weights
 
 
@@ -107,7 +107,7 @@ class ChannelTableConfig(Weightless):
         return ChannelTable(self)
 
 
-class ChannelTable(wiring.Component):
+class ChannelTable(Arithmetic[ChannelTableConfig]):
     """Looks each value up in the table of its channel.
 
     Parameters
@@ -124,15 +124,6 @@ class ChannelTable(wiring.Component):
     Latency and throughput
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: ChannelTableConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> ChannelTableConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

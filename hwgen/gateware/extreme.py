@@ -8,14 +8,13 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import by_bits, delayed, look_up
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,7 @@ class ExtremeConfig(Weightless):
         return Extreme(self)
 
 
-class Extreme(wiring.Component):
+class Extreme(Arithmetic[ExtremeConfig]):
     """Looks the operands up, and compares them two by two.
 
     Parameters
@@ -121,15 +120,6 @@ class Extreme(wiring.Component):
     Latency and throughput
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: ExtremeConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> ExtremeConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

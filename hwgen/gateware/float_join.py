@@ -7,16 +7,15 @@ from functools import cached_property
 from itertools import accumulate, pairwise, product
 
 from amaranth import Module, Shape, Signal, Value, signed
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.average import LENGTHS, rounded
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 #: More bits than these that may go take a cycle more to be rounded.
 _QUICK = 8
@@ -127,7 +126,7 @@ class FloatJoinConfig(Weightless):
         return FloatJoin(self)
 
 
-class FloatJoin(wiring.Component):
+class FloatJoin(Arithmetic[FloatJoinConfig]):
     """A chain of additions, each rounded before the next one.
 
     Parameters
@@ -147,15 +146,6 @@ class FloatJoin(wiring.Component):
     A value's term comes from a table in the cycle in which the sum before it is there. An addition takes a cycle, and
     two more where its sum may have to be rounded, and a third one where many bits may go.
     """
-
-    def __init__(self, config: FloatJoinConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> FloatJoinConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

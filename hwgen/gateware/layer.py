@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from amaranth import Cat, Module, Shape, Value
 from amaranth.lib import wiring
@@ -18,7 +18,7 @@ from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.lookup import check_place
 from hwgen.gateware.regroup import Regroup, RegroupConfig
-from hwgen.gateware.stream import BeatFormat, Order, join, numbered
+from hwgen.gateware.stream import BeatFormat, Order, channels_layout, join, numbered, pipeline_ports
 from hwgen.gateware.unload import Unload, UnloadConfig
 
 
@@ -80,6 +80,27 @@ class Compute(ComponentConfig, Protocol):
     def window_products(self) -> int:
         """Products of weights and activations of all output channels at one window."""
         ...
+
+
+AnyCompute = TypeVar("AnyCompute", bound=Compute)
+
+
+class Arithmetic(wiring.Component, Generic[AnyCompute]):
+    """The component of a `Compute`, with its two ports.
+
+    Parameters
+    ----------
+    config : Compute
+    """
+
+    def __init__(self, config: AnyCompute):
+        self._config = config
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        super().__init__(pipeline_ports(config.window.step_layout, results))
+
+    @property
+    def config(self) -> AnyCompute:
+        return self._config
 
 
 class Weightless:

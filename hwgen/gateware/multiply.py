@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.weights import Weights
 
 #: DSP slices in a chain at most, if nothing else is asked: longer ones cost latency and outgrow a DSP column.
@@ -580,7 +581,7 @@ class MultiplyConfig:
         cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
 
 
-class Multiply(wiring.Component):
+class Multiply(Arithmetic[MultiplyConfig]):
     """Weights, multipliers, chains, trees and accumulators of one convolution.
 
     Parameters
@@ -601,15 +602,6 @@ class Multiply(wiring.Component):
     Number range
         Exact, while every partial sum fits ``config.sum_bits``.
     """
-
-    def __init__(self, config: MultiplyConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> MultiplyConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

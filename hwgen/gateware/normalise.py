@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.block_ram import stacked
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, varying_columns
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
 from hwgen.gateware.running_scale import RunningScaleConfig
-from hwgen.gateware.stream import at_pixel, channels_layout, numbered, pipeline_ports
+from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
 
 #: Words of a memory in LUTs at most: those of a table of all distances. And of one in block RAM: what chooses among
@@ -214,7 +214,7 @@ class NormaliseConfig(Weightless):
         return Normalise(self)
 
 
-class Normalise(wiring.Component):
+class Normalise(Arithmetic[NormaliseConfig]):
     """A table or a product says which fall is next, and a comparison on which side of it a scale lies.
 
     Parameters
@@ -231,16 +231,6 @@ class Normalise(wiring.Component):
     Latency and throughput
         A step a cycle; outputs ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: NormaliseConfig):
-        self._config = config
-        super().__init__(
-            pipeline_ports(config.window.step_layout, channels_layout(config.result, 1, config.window.pixels))
-        )
-
-    @property
-    def config(self) -> NormaliseConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

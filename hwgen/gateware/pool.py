@@ -7,14 +7,13 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ class MaxPoolConfig(PoolConfig):
         return MaxPool(self)
 
 
-class MaxPool(wiring.Component):
+class MaxPool(Arithmetic[MaxPoolConfig]):
     """A registered tree of comparisons over the taps, and a running maximum over the steps.
 
     Parameters
@@ -126,15 +125,6 @@ class MaxPool(wiring.Component):
     Latency and throughput
         A step a cycle; maxima ``config.latency`` cycles after the fold's last step. Never stalls.
     """
-
-    def __init__(self, config: MaxPoolConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> MaxPoolConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -7,15 +7,14 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Shape, Signal, Value, signed
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, delayed
 from hwgen.gateware.requantise import signed_bits
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class ProductConfig(Weightless):
         )
         return first, second
 
-    @cached_property
+    @property
     def result(self) -> Shape:
         """Shape of a product."""
         products = [a * b for a, b in product(*self.ranges)]
@@ -77,7 +76,7 @@ class ProductConfig(Weightless):
         return Product(self)
 
 
-class Product(wiring.Component):
+class Product(Arithmetic[ProductConfig]):
     """A multiplier for each lane and pixel.
 
     Parameters
@@ -94,15 +93,6 @@ class Product(wiring.Component):
     Latency and throughput
         A step a cycle; products ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: ProductConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> ProductConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -7,16 +7,15 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Array, Module, Shape, Signal, Value
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, mux_luts, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import by_bits, delayed, look_up
 from hwgen.gateware.reorder import ReorderConfig
 from hwgen.gateware.select import SelectConfig
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.upsample import UpsampleConfig
 
 
@@ -98,7 +97,7 @@ class RecodeConfig(Weightless):
         return Recode(self)
 
 
-class Recode(wiring.Component):
+class Recode(Arithmetic[RecodeConfig]):
     """Looks each value up in the table of its input.
 
     Parameters
@@ -115,15 +114,6 @@ class Recode(wiring.Component):
     Latency and throughput
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: RecodeConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> RecodeConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

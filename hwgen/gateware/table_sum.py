@@ -13,14 +13,13 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Weightless
+from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, look_up
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 #: Bits of an operand at most: tables have an entry for each of its values.
 MOST_BITS = 8
@@ -114,7 +113,7 @@ class TableSumConfig(Weightless):
         return TableSum(self)
 
 
-class TableSum(wiring.Component):
+class TableSum(Arithmetic[TableSumConfig]):
     """Looks both operands up, adds, and rounds.
 
     Parameters
@@ -131,15 +130,6 @@ class TableSum(wiring.Component):
     Latency and throughput
         A step a cycle; sums ``config.latency`` cycles later. Never stalls.
     """
-
-    def __init__(self, config: TableSumConfig):
-        self._config = config
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> TableSumConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()
