@@ -1,4 +1,5 @@
-"""Components without a line buffer, each alone: whole maps, upsampling, sums by tables, products."""
+"""Components without a line buffer, each alone: whole maps, upsampling, sums and extremes by tables, products,
+tables of channels."""
 
 from __future__ import annotations
 
@@ -15,11 +16,14 @@ from hypothesis import strategies as st
 from testbench import Pattern, channel_lanes, pack, patterns, run, unpack
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.upsample import UpsampleConfig
+from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 
 FRAMES = 3
@@ -276,6 +280,68 @@ def test_products(beat, spread, data, seed, offer):
     found = [unpack(word, config.result.width, True, beat.lanes * beat.pixels) for word in trace.words]
     expected = (pairs[0] - zeros[0]) * (pairs[1] - zeros[1])
     np.testing.assert_array_equal(np.array(found).reshape(expected.shape), expected)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@settings(max_examples=40)
+@given(
+    beat=beats(most_bits=5),
+    count=st.integers(2, 4),
+    greatest=st.booleans(),
+    data=st.data(),
+    seed=st.integers(0, 2**32),
+    offer=patterns(),
+)
+def test_extremes(beat, count, greatest, data, seed, offer):
+    """Of inputs whose values stay, or go through tables of any kind; neighbouring values often meet."""
+    rng = np.random.default_rng(seed)
+    inputs, tables = [], []
+    for _ in range(count):
+        stays = data.draw(st.booleans())
+        inputs.append(beat if stays else replace(beat, bits=data.draw(st.integers(2, 5)), signed=not beat.signed))
+        tables.append(() if stays else tuple(integers(rng, *beat.value_range, 1 << inputs[-1].bits).tolist()))
+    window = JoinConfig(inputs=tuple(inputs))
+    config = ExtremeConfig(window=window, tables=tuple(tables), greatest=greatest, bits=beat.bits, signed=beat.signed)
+    size, place = beat.lanes * beat.pixels, 0
+    steps, operands = [0] * 30, []
+    for each, table in zip(inputs, tables, strict=True):
+        values = integers(rng, *each.value_range, (30, size))
+        steps = [step | pack(row, each.bits) << place for step, row in zip(steps, values, strict=True)]
+        place += size * each.bits
+        operands.append(np.array(table)[values - each.value_range[0]] if table else values)
+    trace = run(config.component(), steps, 30, offer=offer)
+    found = [unpack(word, beat.bits, beat.signed, size) for word in trace.words]
+    np.testing.assert_array_equal(found, (np.max if greatest else np.min)(operands, axis=0))
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@settings(max_examples=40)
+@given(
+    beat=beats(most_bits=4),
+    bits=st.integers(2, 6),
+    place=st.sampled_from([None, "lut", "block"]),
+    seed=st.integers(0, 2**32),
+    offer=patterns(),
+)
+def test_tables_of_channels(beat, bits, place, seed, offer):
+    """Every channel has its own, which comes again with each pixel and frame, wherever the memory lies."""
+    rng = np.random.default_rng(seed)
+    tables = integers(rng, -(1 << bits - 1), (1 << bits - 1) - 1, (beat.channels, 1 << beat.bits))
+    config = ChannelTableConfig(
+        window=JoinConfig(inputs=(beat,), in_turn=True),
+        tables=Weights(tables.ravel()),
+        bits=bits,
+        signed=True,
+        tables_in=place,
+    )
+    frames = maps(beat, seed)
+    trace = run(config.component(), words(beat, padded(beat, frames, seed)), FRAMES * beat.beats, offer=offer)
+    expected = tables[np.arange(beat.channels)[:, None, None], frames - beat.value_range[0]]
+    found = np.array([unpack(word, bits, True, beat.lanes * beat.pixels) for word in trace.words])
+    steps = -(-beat.width // beat.pixels)
+    split = found.reshape(FRAMES, beat.height, steps, beat.folds, beat.lanes, beat.pixels)
+    full = split.transpose(0, 3, 4, 1, 2, 5).reshape(FRAMES, -1, beat.height, steps * beat.pixels)
+    np.testing.assert_array_equal(full[:, channel_lanes(beat), :, : beat.width], expected)
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
