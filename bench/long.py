@@ -117,6 +117,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def run(arguments: Sequence[str], jobs: int, limit_s: float, events: Path) -> int:
     """Run the tests for at most ``limit_s`` seconds; returns the exit status, 0, 1 or 130."""
     command = [sys.executable, "-m", "pytest", "-p", "bench.long", "-m", "long", "-n", str(jobs), "--dist", "worksteal"]
+    command += ["--hypothesis-profile=random"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, EVENTS: str(events), "PYTHONPATH": path}
     process = subprocess.Popen([*command, *arguments], env=environment, cwd=ROOT, start_new_session=True)

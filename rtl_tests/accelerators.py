@@ -297,14 +297,14 @@ class Case:
     def __repr__(self) -> str:
         lines = [f"network of {' and '.join(map(str, self.network.input_maps))}"]
         for node, layer in zip(self.network.layers, self.config.layers, strict=True):
-            compute = layer.compute
+            compute, window = layer.compute, layer.window
             chain = ""
             if isinstance(compute, MultiplyConfig):
                 chain = f" chain {compute.chain} macs_per_dsp {compute.macs_per_dsp}"
             lines.append(
-                f"  {node.name} {node.window} -> {node.output} groups {layer.window.input.groups} "
-                f"Tn {layer.window.input.lanes} Tm {compute.lanes} Tk {layer.window.taps} Tp {layer.pixels}{chain} "
-                f"rows {layer.window.rows} FIFO {layer.fifo_lanes} x {layer.fifo_depths[0]}"
+                f"  {node.name} {node.window} -> {node.output} groups {window.input.groups} "
+                f"Tn {window.input.lanes} Tm {compute.lanes} Tk {getattr(window, 'taps', 1)} Tp {layer.pixels}{chain} "
+                f"rows {getattr(window, 'rows', 0)} FIFO {layer.fifo_lanes} x {layer.fifo_depths[0]}"
             )
         return "\n".join(lines)
 

@@ -11,13 +11,16 @@ import testbench
 from hypothesis import HealthCheck, settings
 
 # Simulated hardware takes its time, and many random layers can't be. A failure prints the blob that repeats it
-# (``@reproduce_failure``).
-settings.register_profile(
-    "hwgen",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+# (``@reproduce_failure``). The default run draws the same examples each time, so that it fails for a change and not for
+# a draw; ``--hypothesis-profile=random`` draws others, as bench/long.py does.
+for profile, derandomize in (("hwgen", True), ("random", False)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        derandomize=derandomize,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 settings.load_profile("hwgen")
 
 

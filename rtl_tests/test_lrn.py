@@ -23,6 +23,7 @@ from testbench import Pattern, pack, patterns, run, unpack
 
 import hwgen
 from hwgen import boards
+from hwgen import simulate as run_network
 from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.normalise import NormaliseConfig
@@ -37,6 +38,7 @@ from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import Falls, Scale, from_bits, to_bits
 from hwgen.plan import planner
 from hwgen.schedule.buffers import size_buffers
+from hwgen.simulate.counts import windows
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.normalise import LRNStage
@@ -492,6 +494,18 @@ def test_pixels_side_by_side(tmp_path: Path) -> None:
     assert result.mismatches == 0
     assert result.as_predicted
     np.testing.assert_array_equal(result.outputs, integer_session(model)[0].run(None, {"x": frames})[0])
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1e-4])
+def test_windows_are_counted(alpha: float, tmp_path: Path) -> None:
+    """A window is a pixel, however many cycles its sums take; sums that are rounded take more."""
+    model = model_of((4, 3, 2), ("uint8", 0.9, 0), ("uint8", 0.6, 0), size=3, alpha=alpha)
+    onnx.save(model, tmp_path / "model.onnx")
+    design = hwgen.load(tmp_path / "model.onnx").plan("zedboard")
+    accelerator = compose(design.network, design.plan.groups[0].layers)
+    frames = frames_for(design.network, 2, 0)
+    done = run_network.run(accelerator, frames, run_network.Options(simulator="amaranth", taps=True))
+    assert windows(accelerator, done) == (2 * 3 * 2,)
 
 
 # What becomes of the operator.

@@ -380,6 +380,11 @@ class LayerConfig:
         """Cycles a frame takes when neither neighbour makes the layer wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
+    @property
+    def window_steps(self) -> int:
+        """Steps of the arithmetic for a group of ``Tp`` windows; a walk may take more cycles than it gives steps."""
+        return self.window.window_cycles
+
     def with_rows(self, rows: int) -> LayerConfig:
         """The same with so many rows in the line buffer."""
         return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))

@@ -353,3 +353,8 @@ class RunningScaleLayerConfig(JoinLayerConfig):
     def sums(self) -> RunningScaleConfig:
         """The walk."""
         return self.window  # type: ignore[return-value]
+
+    @property
+    def window_steps(self) -> int:
+        """One for each channel: the cycles in which a sum is made, and those of channels ahead, give no step."""
+        return self.sums.output_folds

@@ -36,6 +36,6 @@ def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
 
 
 def _windows(layer: LayerConfig, steps: int) -> int:
-    """``Tp`` windows in ``window_cycles`` steps, but for those past the end of a row."""
+    """``Tp`` windows in ``window_steps`` steps, but for those past the end of a row."""
     window = layer.window
-    return steps // window.window_cycles * window.output_width // window.row_steps
+    return steps // layer.window_steps * window.output_width // window.row_steps
