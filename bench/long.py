@@ -1,5 +1,8 @@
 """Runs the long tests, those that the default run leaves out, and prints how each went and the time it took.
 
+Beside the time on the clock stands the processors' time, which other work on the machine hardly changes: its own and
+that of the tools that it called.
+
 Usage: python bench/long.py [--minutes M] [--jobs N] [PYTEST ARGUMENT ...]     (such as -k pyramid; default: all)
 
 At the limit, and when interrupted, what is at work is ended and named. Exit status 0 if nothing failed, 1 if something
@@ -17,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,29 @@ EVENTS = "HWGEN_LONG_EVENTS"
 OUTCOMES = ("passed", "failed", "skipped", "unfinished")
 GRACE_S = 10
 """Given to processes to end by themselves."""
+
+
+def processors_s() -> float:
+    """Seconds that processors have worked for this process and the ended ones that it started."""
+    return sum(os.times()[:4])
+
+
+class Meter:
+    """A plugin of pytest, in each process that runs tests: reports say what processors worked since the last one."""
+
+    def __init__(self) -> None:
+        self._last = processors_s()
+
+    @pytest.hookimpl
+    def pytest_runtest_logstart(self) -> None:
+        self._last = processors_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = processors_s()
+        report.cpu_s, self._last = now - self._last, now
+        return report
 
 
 class Recorder:
@@ -58,11 +84,13 @@ class Recorder:
             when=report.when or "",
             outcome=report.outcome,
             seconds=report.duration,
+            cpu_s=getattr(report, "cpu_s", 0.0),
             reason=" ".join((skipped[2] if skipped else reason).split())[:300],
         )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Meter())
     if not hasattr(config, "workerinput"):  # workers report to the process that started them
         config.pluginmanager.register(Recorder(os.environ[EVENTS]))
 
@@ -74,6 +102,7 @@ class Test:
     name: str
     outcome: str = "unfinished"
     seconds: float = 0.0
+    cpu_s: float = 0.0
     reason: str = ""
 
 
@@ -86,6 +115,7 @@ def gather(events: str) -> list[Test]:
         if "outcome" not in event:
             continue
         test.seconds += event["seconds"]
+        test.cpu_s += event["cpu_s"]
         if event["outcome"] == "failed" or (event["outcome"] == "skipped" and test.outcome != "failed"):
             test.outcome, test.reason = event["outcome"], test.reason or event["reason"]
         elif event["when"] == "teardown" and test.outcome == "unfinished":
@@ -95,14 +125,16 @@ def gather(events: str) -> list[Test]:
 
 def table(tests: Sequence[Test], wall_s: float) -> str:
     """Every test, then the reasons of those that failed or were skipped, then the sum."""
-    lines = [f"{test.outcome:<10} {test.seconds:9.1f} s  {test.name}" for test in tests]
+    lines = [f"{test.outcome:<10} {test.seconds:9.1f} s {test.cpu_s:9.1f} s  {test.name}" for test in tests]
+    lines = [f"{'':<10} {'clock':>11} {'processor':>11}", *lines] if tests else []
     others = [test for test in tests if test.reason]
     if others:
         lines += ["", *(f"{test.outcome}: {test.name}: {test.reason}" for test in others)]
     counts = Counter(test.outcome for test in tests)
     told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name]) or "no tests"
-    work = sum(test.seconds for test in tests)
-    return "\n".join([*lines, "", f"{told} in {wall_s / 60:.1f} minutes ({work / 60:.1f} minutes of tests)"])
+    work, cpu = (sum(times) / 60 for times in ([test.seconds for test in tests], [test.cpu_s for test in tests]))
+    total = f"{told} in {wall_s / 60:.1f} minutes ({work:.1f} minutes of tests, {cpu:.1f} of processors)"
+    return "\n".join([*lines, "", total])
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent.parent / "bench" / "long.py"
 
 TESTS = """
-import os, pathlib, subprocess
+import os, pathlib, subprocess, sys, time
 import pytest
 
 def test_short(): pass
@@ -36,6 +36,12 @@ def breaks():
 
 @pytest.mark.long
 def test_teardown(breaks): pass
+
+@pytest.mark.long
+def test_sleeps(): time.sleep(1)
+
+@pytest.mark.long
+def test_calls(): subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 1: pass"])
 """
 HANGS = """
 @pytest.mark.long
@@ -50,11 +56,18 @@ def test_hangs():
 def command(tmp_path):
     """The script on those tests alone, away from this suite's settings."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\naddopts = -m 'not long'\n")
+    (tmp_path / "conftest.py").write_text("from hypothesis import settings\nsettings.register_profile('random')\n")
     return [sys.executable, SCRIPT, "--jobs", "1", "-c", tmp_path / "pytest.ini", tmp_path / "test_known.py"]
 
 
 def outcomes(text):
-    return {name: outcome for outcome, name in re.findall(r"^(\w+) +[\d.]+ s  \S+::(\w+)$", text, re.MULTILINE)}
+    return {name: outcome for outcome, name in re.findall(r"^(\w+)[ \d.]+ s[ \d.]+ s  \S+::(\w+)$", text, re.MULTILINE)}
+
+
+def cpu_s(text, name):
+    found = re.search(rf" s +([\d.]+) s  \S+::{name}$", text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
 
 
 def gone(folder):
@@ -74,10 +87,15 @@ def test_every_outcome_is_named(command, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stderr
     expected = {"test_good": "passed", "test_bad": "failed", "test_skipped": "skipped", "test_teardown": "failed"}
+    expected |= {"test_sleeps": "passed", "test_calls": "passed"}
     assert outcomes(done.stdout) == expected
+    assert cpu_s(done.stdout, "test_sleeps") < 0.5
+    assert 1 <= cpu_s(done.stdout, "test_calls") < 2  # that of the process it started
     assert re.search(r"^failed: \S+::test_bad: .*6 \* 7\) == 41", done.stdout, re.MULTILINE)
     assert re.search(r"^failed: \S+::test_teardown: .*left behind", done.stdout, re.MULTILINE)
-    assert re.search(r"^1 passed, 2 failed, 1 skipped in [\d.]+ minutes", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^3 passed, 2 failed, 1 skipped in [\d.]+ minutes .*, 0\.0 of processors\)$", done.stdout, re.MULTILINE
+    )
 
 
 @pytest.mark.long
