@@ -166,7 +166,7 @@ class Layer:
         for first in range(0, channels, LANES):
             for tap in np.ndindex(kernel):
                 for channel in range(first, first + 1 if self.channelwise else min(first + LANES, channels)):
-                    of_maps = rng.integers(-127, 128, config.maps)
+                    of_maps = rng.integers(-128, 128, config.maps)
                     if self.channelwise:
                         lanes = weights[:, first : first + LANES, *tap]
                         for block in range(2):
@@ -216,7 +216,7 @@ def make_layer(
 ) -> Layer:
     """One of ``KINDS``, with random operands; ``size`` is that of the box, ``channels`` those of the chunks."""
     shapes = [(config.maps if kind == "convolution" else 2, count, *kernel) for count in channels]
-    weights = [rng.choice([-127, 127], s) if rng.random() < 0.1 else rng.integers(-127, 128, s) for s in shapes]
+    weights = [rng.choice([-128, 127], s) if rng.random() < 0.1 else rng.integers(-128, 128, s) for s in shapes]
     if kind == "maximum":
         weights = [np.ones_like(each) for each in weights]
     if kind == "add":

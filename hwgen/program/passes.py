@@ -19,8 +19,8 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import find_shares
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 
-#: Weights of two maps share a DSP slice.
-MOST_WEIGHT = 127
+#: A weight is a byte.
+WEIGHTS = (-128, 127)
 #: What a job's fields count, kernels and dilations: 8 bits.
 MOST_TAPS = 255
 
@@ -283,13 +283,13 @@ def _group(op: Conv, edge: str, group: int, rule: Rule | None, parameters: np.nd
 
 
 def _check_weights(op: Conv) -> None:
-    low, high = op.weight_range
-    if low < -MOST_WEIGHT or high > MOST_WEIGHT:
-        beyond = (op.weights < -MOST_WEIGHT) | (op.weights > MOST_WEIGHT)
+    low, high = WEIGHTS
+    beyond = (op.weights < low) | (op.weights > high)
+    if beyond.any():
         channel = int(np.flatnonzero(beyond.any(axis=(1, 2, 3)))[0])
         raise ModelError(
-            f"{op.name}: weights must be from -{MOST_WEIGHT} to {MOST_WEIGHT} in the engine, as two share a DSP slice; "
-            f"output channel {channel} has {int(op.weights[channel][beyond[channel]][0])}"
+            f"{op.name}: weights must be from {low} to {high} in the engine; output channel {channel} has "
+            f"{int(op.weights[channel][beyond[channel]][0])}"
         )
     if op.fraction:
         raise ModelError(f"{op.name}: the engine can't add a bias finer than its products (by {op.fraction} bits)")

@@ -11,12 +11,12 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.multiply import FIELD
 
 #: Values that one LUT joins.
 _JOINED = 6
-#: Width of a product of two bytes, one of them not -128.
-_PRODUCT_BITS = 15
+#: Width of a product of two bytes; two products of a slice lie so many bits apart, as each is parted from the other
+#: before it is added to anything.
+_PRODUCT_BITS = 16
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
@@ -70,7 +70,7 @@ class Array(wiring.Component):
     inside : In(pixels)
         A cycle later: lanes whose word counts; the others have ``pad``.
     weights : In(array of ``maps`` signed bytes)
-        A cycle later. From -127 to 127.
+        A cycle later.
     select : In
         `select_layout`.
     yields : Out(1)
@@ -84,8 +84,8 @@ class Array(wiring.Component):
         selected `SUM_LATENCY` cycles after that one's words.
 
     Number range
-        Sums wrap at ``sum_bits``. Products are those of bytes; weights of -128 give wrong ones. With ``maximum``
-        weights are 1, and low fields keep the greatest byte since ``zero``; they can't go on with older ones.
+        Sums wrap at ``sum_bits``. Products are those of bytes. With ``maximum`` weights are 1, and low fields keep the
+        greatest byte since ``zero``; they can't go on with older ones.
     """
 
     #: Cycles from a step's words to the first cycle in which its sums may be selected.
@@ -181,19 +181,20 @@ class Array(wiring.Component):
         for pair in range(self._config.pairs):
             half, number = divmod(pair, LANES)
             low, high = self.weights[16 * half + number], self.weights[16 * half + LANES + number]
-            both = Signal(signed(FIELD + 8), name=f"weights_{pair}", reset_less=True)
-            below = Cat(low, low[-1].replicate(FIELD - 8), (high - low[-1])[:8])
+            both = Signal(signed(_PRODUCT_BITS + 9), name=f"weights_{pair}", reset_less=True)
+            below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), (high - low[-1])[:9])
             m.d.sync += both.eq(Mux(self._stages.valid[1], below, 0))
             packed.append(both)
         return packed
 
     def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
         """Both products, two cycles later. Half of the high field's unit is added, so that it is rounded, and not less
-        by one where the low one is negative."""
-        product = Signal(signed(FIELD + 16), name=f"product_{name}", reset_less=True)
-        rounded = Signal(signed(FIELD + 16), name=f"rounded_{name}", reset_less=True)
-        m.d.sync += [product.eq(operand * weights), rounded.eq(product + (1 << (FIELD - 1)))]
-        return rounded[:_PRODUCT_BITS].as_signed(), rounded[FIELD : FIELD + _PRODUCT_BITS].as_signed()
+        by one where the low one is negative; that turns the low one's sign."""
+        product = Signal(signed(len(weights) + 8), name=f"product_{name}", reset_less=True)
+        rounded = Signal(signed(len(weights) + 8), name=f"rounded_{name}", reset_less=True)
+        m.d.sync += [product.eq(operand * weights), rounded.eq(product + (1 << (_PRODUCT_BITS - 1)))]
+        low, sign = rounded[: _PRODUCT_BITS - 1], rounded[_PRODUCT_BITS - 1]
+        return Cat(low, ~sign).as_signed(), rounded[_PRODUCT_BITS : 2 * _PRODUCT_BITS].as_signed()
 
     def _elaborate_sum(self, m: Module, product: Value, old: Value, name: str, *, maximum: bool) -> Signal:
         control = self._stages.control[4]
