@@ -13,6 +13,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import hwgen
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
-from hwgen.program.compile import schedule
+from hwgen.network.quantise import prepare_inputs
+from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import pack_map, unpack_map
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -49,26 +51,36 @@ HEAD = ("network", "cycles", "as predicted", "MACs", "a cycle", "bytes read", "w
 
 def measured(name: str, circuit: dict[str, bytes], config: EngineConfig, timing: MemoryTiming) -> dict[str, Any]:
     """One frame of random values on the engine."""
-    begin = time.monotonic()
     model = hwgen.load(name)
-    found = schedule(model.network, config)
-    frame = model.prepare(model.random_frames(1))[0]
+    (frames,) = prepare_inputs(model.network, model.random_frames(1))
+    return run_frame(schedule(model.network, config), frames[0], circuit, timing)
+
+
+def run_frame(
+    found: Schedule,
+    frame: np.ndarray,
+    circuit: Mapping[str, bytes],
+    timing: MemoryTiming,
+    regions: Mapping[str, tuple[int, int]] | None = None,
+) -> dict[str, Any]:
+    """One frame by a schedule: what was measured beside what was predicted; bytes of each region that is named."""
+    begin, network = time.monotonic(), found.network
     memory = bytearray(found.size)
     memory[: len(found.image)] = found.image
-    packed = pack_map(frame, model.network.input.type)
+    packed = pack_map(frame, network.input.type)
     memory[found.input.address : found.input.address + len(packed)] = packed
-    run = engine.run(circuit, bytes(memory), memory=engine.Memory(timing=timing))
-    predicted = EngineSchedule(config, found.jobs, timing).run()
+    run = engine.run(circuit, bytes(memory), memory=engine.Memory(timing=timing), regions=regions)
+    predicted = EngineSchedule(found.engine, found.jobs, timing).run()
     differ = values = 0
-    expected = golden.outputs(model.network, frame[None])
-    for place, each, wanted in zip(found.outputs, model.network.output_maps, expected, strict=True):
+    expected = golden.outputs(network, frame[None])
+    for place, each, wanted in zip(found.outputs, network.output_maps, expected, strict=True):
         ours = unpack_map(run.image[place.address : place.address + place.size], each)
         differ += int(np.count_nonzero(ours != wanted[0]))
         values += ours.size
     cycles = START_CYCLES + predicted.cycles + DONE_CYCLES
-    macs = sum(layer.macs for layer in model.network.layers)
+    macs = sum(layer.macs for layer in network.layers)
     return {
-        "network": model.name,
+        "network": network.name,
         "cycles": run.cycles[0],
         "predicted": cycles,
         "macs": macs,
@@ -79,6 +91,7 @@ def measured(name: str, circuit: dict[str, bytes], config: EngineConfig, timing:
         "predicted_written": sum(predicted.written),
         "values": values,
         "differ": differ,
+        "regions": run.regions,
         "error": run.error.name,
         "wall_s": round(time.monotonic() - begin, 1),
     }

@@ -95,6 +95,10 @@ def test_networks(circuit, name, timing):
     check(circuit, schedule(hwgen.load(name).network, SMALL), timing)
 
 
+def test_port_and_array_in_turn(circuit):
+    check(circuit, schedule(alone(conv()), SMALL, double_buffered=False))
+
+
 @settings(max_examples=12)
 @given(
     network=networks(),

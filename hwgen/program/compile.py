@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwgen.errors import ModelError
+from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import INPUT, Network
@@ -107,34 +107,50 @@ class Schedule:
         return bytes(image)
 
 
-def schedule(network: Network, engine: EngineConfig, *, side_by_side: bool = True) -> Schedule:
+def schedule(
+    network: Network,
+    engine: EngineConfig,
+    *,
+    side_by_side: bool = True,
+    double_buffered: bool = True,
+    tilings: Mapping[str, Tiling] | None = None,
+) -> Schedule:
     """The jobs of a frame, and where everything lies.
 
     Parameters
     ----------
     side_by_side : bool
         Compute layers that follow each other at the same time, row by row, where that is thought to be faster.
+    double_buffered : bool
+        Load what the next jobs need while others are computed and stored. Otherwise a job's operands are loaded when
+        all jobs before it have been computed and stored, and layers are computed one after the other.
+    tilings : mapping of str to Tiling, optional
+        How layers are to be cut, by their names, instead of as the compiler would; those are computed by themselves.
 
     Raises
     ------
     ModelError
         If the engine can't compute a layer.
     PlanError
-        If a layer doesn't fit its buffers.
+        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name.
     """
     found = [Layer(step, passes(step.ops, step.edges, step.inside)) for step in steps(network)]
     for layer in found:
         for task in layer.tasks:
             _check_sums(task, engine)
-    grouping = Grouping(engine, places(network, 0, [[layer.step] for layer in found])[0])
-    groups = grouping.groups(found, most=MOST_LAYERS if side_by_side else 1)
+    _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
+    anywhere = places(network, 0, [[layer.step] for layer in found])[0]
+    grouping = Grouping(engine, anywhere, tilings, in_turn=not double_buffered)
+    groups = grouping.groups(found, most=MOST_LAYERS if side_by_side and double_buffered else 1)
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    emitter = _emit(network, engine, groups, places(network, 0, order)[0], [work.nowhere for work in works])
+    emitter = Emitter(engine, roots(network), places(network, 0, order)[0], in_turn=not double_buffered)
+    _emit(emitter, groups, [work.nowhere for work in works])
     data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
     where, size = places(network, end, order)
-    emitter = _emit(network, engine, groups, where, data)
+    emitter = Emitter(engine, roots(network), where, in_turn=not double_buffered)
+    _emit(emitter, groups, data)
     return Schedule(
         network=network,
         engine=engine,
@@ -160,14 +176,18 @@ def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[li
     return found, address
 
 
-def _emit(
-    network: Network, engine: EngineConfig, groups: Sequence[Group], where: Mapping[str, Place], data: Sequence[Data]
-) -> Emitter:
-    emitter, left = Emitter(engine, roots(network), where), iter(data)
+def _emit(emitter: Emitter, groups: Sequence[Group], data: Sequence[Data]) -> None:
+    """All jobs of all groups."""
+    left = iter(data)
     for group in groups:
         emitter.add(*(replace(work, data=next(left)) for work in group.works))
     emitter.end()
-    return emitter
+
+
+def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
+    for name in tilings:
+        if name not in names:
+            raise PlanError(f"a tiling must be of a layer that is computed: {', '.join(names)}; there is no {name!r}")
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:

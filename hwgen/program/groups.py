@@ -13,7 +13,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import Place, Step
 from hwgen.program.passes import Pass
-from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
+from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, given_tiling, weight_steps
 from hwgen.schedule.engine import EngineSchedule
 
 #: Layers that are computed side by side at most.
@@ -49,10 +49,21 @@ class Grouping:
     engine : EngineConfig
     places : mapping
         A place for each map: where doesn't matter.
+    tilings : mapping
+        How passes are cut that are not to be cut otherwise, by the names of their layers; those are computed alone.
+    in_turn : bool
+        Whether the port and the array take turns.
     """
 
-    def __init__(self, engine: EngineConfig, places: Mapping[str, Place]) -> None:
-        self._engine, self._places = engine, places
+    def __init__(
+        self,
+        engine: EngineConfig,
+        places: Mapping[str, Place],
+        tilings: Mapping[str, Tiling] | None = None,
+        *,
+        in_turn: bool = False,
+    ) -> None:
+        self._engine, self._places, self._given, self._in_turn = engine, places, tilings or {}, in_turn
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
 
@@ -89,19 +100,26 @@ class Grouping:
         """Pass by pass."""
         works, cycles = [], 0.0
         for task in layer.tasks:
-            found = self._find(task, Room.whole(self._engine), MOST_TILINGS)
-            if not found:
-                best_tilings(task, self._engine)  # says why
+            found = self._given_or_best(task)
             each = min((Work.of(task, *each) for each in found), key=lambda work: self._measured((work,)))
             works.append(each)
             cycles += self._measured((each,))
         return Group((layer.step,), tuple(works), cycles)
+
+    def _given_or_best(self, task: Pass) -> list[tuple[Tiling, Cost]]:
+        """Of a pass by itself."""
+        given, room = self._given.get(task.name), Room.whole(self._engine, in_turn=self._in_turn)
+        if given is not None:
+            return [(given, given_tiling(task, self._engine, given, in_turn=self._in_turn))]
+        return self._find(task, room, MOST_TILINGS) or best_tilings(task, self._engine, room)  # which says why
 
     def _together(self, layers: Sequence[Layer], alone: float) -> Group | None:
         """Side by side, if it may be faster."""
         tasks = [task for layer in layers for task in layer.tasks]
         tables = [each.first for task in tasks for each in task.tables]
         if not all(layer.tasks for layer in layers) or len(set(tables)) < len(tables):
+            return None
+        if any(task.name in self._given for task in tasks):
             return None
         steps, found = tuple(layer.step for layer in layers), []
         for by_rows in (True, False):
@@ -138,7 +156,7 @@ class Grouping:
         )
         if shapes not in self._cycles:
             places = {edge: self._places[edge] for edge in names}
-            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places)
+            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places, in_turn=self._in_turn)
             emitter.add(*(replace(work, data=work.nowhere) for work in works))
             emitter.end()
             self._cycles[shapes] = EngineSchedule(self._engine, emitter.jobs).run().cycles

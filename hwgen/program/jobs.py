@@ -135,11 +135,14 @@ class Emitter:
     """Makes the jobs of a program, pass by pass.
 
     ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges.
+    With ``in_turn`` nothing is loaded before all jobs that came before have been computed and stored: the port and the
+    array take turns, as with a single buffer.
     """
 
     engine: EngineConfig
     roots: Mapping[str, tuple[str, int]]
     places: Mapping[str, Place]
+    in_turn: bool = False
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     """For each job its pass, by its number."""
@@ -296,6 +299,9 @@ class _PassJobs:
             finishes += self._load_tables(loads)
             for each in finishes:
                 each.used = len(self.all.jobs) + max(len(loads), 1)
+        if self.all.in_turn:
+            for number, each in enumerate(loads, len(self.all.jobs)):
+                each |= {"wait_computed": number, "wait_stored": number}
         self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
         self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
         self.all.owners += [self.number] * (len(self.all.jobs) - len(self.all.owners))

@@ -58,6 +58,8 @@ class Room:
         Whether another pass has its turns in between, so that tiles must leave slots for it.
     resident : bool
         Whether all weights stay in the buffer, whatever ``weight_steps`` is.
+    in_turn : bool
+        Whether the port and the array take turns, instead of working at the same time.
     """
 
     map_words: int
@@ -65,22 +67,26 @@ class Room:
     by_rows: bool = False
     shared: bool = False
     resident: bool = False
+    in_turn: bool = False
 
     @classmethod
-    def whole(cls, engine: EngineConfig) -> Room:
+    def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
         """Of a pass by itself."""
-        return cls(map_words=engine.map_words, weight_steps=engine.weight_steps)
+        return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cycles, about, of the array and its drain, and of the port; those that nothing hides; words and jobs."""
+    """Cycles, about, of the array and its drain, and of the port; those that nothing hides; words and jobs; words of
+    a bank of the map buffer and steps of the weight buffer that are held at once, with what comes in meanwhile."""
 
     array: int
     port: int
     ends: int
     words: int
     jobs: int
+    map_words: int
+    weight_steps: int
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -127,7 +133,7 @@ def best_tilings(
     estimator = Estimator(task, engine, room)
     found = [
         (cost.order, number, each, cost)
-        for number, each in enumerate(_candidates(task, engine, room))
+        for number, each in enumerate(candidates(task, engine, room))
         if (cost := estimator.cost(each))
     ]
     if not found:
@@ -138,7 +144,49 @@ def best_tilings(
     return [(tiling, cost) for _, _, tiling, cost in sorted(found, key=lambda each: each[:2])[:most]]
 
 
-def _candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
+def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, *, in_turn: bool = False) -> Cost:
+    """What a tiling costs that was chosen elsewhere.
+
+    Raises
+    ------
+    PlanError
+        If the engine can't compute the pass so.
+    """
+    for name, (size, most, unit) in _sizes(task, tiling).items():
+        if not 0 < size <= most or (size % unit and size != most):
+            unit_text = f", a multiple of {unit} or all" if unit > 1 else ""
+            raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {most}{unit_text}, not {size}")
+    if tiling.taps < task.window.kernel[0] and task.maximum:
+        raise PlanError(f"{task.name}: a tile of a maximum must have all {task.window.kernel[0]} rows of the kernel")
+    most = most_pixels(task, engine, single=_is_single(task, tiling.channels, tiling.taps))
+    if tiling.rows * tiling.columns > most or not _pools(task, engine, tiling.columns):
+        raise PlanError(
+            f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
+            f"output buffer or its pool; {most} pixels at most fit"
+        )
+    room = Room.whole(engine, in_turn=in_turn)
+    cost = Estimator(task, engine, room).cost(tiling)
+    if cost is None or steps(task, tiling.channels, tiling.taps) > engine.weight_steps:
+        raise PlanError(
+            f"{task.name}: the engine's buffers don't hold {tiling}; map_words {engine.map_words} or weight_steps "
+            f"{engine.weight_steps} must be more"
+        )
+    return cost
+
+
+def _sizes(task: Pass, tiling: Tiling) -> dict[str, tuple[int, int, int]]:
+    """Of a tiling the sizes, what they are at most, and of what they are multiples."""
+    return {
+        "rows": (tiling.rows, task.rows, task.edge),
+        "columns": (tiling.columns, task.columns, task.edge),
+        "box_rows": (tiling.box_rows, -(-task.rows // max(tiling.rows, 1)) * tiling.rows, tiling.rows),
+        "channels": (tiling.channels, task.channels, LANES),
+        "taps": (tiling.taps, task.window.kernel[0], 1),
+    }
+
+
+def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
+    """Those that are compared."""
     return [
         each
         for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
@@ -186,12 +234,9 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 
 
 def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channels: int, taps: int) -> list[Tiling]:
-    single = channels >= task.channels and taps >= task.window.kernel[0] and not room.shared
-    fold_blocks = blocks(min(task.fold_maps(engine), task.maps))
-    groups = MOST_GROUPS if single else engine.slots // 2
-    edge = task.edge
-    pixels = min(groups * engine.pixels, engine.output_words // 2 // fold_blocks * edge * edge, MOST_PIXELS)
-    if task.pooled and (columns > MOST_POOLED or columns // edge * fold_blocks > engine.pool_words):
+    single = _is_single(task, channels, taps) and not room.shared
+    edge, pixels = task.edge, most_pixels(task, engine, single=single)
+    if not _pools(task, engine, columns):
         return []
     found = []
     for rows in range(edge, min(task.rows, pixels // columns) + 1, edge):
@@ -209,6 +254,29 @@ def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channel
     return found
 
 
+def _is_single(task: Pass, channels: int, taps: int) -> bool:
+    """Whether a chunk has all steps of a group."""
+    return channels >= task.channels and taps >= task.window.kernel[0]
+
+
+def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
+    """That a tile may have, of one chunk or of several."""
+    groups = MOST_GROUPS if single else engine.slots // 2
+    room = engine.output_words // 2 // _fold_blocks(task, engine) * task.edge**2
+    return min(groups * engine.pixels, room, MOST_PIXELS)
+
+
+def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
+    """Blocks of 8 maps of the largest fold."""
+    return blocks(min(task.fold_maps(engine), task.maps))
+
+
+def _pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
+    """Whether a row of so many computed columns can be pooled, if it must be."""
+    words = columns // task.edge * _fold_blocks(task, engine)
+    return not task.pooled or (columns <= MOST_POOLED and words <= engine.pool_words)
+
+
 class Estimator:
     """What tilings of a pass cost, about, in the room that it has.
 
@@ -220,7 +288,7 @@ class Estimator:
         self._task, self._engine, self._room = task, engine, room
         self._folds, self._weights = task.folds(engine), weight_steps(task, engine)
         self._fold_weights = self._weights // _weight_folds(task, engine)
-        self._fold_blocks = blocks(min(task.fold_maps(engine), task.maps))
+        self._fold_blocks = _fold_blocks(task, engine)
         self._all_blocks = blocks(task.channels) * len(task.sources)
         drained = (2 if task.add else self._fold_blocks) * engine.pixels
         self._group_cycles = self._folds * max(self._fold_weights, drained)
@@ -237,41 +305,44 @@ class Estimator:
         loads = self._map_loads(tiling, self._all_blocks * plane, part, row_boxes * column_boxes, parts)
         if loads is None:
             return None
-        times, halves = loads
+        times, halves, map_words = loads
         loaded = all_rows * all_columns * self._all_blocks * times
         tiles = column_boxes * -(-task.rows // tiling.rows)
-        weights = self._weights * self._weight_loads(tiling, row_boxes * column_boxes, tiles, parts)
+        weight_loads, weight_steps = self._weight_loads(tiling, row_boxes * column_boxes, tiles, parts)
+        weights = self._weights * weight_loads
         jobs = self._folds * parts * tiles
         words = loaded + self._stored + weights * engine.blocks + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
         port = words + (0 if halves else loaded)  # without a second half, loads and steps take turns
+        if self._room.in_turn:
+            port = words + array
         first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.blocks
         ends = first + tiling.rows * tiling.columns * self._fold_blocks
         if self._room.by_rows:  # who follows waits for the first boxes
             ends += max(array, port) // (2 * row_boxes)
-        return Cost(array, port, ends, words, jobs)
+        return Cost(array, port, ends, words, jobs, map_words, weight_steps)
 
-    def _map_loads(self, tiling: Tiling, box: int, part: int, boxes: int, parts: int) -> tuple[int, bool] | None:
-        """How often each box is loaded, and whether there is room for another one meanwhile."""
+    def _map_loads(self, tiling: Tiling, box: int, part: int, boxes: int, parts: int) -> tuple[int, bool, int] | None:
+        """How often each box is loaded, whether there is room for another one meanwhile, and what they take."""
         room, folds = self._room.map_words, self._folds
         if self._task.channelwise:
-            return (folds, 2 * box <= room) if box <= room else None
+            return (folds, 2 * box <= room, min(2 * box, room)) if box <= room else None
         if box * boxes <= room:
-            return 1, True
+            return 1, True, box * boxes
         if 2 * box <= room or (box + part <= room and parts > 1):
-            return (1 if tiling.maps_stay else folds), True
+            return (1 if tiling.maps_stay else folds), True, min(2 * box, room)
         if part <= room and tiling.box_rows == tiling.rows:
-            return folds, 2 * part <= room
+            return folds, 2 * part <= room, min(2 * part, room)
         return None
 
-    def _weight_loads(self, tiling: Tiling, boxes: int, tiles: int, parts: int) -> int:
-        """How often all weights are loaded."""
+    def _weight_loads(self, tiling: Tiling, boxes: int, tiles: int, parts: int) -> tuple[int, int]:
+        """How often all weights are loaded, and what they take."""
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
-            return 1
+            return 1, self._weights
         if 2 * fold <= room or (fold <= room and parts > 1):
-            return boxes if tiling.maps_stay else 1
-        return tiles
+            return (boxes if tiling.maps_stay else 1), min(2 * fold, room)
+        return tiles, min(2 * steps(self._task, tiling.channels, tiling.taps), room)
 
 
 def _groups(task: Pass, pixels: int, tiling: Tiling) -> int:
