@@ -82,6 +82,8 @@ def padded(pads: list[int], value: Any = None, *, axes: list[int] | None = None,
         (padded([1, 2, 0, 1], axes=[3, -2]), "pad"),
         (padded([0, 0, -1, 2, 0, 0, 1, -1], 2.5), "pad"),
         (padded([0, 0, -1, 0, 0, 0, 0, -1]), "crop"),
+        (padded([0, 0, 9, 1, 0, 0, -8, 0], 2.5), "pad"),
+        (padded([0, 0, -8, 0, 0, 0, 9, 1], 2.5), "pad"),
         (padded([0, 0, 1, 2, 0, 0, 3, 0], -np.inf), "pad"),
         (padded([0, 0, 1, 2, 0, 0, 3, 0], 0.123), "pad"),
         (padded([0, 0, 1, 2, 0, 0, 3, 0], -5.0, to="t"), "pad"),
@@ -91,6 +93,12 @@ def test_padding(model, kind: str) -> None:
     """Any value that is an integer's, and others where the quantiser behind is that of the map."""
     check_model(model)
     assert kinds(model)[1] == kind
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 9, 1, 0, 0, -8, 0], [0, 0, 0, -7, 0, 0, 0, 9]])
+def test_nothing_left_but_the_frame(pads: list[int], tmp_path: Path) -> None:
+    """More is left out at one side than the map has, so that outputs hold the constant alone."""
+    in_hardware(padded(pads, 2.5), tmp_path)
 
 
 def test_a_value_between_integers_and_other_steps() -> None:

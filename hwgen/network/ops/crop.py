@@ -42,11 +42,12 @@ class Crop(Op):
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        top, left, bottom, right = (max(-pad, 0) for pad in self.window.padding)
-        inner = maps[0][:, top : self.height - bottom, left : self.width - right]
         top, left, bottom, right = (max(pad, 0) for pad in self.window.padding)
-        padded = np.pad(inner, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
-        return padded[:, :: self.window.stride[0], :: self.window.stride[1]]
+        padded = np.pad(maps[0], ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
+        # Last, since more rows or columns may be left out than the map has, and with them some of those put there.
+        top, left, bottom, right = (max(-pad, 0) for pad in self.window.padding)
+        inner = padded[:, top : padded.shape[1] - bottom, left : padded.shape[2] - right]
+        return inner[:, :: self.window.stride[0], :: self.window.stride[1]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
