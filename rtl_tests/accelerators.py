@@ -11,7 +11,7 @@ import numpy as np
 from amaranth import Cat, Signal
 from hypothesis import assume
 from hypothesis import strategies as st
-from testbench import ALWAYS, PATIENCE, Pattern, Trace, channel_lanes, pack, run, unpack
+from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, channel_lanes, pack, run, unpack
 
 from hwgen.emit.testbench import patience
 from hwgen.gateware import join as join_module
@@ -366,11 +366,18 @@ def from_beats(beat: BeatFormat, words: list[int]) -> np.ndarray:
 
 
 def simulate(
-    config: AcceleratorConfig, frames: np.ndarray, *, offer: Pattern = ALWAYS, accept: Pattern = ALWAYS, **options
+    config: AcceleratorConfig,
+    frames: np.ndarray,
+    *,
+    offer: Pattern = ALWAYS,
+    accept: Pattern = ALWAYS,
+    circuit: Circuit | None = None,
+    **options,
 ) -> Trace:
-    beats = to_beats(config.input, frames)
+    """``circuit``: the accelerator of ``config``, made ready before."""
+    beats, outputs = to_beats(config.input, frames), len(frames) * config.output.beats
     options.setdefault("patience", max(PATIENCE, patience(config)))
-    return run(Accelerator(config), beats, len(frames) * config.output.beats, offer=offer, accept=accept, **options)
+    return run(circuit or Accelerator(config), beats, outputs, offer=offer, accept=accept, **options)
 
 
 def check_data(config: AcceleratorConfig, words: list[int], expected: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from accelerators import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, run, stalls
+from testbench import ALWAYS, Circuit, Pattern, run, stalls
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
@@ -35,18 +35,24 @@ from hwgen.templates.layers import LayerPlan
 SEEDS = st.integers(0, 2**32)
 
 
-def check_exact(case: Case, seed: int) -> None:
-    check(case, frames_for(case.network, 3, seed))
+def circuit_of(case: Case) -> Circuit:
+    return Circuit(Accelerator(case.config))
 
 
-def check_stalled(case: Case, seed: int, patterns: tuple[Pattern, Pattern]) -> None:
+def check_exact(case: Case, seed: int, circuit: Circuit | None = None) -> None:
+    check(case, frames_for(case.network, 3, seed), circuit=circuit)
+
+
+def check_stalled(case: Case, seed: int, patterns: tuple[Pattern, Pattern], circuit: Circuit | None = None) -> None:
     frames = frames_for(case.network, 2, seed)
     offer, accept = patterns
-    trace = simulate(case.config, frames, offer=offer, accept=accept)
+    trace = simulate(case.config, frames, offer=offer, accept=accept, circuit=circuit)
     check_data(case.config, trace.words, golden.run(case.network, frames))
 
 
-def check_reset(case: Case, seed: int, patterns: tuple[Pattern, Pattern], share: float) -> None:
+def check_reset(
+    case: Case, seed: int, patterns: tuple[Pattern, Pattern], share: float, circuit: Circuit | None = None
+) -> None:
     """Reset after ``share`` of the time two frames take: before it a prefix, after it two complete new frames."""
     config, (offer, accept) = case.config, patterns
     frames = frames_for(case.network, 4, seed)
@@ -56,7 +62,7 @@ def check_reset(case: Case, seed: int, patterns: tuple[Pattern, Pattern], share:
     reset_at = int(share * (schedule.frame_ends[-1] + 1))
     count = config.output.beats
     trace = run(
-        Accelerator(config),
+        circuit or Accelerator(config),
         to_beats(config.input, frames[:2]),
         2 * count,
         offer=offer,
@@ -74,25 +80,23 @@ def check_reset(case: Case, seed: int, patterns: tuple[Pattern, Pattern], share:
         np.testing.assert_array_equal(np.array(trace.taken[taken:]) - begin, schedule.taken[0])
 
 
-@settings(max_examples=50)
-@given(case=cases(), seed=SEEDS)
-def test_exact(case, seed):
-    """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
-    check_exact(case, seed)
-
-
 @settings(max_examples=40)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
-def test_stalls(case, seed, patterns):
-    check_stalled(case, seed, patterns)
+def test_exact(case, seed, patterns):
+    """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
+    values, of the circuit as power-on leaves it."""
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
 
 
 @settings(max_examples=15)
 @given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
 def test_one_beat_per_output(case, seed, patterns):
     """A beat in, a step, a beat out for each pixel: every credit counts."""
-    check_exact(case, seed)
-    check_stalled(case, seed, patterns)
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
 
 
 @settings(max_examples=15)
@@ -104,25 +108,28 @@ def test_one_beat_per_output(case, seed, patterns):
 def test_packed(case, seed, patterns):
     """Two multiply-adds a slice; with one step a window, some layers are computed whole, and some have no adder of a
     bias behind them."""
-    check_exact(case, seed)
-    check_stalled(case, seed, patterns)
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@pytest.mark.parametrize("block", range(2))
+@settings(max_examples=50)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
     seed=SEEDS,
     patterns=stalls(),
     share=st.floats(0, 1),
 )
-def test_many_packed(case, seed, patterns, share):
-    check_exact(case, seed)
-    check_stalled(case, seed, patterns)
-    check_reset(case, seed, patterns, share)
+def test_many_packed(block, case, seed, patterns, share):
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
+    check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     case=cases(most_layers=3),
     seed=SEEDS,
@@ -162,13 +169,15 @@ def test_taps(case, seed, patterns):
 
 
 @pytest.mark.long
-@settings(max_examples=400)
+@pytest.mark.parametrize("block", range(4))
+@settings(max_examples=75)
 @given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
-def test_many(case, seed, patterns, share):
-    """All of the above, ten times more of it."""
-    check_exact(case, seed)
-    check_stalled(case, seed, patterns)
-    check_reset(case, seed, patterns, share)
+def test_many(block, case, seed, patterns, share):
+    """All of the above, ten times more of it; other networks in each block."""
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
+    check_reset(case, seed, patterns, share, circuit)
 
 
 def small(**changes) -> AcceleratorConfig:

@@ -544,10 +544,24 @@ def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     assert kinds == {"stream", None}  # pools have none
 
 
-@settings(max_examples=15)
-@given(network=networks(least_layers=2, most_layers=3), data=st.data())
+NETWORKS_OF_GROUPS = networks(least_layers=2, most_layers=3)
+
+
+@settings(max_examples=7)
+@given(network=NETWORKS_OF_GROUPS, data=st.data())
 def test_groups_run_as_planned(network, data):
     """Each group by itself, fed with what the one before leaves: the golden model's values in the planned cycles."""
+    check_groups(network, data)
+
+
+@pytest.mark.long
+@settings(max_examples=40)
+@given(network=NETWORKS_OF_GROUPS, data=st.data())
+def test_groups_of_many_run_as_planned(network, data):
+    check_groups(network, data)
+
+
+def check_groups(network: Network, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(network.layers) - 1), min_size=1)))
     edges = [0, *cuts, len(network.layers)]
     names = [layer.name for layer in network.layers]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import random
 import shutil
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import verilated
-from amaranth import ClockDomain, Module, signed
+from amaranth import Module, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, patterns, unpack
+from testbench import ALWAYS, Circuit, Pattern, patterns, unpack
 from ties import Pairs, at_ends, beside
 
 from hwgen.emit import synthesis
@@ -335,6 +336,11 @@ def greatest_of_four(values: dict[tuple[int, int], list[int]], columns: int) -> 
 ENGINE = EngineConfig(parameter_words=8, output_words=1024, pool_words=2)
 
 
+@cache
+def circuit_of(engine: EngineConfig) -> Circuit:
+    return Circuit(Finish(FinishConfig(engine=engine)))
+
+
 class Bench:
     """Plays jobs to a `Finish`, and records what it does.
 
@@ -343,8 +349,9 @@ class Bench:
     """
 
     def __init__(self, engine: EngineConfig, jobs: list[Stretch], offer: Pattern):
+        self.circuit = circuit_of(engine)
+        self.dut = self.circuit.component
         self.config = FinishConfig(engine=engine)
-        self.dut = Finish(self.config)
         self.jobs, self.offer = jobs, offer
         self.writes = [(number, write) for number, job in enumerate(jobs) for write in job.writes]
         self.beats = [(number, beat) for number, job in enumerate(jobs) for beat in job.beats]
@@ -361,14 +368,11 @@ class Bench:
 
     def run(self, reset_at: int | None) -> None:
         """Until all jobs are finished, all of them after a reset in ``reset_at`` if there is one."""
-        m = Module()
-        m.domains.sync = domain = ClockDomain()
-        m.submodules.dut = self.dut
 
         async def bench(ctx):
             now = 0
             while len(self.finished) < len(self.jobs) or self.to_read or self.reading:
-                ctx.set(domain.rst, now == reset_at)
+                ctx.set(self.circuit.domain.rst, now == reset_at)
                 self._set(ctx, now)
                 await ctx.delay(0)
                 self._get(ctx, now)
@@ -378,10 +382,7 @@ class Bench:
                 now += 1
                 assert now < 30_000
 
-        simulator = Simulator(m)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(bench)
-        simulator.run()
+        self.circuit.simulate(bench)
 
     def _set(self, ctx, now: int) -> None:
         write = self.written < len(self.writes) and len(self.finished) >= self.writes[self.written][0] - 1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth import ClockDomain, Module, Value
-from amaranth.sim import Simulator
+from amaranth import Value
 from engine_memory import OUTPUTS, Memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, Pattern, patterns
+from testbench import ALWAYS, Circuit, Pattern, patterns
 
 from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
@@ -171,34 +171,34 @@ class Seen:
     """The cycle after the last one."""
 
 
+@cache
+def circuit() -> Circuit:
+    return Circuit(MemorySideConfig(engine=CONFIG, read_latency=LATENCY).component())
+
+
 class Bench:
     """The memory side with a memory, and in place of core and finish what only counts cycles."""
 
-    def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1, dut: Any = None) -> None:
+    def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1) -> None:
         self.plan, self.memory, self.output, self.pace = plan, memory, output, pace
-        self.dut = dut or MemorySideConfig(engine=CONFIG, read_latency=LATENCY).component()
+        self.dut = circuit().component
         self.seen = Seen()
         self.units = {"compute": Unit(plan.compute), "drain": Unit(plan.drain)}
 
     def run(self, *, reset_at: int | None = None) -> Seen:
         """Until the program has ended or an error stops it; before that, if wanted, up to a cycle with reset."""
-        m = Module()
-        m.domains.sync = domain = ClockDomain()
-        m.submodules.dut = self.dut
-        simulator = Simulator(m)
-        simulator.add_clock(1e-6)
+        domain = circuit().domain
 
         async def bench(ctx: Any) -> None:
             if reset_at is not None:
-                before = Bench(self.plan, replace(self.memory, image=self.memory.image[:]), self.output, dut=self.dut)
+                before = Bench(self.plan, replace(self.memory, image=self.memory.image[:]), self.output)
                 await before.frame(ctx, reset_at)
                 ctx.set(domain.rst, 1)
                 await ctx.tick()
                 ctx.set(domain.rst, 0)
             await self.frame(ctx)
 
-        simulator.add_testbench(bench)
-        simulator.run()
+        circuit().simulate(bench)
         return self.seen
 
     async def frame(self, ctx: Any, until: int | None = None) -> None:

@@ -12,7 +12,7 @@ from accelerators import Case, a_requantisation, check, check_data, frames_for, 
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_accelerator import check_reset
+from test_accelerator import check_exact, check_reset, check_stalled, circuit_of
 from testbench import stalls
 
 from hwgen import boards
@@ -39,14 +39,14 @@ SEEDS = st.integers(0, 2**32)
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@pytest.mark.parametrize("block", range(5))
+@settings(max_examples=40)
 @given(case=graph_cases(most_steps=5), seed=SEEDS, patterns=stalls())
-def test_many(case, seed, patterns):
-    """Larger graphs, never stalled and stalled."""
-    check(case, frames_for(case.network, 3, seed))
-    frames, (offer, accept) = frames_for(case.network, 3, seed), patterns
-    trace = simulate(case.config, frames, offer=offer, accept=accept)
-    check_data(case.config, trace.words, golden.run(case.network, frames))
+def test_many(block, case, seed, patterns):
+    """Larger graphs, never stalled and stalled; others in each block."""
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
 
 
 @pytest.mark.long

@@ -695,7 +695,7 @@ def extremes_of(seed: int) -> list:
     "parts",
     [
         pytest.param(parts_of(3), id="joins"),
-        pytest.param(extremes_of(3), id="extremes"),
+        pytest.param(extremes_of(3), id="extremes", marks=pytest.mark.long),
         pytest.param(functions_of(3)[:1], id="a table"),
         pytest.param(functions_of(3), id="functions", marks=pytest.mark.long),
     ],

@@ -466,10 +466,21 @@ def test_in_hardware(attributes: dict[str, float], tmp_path: Path) -> None:
     in_hardware(model, tmp_path)
 
 
-@settings(max_examples=15)
+@settings(max_examples=7)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_every_cycle_behind_shallow_fifos(data, seed):
     """Sums wait for beats and for room, at the ends of pixels too: each beat in the cycle that the schedule says."""
+    check_shallow_fifos(data, seed)
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_every_cycle_behind_many_shallow_fifos(data, seed):
+    check_shallow_fifos(data, seed)
+
+
+def check_shallow_fifos(data: st.DataObject, seed: int) -> None:
     maker = Maker(data.draw, 3)
     maker.conv(maker.lrn(maker.same(INPUT)), Window(kernel=(1, 1)))
     network = maker.finish()

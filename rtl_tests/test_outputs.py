@@ -198,7 +198,7 @@ def test_an_output_that_stalls(headed):
 
 
 SIMULATORS = [
-    pytest.param("verilator", marks=pytest.mark.skipif(not shutil.which("g++"), reason="no g++")),
+    pytest.param("verilator", marks=[pytest.mark.long, pytest.mark.skipif(not shutil.which("g++"), reason="no g++")]),
     pytest.param("icarus", marks=pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")),
 ]
 

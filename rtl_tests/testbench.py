@@ -8,7 +8,7 @@ and print it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,6 +139,33 @@ def _bits(payload: Any) -> Value:
     return payload.as_value() if isinstance(payload, data.View) else payload
 
 
+class Circuit:
+    """A component made ready for the simulator once, for several runs: each begins with what power-on leaves."""
+
+    def __init__(self, component: Any) -> None:
+        self.component = component
+        self.domain = ClockDomain("sync")
+        m = Module()
+        m.domains.sync = self.domain
+        m.submodules.dut = component
+        self._simulator = Simulator(m)
+        self._simulator.add_clock(1e-6)
+        self._simulator.add_testbench(self._drive)
+        self._bench: Callable[[Any], Coroutine] | None = None
+
+    async def _drive(self, ctx: Any) -> None:
+        assert self._bench is not None
+        await self._bench(ctx)
+
+    def simulate(self, bench: Callable[[Any], Coroutine]) -> None:
+        """Until the test bench returns."""
+        if self._bench is not None:
+            self._simulator.reset()
+        self._bench = bench
+        with self._simulator.write_vcd(str(waves)) if waves else nullcontext():
+            self._simulator.run()
+
+
 def run(
     component: Any,
     beats: Sequence[int],
@@ -161,6 +188,8 @@ def run(
 
     Parameters
     ----------
+    component : Component or Circuit
+        A circuit saves the time that making a component ready takes, which is often longer than its run.
     offer, accept : Pattern
         When the source offers a beat, and when the sink is ready. Of no effect on a side that can't stall.
     drive : sequence of tuple
@@ -181,9 +210,8 @@ def run(
         If the output takes a beat back, or changes it.
     """
     watch = watch or {}
-    m = Module()
-    m.domains.sync = domain = ClockDomain()
-    m.submodules.dut = component
+    circuit = component if isinstance(component, Circuit) else Circuit(component)
+    component, domain = circuit.component, circuit.domain
     trace = Trace(watched={name: [] for name in watch})
     source, sink = component.i, component.o
     in_bits, out_bits = _bits(source.payload), _bits(sink.payload)
@@ -247,9 +275,5 @@ def run(
                 taken = f"{number} of {len(pending)} beats taken"
                 raise StuckError(f"stuck in cycle {cycle}: {taken}, {len(trace.sent)} of {wanted} sent")
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    with simulator.write_vcd(str(waves)) if waves else nullcontext():
-        simulator.run()
+    circuit.simulate(bench)
     return trace
