@@ -20,7 +20,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.config import PARAMETER_LAYOUT, EngineConfig
-from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.engine.reuse_buffer import map_write
@@ -54,7 +54,7 @@ class Plan:
 
     def image(self, seed: int) -> bytearray:
         image = np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
-        program = b"".join(map(bytes, self.jobs))
+        program = pack_jobs(CONFIG, self.jobs)
         image[self.base : self.base + len(program)] = np.frombuffer(program, np.uint8)
         return bytearray(image)
 
@@ -123,7 +123,7 @@ def plans(draw) -> Plan:
     jobs = [
         Job(
             load=Load(end=number == count - 1, **draw(loads(number))),
-            compute=Compute(groups=draw(st.integers(0, 255)), w_base=number),
+            compute=Compute(channels=draw(st.integers(0, 255)), w_base=number),
             drain=Drain(wait_stored=number),
             store=Store(**draw(stores())),
         )

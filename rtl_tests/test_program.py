@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import hwgen
 from hwgen.errors import CheckError, InputError, ModelError, PlanError
+from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.job import Job
+from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
@@ -123,7 +124,8 @@ def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int
 
 
 def check(found: Schedule, seed: int = 1) -> None:
-    """Interpreted, the program gives what the golden model gives."""
+    """Interpreted, the program gives what the golden model gives; no engine refuses its jobs."""
+    assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
     (frame,) = frames_for(found.network, 1, seed)
     for got, expected in zip(
         interpret.outputs(found.program, frame), golden.outputs(found.network, frame[None]), strict=True
@@ -419,7 +421,7 @@ def test_words_that_no_job_stored():
 
 def test_a_program_ends():
     found = schedule(alone(conv()), SMALL)
-    packed = b"".join(map(bytes, found.jobs))
+    packed = pack_jobs(SMALL, found.jobs)
     assert list(interpret.jobs(np.frombuffer(packed, np.uint8), 0)) == list(found.jobs)
     with pytest.raises(CheckError, match="must end"):
         list(interpret.jobs(np.frombuffer(packed[:-1], np.uint8), 0))
@@ -520,7 +522,7 @@ def test_programs_are_files(program, tmp_path):
     [
         (lambda data: b"", "is not a program of hwgen"),
         (lambda data: b"x" + data[1:], "is not a program of hwgen"),
-        (lambda data: data[:8] + b"\x02" + data[9:], "has version 2 of the format, this hwgen reads 1"),
+        (lambda data: data[:8] + b"\x03" + data[9:], "has version 3 of the format, this hwgen reads 2"),
         (lambda data: data[:-1], "bytes where"),
         (lambda data: data + b"x", "bytes where"),
         (lambda data: data[:100] + b"#" + data[101:], "has been changed or damaged"),
@@ -532,6 +534,23 @@ def test_files_that_are_none(program, tmp_path, change, message):
     program.write(path)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=message):
+        Program.read(path, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (lambda jobs: [jobs[0], changed(jobs[1], "drain", blocks=0), *jobs[2:]], "job 1: drain.blocks must not be 0"),
+        (lambda jobs: jobs[:-1], r"job \d+ is damaged, of another engine or of another place in a program"),
+        (lambda jobs: [changed(jobs[0], "load", wait_stored=1), *jobs[1:]], "job 0: load.wait_stored must count"),
+    ],
+)
+def test_files_with_jobs_that_are_wrong(tmp_path, jobs, message):
+    """Files that say of themselves that all is well."""
+    found = schedule(alone(conv(kernel=1, channels=8, maps=16, size=(4, 5))), SMALL)
+    path = tmp_path / "conv.program"
+    replace(found, jobs=tuple(jobs(list(found.jobs)))).program.write(path)
+    with pytest.raises(InputError, match=f"conv.program: {message}.*; compile it again"):
         Program.read(path, SMALL)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import Job
+from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network.graph import INPUT, Network
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Group, Grouping, Layer
@@ -94,7 +94,7 @@ class Schedule:
             If weights are not known.
         """
         image = bytearray(self.constants)
-        packed = b"".join(map(bytes, self.jobs))
+        packed = pack_jobs(self.engine, self.jobs)
         image[: len(packed)] = packed
         for work in self.works:
             task, data = work.task, work.data

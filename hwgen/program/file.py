@@ -14,27 +14,25 @@ offset  bytes  what
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hwgen.errors import InputError
+from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import WORD_BITS, Job, digest, seal
 from hwgen.network.maps import FeatureMap, IntegerType
 
-MAGIC, VERSION = b"hwgenPRG", 1
+MAGIC, VERSION = b"hwgenPRG", 2
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Bytes of the header that the checksum doesn't cover.
 _UNCHECKED = 16
-
-
-def digest(engine: EngineConfig) -> str:
-    """Sixteen hexadecimal digits that tell one engine from another."""
-    return hashlib.sha256(json.dumps(asdict(engine), sort_keys=True).encode()).hexdigest()[:16]
+_WORD_BYTES = WORD_BITS // 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,8 @@ class Program:
         Raises
         ------
         InputError
-            If it is none, of another version, cut off or changed, or for another engine.
+            If it is none, of another version, cut off or changed, or for another engine; if a job is one that engines
+            refuse.
         """
         data = path.read_bytes()
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
@@ -121,7 +120,10 @@ class Program:
                 f"{path}: is for engine {made_for.decode()}, this one is {digest(engine)}; compile it for this one"
             )
         told, image = data[_HEADER.size : _HEADER.size + told_size], data[_HEADER.size + told_size :]
-        return cls._of(json.loads(told), image)
+        program = cls._of(json.loads(told), image)
+        for fault in _faults(program):
+            raise InputError(f"{path}: {fault}; compile it again")
+        return program
 
     @classmethod
     def _of(cls, told: dict[str, Any], image: bytes) -> Program:
@@ -135,6 +137,20 @@ class Program:
             layers=tuple(told["layers"]),
             owners=tuple(told["owners"]),
         )
+
+
+def _faults(program: Program) -> Iterator[str]:
+    """For what an engine would refuse the program's jobs."""
+    number, end = 0, False
+    while not end:
+        sealed = program.image[number * Job.BYTES :][: Job.BYTES]
+        packed, word = sealed[:-_WORD_BYTES], int.from_bytes(sealed[-_WORD_BYTES:], "little")
+        if len(sealed) < Job.BYTES or word != seal(program.engine, number, packed):
+            yield f"job {number} is damaged, of another engine or of another place in a program"
+            return
+        job = Job.unpack(packed)
+        yield from faults(program.engine, number, job)
+        number, end = number + 1, job.load.end
 
 
 def _region(told: dict[str, Any]) -> Region:

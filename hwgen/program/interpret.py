@@ -59,7 +59,7 @@ def jobs(memory: np.ndarray, base: int) -> Iterator[Job]:
         If it has none.
     """
     for address in range(base, len(memory) - Job.BYTES + 1, Job.BYTES):
-        job = Job.of_bytes(memory[address : address + Job.BYTES].tobytes())
+        job = Job.unpack(memory[address : address + Job.BYTES].tobytes())
         yield job
         if job.load.end:
             return

@@ -219,6 +219,8 @@ class EngineSchedule:
                 raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
             self._grant(next(place for place in range(3) if ready[place] <= first), int(first))
         core.advance(inf)
+        if len(core.computed) < jobs:
+            raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")
         return EngineCycles(
             cycles=max(self._stored[-1], core.computed[-1]),
             loaded=tuple(self._loaded),

@@ -9,6 +9,7 @@ from pathlib import Path
 from hwgen import processes
 from hwgen.emit.verilog import convert, write_files
 from hwgen.errors import CheckError
+from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.port import Error
@@ -37,6 +38,15 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fault:
+    """In the first run, addresses from ``begin`` to before ``end`` are answered by ``response``."""
+
+    begin: int
+    end: int
+    response: Response
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineRun:
     """What a program did.
 
@@ -46,8 +56,8 @@ class EngineRun:
         Memory afterwards.
     cycles : tuple of int
         From ``start`` to ``done``, for each run.
-    error : Error
-        That ended the last run.
+    errors : tuple of Error
+        That ended each run.
     read, written : int
         Bytes, of all runs.
     regions : dict of str to (int, int)
@@ -58,11 +68,16 @@ class EngineRun:
 
     image: bytes
     cycles: tuple[int, ...]
-    error: Error
+    errors: tuple[Error, ...]
     read: int
     written: int
     regions: dict[str, tuple[int, int]]
     wall_s: float
+
+    @property
+    def error(self) -> Error:
+        """That of the last run."""
+        return self.errors[-1]
 
 
 def files(config: EngineConfig) -> dict[str, bytes]:
@@ -83,6 +98,7 @@ def run(
     program_base: int = 0,
     memory: Memory | None = None,
     regions: Mapping[str, tuple[int, int]] | None = None,
+    fault: Fault | None = None,
     runs: int = 1,
     reset_at: int | None = None,
     limit: int = 1 << 40,
@@ -103,6 +119,8 @@ def run(
     memory : Memory, optional
     regions : mapping of str to (int, int), optional
         Parts of memory, from one address to another one, whose traffic is counted.
+    fault : Fault, optional
+        What memory refuses in the first run, a first attempt included.
     runs : int
         How often the program is started, each time when it has ended, on what the run before left in memory.
     reset_at : int, optional
@@ -127,6 +145,7 @@ def run(
     arguments: list[object] = ["image.bin", "result.bin", program_base]
     arguments += [timing.latency, timing.write_latency, timing.pace, memory.gap_every, memory.gap]
     arguments += [runs, reset_at or 0, limit, DRAIN, wave_file.absolute() if wave_file else ""]
+    arguments += [fault.begin, fault.end, fault.response.value] if fault else [0, 0, 0]
     arguments += [address for region in regions.values() for address in region]
     with processes.workplace() as place:
         write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, place)
@@ -137,7 +156,7 @@ def run(
     return EngineRun(
         image=after,
         cycles=tuple(map(int, answers["cycles"])),
-        error=Error(int(answers["response"][-1])),
+        errors=tuple(Error(int(answer)) for answer in answers["response"]),
         read=int(answers["read"][-1]),
         written=int(answers["written"][-1]),
         regions=dict(zip(regions, _last(answers, len(regions)), strict=True)),

@@ -1,6 +1,7 @@
 // Drives an engine with its memory, as Verilator made it.
 //
 // Memory is a file of bytes. A run is from `start` to `done`. Results are lines "key value" on standard output.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -51,6 +52,13 @@ void save(const char* name, const std::vector<uint8_t>& bytes) {
     }
 }
 
+// Part of memory that answers by an error, in the first run.
+struct Fault {
+    uint64_t begin, end;
+    uint32_t response;
+    bool hits(uint64_t address) const { return begin <= address && address < end; }
+};
+
 // Part of memory, and how many bytes of it were moved.
 struct Region {
     uint64_t begin, end, read = 0, written = 0;
@@ -60,6 +68,7 @@ struct Region {
 struct Memory {
     std::vector<uint8_t> bytes;
     std::vector<Region> regions;
+    Fault fault{0, 0, OKAY};
     uint64_t cycle = 0, read = 0, written = 0;
     const char* error = nullptr;
 
@@ -86,7 +95,7 @@ struct Memory {
         top.AXI(rresp) = top.AXI(bresp) = OKAY;
         if (reading) {
             const Read& word = reads.front();
-            top.AXI(rresp) = inside(word.address) ? OKAY : DECODE_ERROR;
+            top.AXI(rresp) = response(word.address);
             if (inside(word.address)) {
                 uint64_t value;
                 std::memcpy(&value, &bytes[word.address], BYTES);
@@ -147,6 +156,9 @@ struct Memory {
     uint64_t next_read = 0, next_write = 0;
 
     bool inside(uint64_t address) const { return address + BYTES <= bytes.size(); }
+    uint32_t response(uint64_t address) const {
+        return fault.hits(address) ? fault.response : inside(address) ? OKAY : DECODE_ERROR;
+    }
     void check(uint64_t address, uint64_t length, uint64_t size, uint64_t kind) {
         if (UINT64_C(1) << size != BYTES || kind != INCREMENTING || address % BYTES) error = "burst";
         if (address / BORDER != (address + BYTES * length) / BORDER) error = "border";
@@ -160,20 +172,18 @@ struct Memory {
     void write() {
         while (!bursts.empty() && words.size() >= bursts.front().beats) {
             const Burst burst = bursts.front();
-            uint32_t response = OKAY;
+            uint32_t worst = OKAY;
             for (uint64_t beat = 0; beat < burst.beats; ++beat) {
                 const uint64_t address = burst.address + BYTES * beat;
                 if (words.front().last != (beat + 1 == burst.beats)) error = "last";
-                if (inside(address)) {
-                    std::memcpy(&bytes[address], &words.front().value, BYTES);
-                } else {
-                    response = DECODE_ERROR;
-                }
+                const uint32_t answer = response(address);
+                if (answer == OKAY) std::memcpy(&bytes[address], &words.front().value, BYTES);
+                worst = std::max(worst, answer);
                 count(address, &Region::written, written);
                 words.pop_front();
             }
             bursts.pop_front();
-            responses.push_back({cycle + write_latency, response});
+            responses.push_back({cycle + write_latency, worst});
         }
     }
 };
@@ -181,15 +191,16 @@ struct Memory {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 14 || argc % 2) {
+    if (argc < 17 || argc % 2 == 0) {
         fail("usage:", "IMAGE RESULT BASE LATENCY WRITE_LATENCY PACE GAP_EVERY GAP RUNS RESET_AT LIMIT DRAIN WAVES "
-                       "(BEGIN END) ..");
+                       "FAULT_BEGIN FAULT_END FAULT_RESPONSE (BEGIN END) ..");
     }
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
     const uint64_t runs = number(9), reset_at = number(10), limit = number(11), drain = number(12);
     const auto fresh = [&] {
         Memory memory{argv[1], number(4), number(5), number(6), number(7), number(8)};
-        for (int place = 14; place < argc; place += 2) memory.regions.push_back({number(place), number(place + 1)});
+        memory.fault = {number(14), number(15), static_cast<uint32_t>(number(16))};
+        for (int place = 17; place < argc; place += 2) memory.regions.push_back({number(place), number(place + 1)});
         return memory;
     };
     VerilatedContext context;
@@ -271,6 +282,7 @@ int main(int argc, char** argv) {
             line("region_written", region.written);
         }
         line("response", top.error);
+        memory.fault.end = memory.fault.begin;
     }
     // What is done does nothing more.
     top.start = 0;

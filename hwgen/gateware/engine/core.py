@@ -32,6 +32,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "finished": In(1),
         "computed": Out(COUNT_BITS),
         "drained": Out(COUNT_BITS),
+        "active": Out(1),
         "beats": Out(stream.Signature(drain_beat(config), always_ready=True)),
     }
 
@@ -64,6 +65,8 @@ class Core(wiring.Component):
         A job's last word lies in the output buffer; at most 255 jobs after its last beat.
     computed, drained : Out(24)
         Counts of computed and of drained jobs.
+    active : Out(1)
+        A step is computed, or sums are drained.
     beats : Out(stream, always ready)
         Complete sums (`drain_beat`).
     """
@@ -93,6 +96,7 @@ class Core(wiring.Component):
         self._elaborate_operands(m)
         self._elaborate_control(m)
         self._elaborate_drain(m)
+        m.d.comb += self.active.eq(steps.valid | self._drains.valid)
         return m
 
     def _elaborate_operands(self, m: Module) -> None:

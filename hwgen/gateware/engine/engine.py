@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth import Cat, Module, ResetInserter, Signal
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,8 @@ from hwgen.gateware.stream import join
 
 #: Cycles from ``start`` to ``begin`` inside, and from the last job's last count to ``done``.
 START_CYCLES, DONE_CYCLES = 2, 1
+#: Cycles in which nothing moves, after which a run is stuck: many more than pass between any two things that do.
+STUCK_CYCLES = 4096
 
 
 class Engine(wiring.Component):
@@ -94,11 +96,12 @@ class Engine(wiring.Component):
             core.finished.eq(finish.finished),
             self.error.eq(memory_side.error),
         ]
-        self._elaborate_run(m, memory_side, clear, begin)
+        runs = self._elaborate_run(m, memory_side, clear, begin)
+        self._elaborate_watch(m, memory_side, core, runs)
         return m
 
-    def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> None:
-        """Reset, begin, and wait until all jobs that were fetched are done."""
+    def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
+        """Reset, begin, and wait until all jobs that were fetched are done; whether it does."""
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
         ended, complete = Signal(), Signal()
         base = Signal.like(self.program_base)
@@ -108,7 +111,7 @@ class Engine(wiring.Component):
             complete.eq(memory_side.idle & (ended | (self.error != Error.NONE))),
         ]
         m.d.sync += [clear.eq(0), begin.eq(clear)]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("WAIT"), m.If(self.start):
                 m.d.sync += [clear.eq(1), base.eq(self.program_base), self.done.eq(0)]
                 m.next = "CLEAR"
@@ -117,3 +120,14 @@ class Engine(wiring.Component):
             with m.State("RUN"), m.If(complete):
                 m.d.sync += self.done.eq(1)
                 m.next = "WAIT"
+        return fsm.ongoing("RUN")
+
+    def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
+        """A run is stuck when nothing was asked of memory, computed or drained for long. How long memory takes for what
+        it was asked doesn't count."""
+        quiet, moves = Signal(range(STUCK_CYCLES)), Signal()
+        m.d.sync += [
+            moves.eq(~runs | ~memory_side.idle | ~memory_side.free | core.active),
+            quiet.eq(Mux(moves, 0, quiet + 1)),
+        ]
+        m.d.comb += memory_side.stuck.eq(quiet == STUCK_CYCLES - 1)

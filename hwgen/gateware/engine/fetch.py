@@ -7,12 +7,10 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine.bursts import RUN, Bursts, word_address
+from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain, Job, Load, Part, Store
+from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
 from hwgen.gateware.lookup import ram_attributes
-
-#: The parts of a job in memory's order, by the names of their ports.
-PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 
 #: Bit of a job's first word that ends the program.
 _END = Load.layout()["end"].offset

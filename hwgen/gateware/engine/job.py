@@ -16,21 +16,28 @@ store     this job was drained
 Places in the buffers count modulo the buffers' depths, which are powers of two.
 
 A part is packed into 64-bit words, little endian, its fields one after the other from the lowest bit of the first; no
-field crosses a word.
+field crosses a word. A job's last word is its *seal*, by which the engine knows jobs that are its own, whole and in
+their order (`seal`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from amaranth import signed, unsigned
 from amaranth.lib import data
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.engine.config import EngineConfig
 
 WORD_BITS = 64
+#: Bits of a seal that are the engine's; those above are the checksum.
+SEAL_BITS = 32
 #: Width of the counts of jobs, and of what waits for them; a program has fewer jobs than that counts to.
 COUNT_BITS = 24
 
@@ -141,7 +148,7 @@ class Compute(Part):
     the 8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. ``docs/engine.md`` has the walk.
     """
 
-    WORDS = 6
+    WORDS = 5
 
     groups: int = _bits(8)
     """0: nothing is computed."""
@@ -254,18 +261,49 @@ class Job:
     drain: Drain = Drain()
     store: Store = Store()
 
-    WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS
+    PART_WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS
+    WORDS: ClassVar[int] = PART_WORDS + 1
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
-    def __bytes__(self) -> bytes:
+    def pack(self) -> bytes:
+        """The parts, without the seal."""
         parts = (self.load, self.compute, self.drain, self.store)
         return b"".join(part.pack().to_bytes(part.WORDS * WORD_BITS // 8, "little") for part in parts)
 
     @classmethod
-    def of_bytes(cls, packed: bytes) -> Job:
+    def unpack(cls, packed: bytes) -> Job:
+        """From its parts; a seal behind them is not looked at."""
         found, place = [], 0
         for kind in (Load, Compute, Drain, Store):
             size = kind.WORDS * WORD_BITS // 8
             found.append(kind.unpack(int.from_bytes(packed[place : place + size], "little")))
             place += size
         return cls(load=found[0], compute=found[1], drain=found[2], store=found[3])
+
+
+def digest(engine: EngineConfig) -> str:
+    """Sixteen hexadecimal digits that tell engines apart: by their sizes, and by where the fields of their jobs lie."""
+    places = {
+        kind.__name__: [(each.name, place, each.metadata["width"]) for each, place in kind._places()]
+        for kind in (Load, Compute, Drain, Store)
+    }
+    return hashlib.sha256(json.dumps([asdict(engine), places], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def engine_seal(engine: EngineConfig) -> int:
+    """What is the same in all seals of an engine's jobs: the first digits of its digest."""
+    return int(digest(engine)[: SEAL_BITS // 4], 16)
+
+
+def seal(engine: EngineConfig, number: int, packed: bytes) -> int:
+    """The last word of a job: `engine_seal`, and above it the CRC-32 (that of zlib) of the job's number in its program,
+    as a word of its own, and of the words of its parts."""
+    return zlib.crc32(number.to_bytes(WORD_BITS // 8, "little") + packed) << SEAL_BITS | engine_seal(engine)
+
+
+def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:
+    """A program as it lies in memory."""
+    packed = (job.pack() for job in jobs)
+    return b"".join(
+        each + seal(engine, number, each).to_bytes(WORD_BITS // 8, "little") for number, each in enumerate(packed)
+    )

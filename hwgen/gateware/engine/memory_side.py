@@ -13,8 +13,9 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.block_ram import deep_memory_luts, memory_luts
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.check import PARTS, JobCheck
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
-from hwgen.gateware.engine.fetch import PARTS, FetchUnit
+from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
 from hwgen.gateware.engine.load import LoadUnit, Placement
 from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort, outstanding_bits
@@ -52,7 +53,10 @@ class MemorySideConfig:
         cost, engine = Cost(), self.engine
         cost.lut += _LUT
         cost.ff += _FF + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
-        for depth, widths in ((engine.queue, Job.WORDS * (WORD_BITS,)), (engine.outstanding, outstanding_bits(engine))):
+        for depth, widths in (
+            (engine.queue, Job.PART_WORDS * (WORD_BITS,)),
+            (engine.outstanding, outstanding_bits(engine)),
+        ):
             luts = memory_luts if depth <= LUT_DEPTH else deep_memory_luts
             cost.lut += sum(luts(width, depth) for width in widths)
         return cost.resources
@@ -90,9 +94,13 @@ class MemorySide(wiring.Component):
         Jobs fetched so far.
     ended : Out(1)
         The last of them ends the program.
+    stuck : In(1)
+        Nothing moves any more: an error.
     error : Out(Error)
     idle : Out(1)
         Nothing is under way on the bus.
+    free : Out(1)
+        No burst that was granted has its cycles in the port.
     """
 
     def __init__(self, config: MemorySideConfig):
@@ -114,8 +122,10 @@ class MemorySide(wiring.Component):
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},
                 **{name: Out(COUNT_BITS) for name in ("loaded", "stored", "jobs")},
                 "ended": Out(1),
+                "stuck": In(1),
                 "error": Out(Error),
                 "idle": Out(1),
+                "free": Out(1),
             }
         )
 
@@ -128,6 +138,7 @@ class MemorySide(wiring.Component):
         engine = self.config.engine
         m.submodules.port = port = MemoryPort(engine)
         m.submodules.fetch = fetch = FetchUnit(engine)
+        m.submodules.check = check = JobCheck(engine)
         m.submodules.load = load = LoadUnit(engine)
         m.submodules.placement = placement = Placement(engine)
         m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
@@ -160,9 +171,15 @@ class MemorySide(wiring.Component):
             self.loaded.eq(placement.loaded),
             self.jobs.eq(fetch.jobs),
             self.ended.eq(fetch.ended),
+            check.word.valid.eq(placement.job.valid),
+            check.word.payload.eq(placement.job.payload),
+            port.fault.eq(check.fault),
             self.error.eq(port.error),
             self.idle.eq(port.idle),
+            self.free.eq(port.free),
         ]
+        with m.If(self.stuck):
+            m.d.comb += port.fault.eq(Error.STUCK)
         with m.If(port.stored):
             m.d.sync += self.stored.eq(self.stored + 1)
         return m

@@ -25,14 +25,22 @@ class Target(enum.Enum, shape=3):
     TABLES = 5
 
 
-class Error(enum.Enum, shape=3):
-    """What stopped a run: how a read or a write was answered."""
+class Error(enum.Enum, shape=4):
+    """What stopped a run: how a read or a write was answered, or (from 8 on) a program that can't be run."""
 
     NONE = 0
     READ_SLAVE = 2
     READ_DECODE = 3
     WRITE_SLAVE = 6
     WRITE_DECODE = 7
+    #: A job's checksum is wrong, or that of another place in the program.
+    DAMAGED = 8
+    #: A job is one of another engine.
+    FOREIGN = 9
+    #: A job breaks a rule of `hwgen.gateware.engine.check`.
+    FIELD = 10
+    #: Jobs wait for each other for ever.
+    STUCK = 11
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
@@ -105,12 +113,16 @@ class MemoryPort(wiring.Component):
     written : In(stream of WRITTEN)
         The words of the bursts to be written, in their order.
     answers : Out(stream of answer_layout(config), always ready)
+    fault : In(Error)
+        An error that was found elsewhere.
     stored : Out(1)
         For a cycle: a burst with ``done`` was written, and all before.
     error : Out(Error)
         The first error. No burst is granted any more, until reset.
     idle : Out(1)
         Nothing that was granted is under way.
+    free : Out(1)
+        A burst may be granted: the one before has had its cycles.
 
     Latency and throughput
         A burst that is granted in cycle t is asked for in t + 1. A word that is taken from the bus in cycle r is among
@@ -128,9 +140,11 @@ class MemoryPort(wiring.Component):
                 "load": In(stream.Signature(read_layout(config))),
                 "written": In(stream.Signature(WRITTEN)),
                 "answers": Out(stream.Signature(answer_layout(config), always_ready=True)),
+                "fault": In(Error),
                 "stored": Out(1),
                 "error": Out(Error),
                 "idle": Out(1),
+                "free": Out(1),
             }
         )
 
@@ -144,6 +158,8 @@ class MemoryPort(wiring.Component):
         axi.drive_constants(m, bus, config.bus_bytes)
         reads, writes = (fifo.SyncFIFO(width=width, depth=config.outstanding) for width in outstanding_bits(config))
         m.submodules.reads, m.submodules.writes = reads, writes
+        with m.If(self.error == Error.NONE):
+            m.d.sync += self.error.eq(self.fault)
         self._elaborate_grants(m, reads, writes)
         self._elaborate_answers(m, reads)
         self._elaborate_stored(m, writes)
@@ -160,7 +176,8 @@ class MemoryPort(wiring.Component):
         """The first of the three that is ready has the port, when the burst before has had its cycles."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
         free, may_read, may_write = Signal(init=1), Signal(), Signal()
-        failed = self.error.as_value()[1]  # of all errors
+        failed = self.error.as_value()[1] | self.error.as_value()[3]  # of all errors
+        m.d.comb += self.free.eq(free)
         granted = {name: Signal(name=f"granted_{name}") for name in ("fetch", "store", "load")}
         run = Signal(RUN)
         m.d.comb += [
