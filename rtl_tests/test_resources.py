@@ -203,6 +203,7 @@ def test_equal_components_once(monkeypatch):
         return [Resources(lut=len(asked))] * len(parts)
 
     class Config:
+        input_ports = guards = ()
         layers = (layer, other, layer)
 
     monkeypatch.setattr(synthesis, "measure", measure)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import manifest, stimuli, testbench
-from hwgen.emit.verilog import Config, Factory, files, identifier, input_ports, output_ports
+from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
@@ -139,6 +139,7 @@ def _contents(
         frames=count,
         idle=testbench.patience(config),
         stalls=stalls,
+        errors=error_ports(config),
     ).encode()
     for place, (each, port) in enumerate(zip(frames, sources, strict=True)):
         contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
@@ -252,12 +253,21 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
         *(line for port in input_ports(config) for line in _ports(port, top, ("in", "out"))),
         *(line for port in output_ports(config) for line in _ports(port, top, ("out", "in"))),
+        *(line for name in error_ports(config) for line in _error_ports(name)),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _error_ports(name: str) -> list[str]:
+    return [
+        f"| `{name}__short` | out | 1 | a frame's last beat came too early; it was completed with zeros |",
+        f"| `{name}__long` | out | 1 | a frame had more beats than it should; they were dropped |",
+        f"| `{name}__clear` | in | 1 | both flags stay high until this is |",
+    ]
 
 
 def _ports(port: Port, top: str, directions: tuple[str, str]) -> list[str]:

@@ -149,7 +149,10 @@ def synthesise(
         If Yosys is missing or fails, or can't find delays.
     """
     require(with_paths=with_paths)
-    named = [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
+    named: list[tuple[str, str, ComponentConfig]] = [
+        (port.name, "guard", guard) for port, guard in zip(config.input_ports, config.guards, strict=True)
+    ]
+    named += [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
     estimates = [part.resources for _, _, part in named]
     parts = [part for _, _, part in named]
     first = [parts.index(part) for part in parts]

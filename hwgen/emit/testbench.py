@@ -42,6 +42,7 @@ def bench(
     one_by_one: bool = False,
     reset_at: int = 0,
     taps: Sequence[BeatFormat] = (),
+    errors: Sequence[str] = (),
     check: bool = True,
 ) -> str:
     """Verilog of the module that ``module`` names.
@@ -65,6 +66,8 @@ def bench(
         Cycles of a first attempt, before a reset; 0: no such attempt.
     taps : sequence of BeatFormat
         Streams to write into the results.
+    errors : sequence of str
+        Ports on which wrong frames are told of; there must be none.
     check : bool
         Compare with what is expected.
     """
@@ -97,6 +100,7 @@ def bench(
             f".tap_{n}__busy(tap_{n}__busy)"
             for n in layers
         ),
+        **_error_parts(errors),
         "TAP_RESTARTS": "".join(f"            busy_{n} = 0;\n" for n in layers),
         "TAP_COUNTS": "".join(f"            if (tap_{n}__busy) busy_{n} = busy_{n} + 1;\n" for n in layers),
         "TAP_FRAMES": f"                        if (results != 0) {says.replace('@key@', 'busy')}\n" if taps else "",
@@ -109,6 +113,26 @@ def bench(
     for key, value in numbers.items():
         text = text.replace(f"@{key}@", str(value))
     return text
+
+
+def _error_parts(errors: Sequence[str]) -> dict[str, str]:
+    """What the test bench has for the guards' flags."""
+    kinds = ("short", "long")
+    return {
+        "ERROR_WIRES": "".join(f"    wire {name}__short, {name}__long;\n" for name in errors),
+        "ERROR_PORTS": "".join(
+            f",\n        .{name}__short({name}__short), .{name}__long({name}__long), .{name}__clear(1'b0)"
+            for name in errors
+        ),
+        "ERROR_CHECKS": "".join(
+            f"                        if (CHECK != 0 && {name}__{kind} !== 0) begin\n"
+            f'                            $display("{name}__{kind} is %b: all frames were whole", {name}__{kind});\n'
+            "                            wrong = 1;\n"
+            "                        end\n"
+            for name in errors
+            for kind in kinds
+        ),
+    }
 
 
 def results_key(place: int, count: int) -> str:
@@ -350,10 +374,10 @@ module @TB@;
 
     reg clk = 0;
     reg rst = 1;
-@REGISTERS@@WIRES@@TAP_WIRES@
+@REGISTERS@@WIRES@@ERROR_WIRES@@TAP_WIRES@
     @TOP@ dut (
         .clk(clk), .rst(rst),
-        @DUT_INPUTS@@PORTS@@TAP_PORTS@
+        @DUT_INPUTS@@PORTS@@ERROR_PORTS@@TAP_PORTS@
     );
 
     always #5 clk = !clk;
@@ -379,7 +403,7 @@ module @TB@;
     endfunction
 
     integer extra, cycle, first_input, last_output, previous_end, idle, drained, wait_reset, value, frames_taken;
-    reg moved, attempt, finished, over, fresh;
+    reg moved, attempt, finished, over, fresh, wrong;
 @STATES_IN@@STATES@
     // The memory: beats that may move and that have, what is left to move of a beat that was begun, and in this cycle;
     // whose turn it is, an input's (its number) or behind these that of the writes; which output gave each of the beats
@@ -565,8 +589,9 @@ module @TB@;
                     cycle = cycle + 1;
                     if (finished) drained = drained + 1;
                     if (drained > DRAIN) begin
+                        wrong = extra != 0;
                         if (extra != 0) $display("%0d output beats too many", extra);
-                        conclude(extra == 0);
+@ERROR_CHECKS@                        conclude(!wrong);
                     end else choose;
                 end
             end else if (!over) begin

@@ -56,6 +56,11 @@ def input_ports(config: Config) -> tuple[Port, ...]:
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
+def error_ports(config: Config) -> tuple[str, ...]:
+    """The ports on which wrong frames are told of: an accelerator's, one an input, or none."""
+    return getattr(config, "error_ports", ())
+
+
 Factory = Callable[..., wiring.Component]
 """Makes the component: ``factory(config)``, or ``factory(config, taps=True)``."""
 

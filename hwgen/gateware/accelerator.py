@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.guard import FRAME_ERROR, GuardConfig
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order, Port, join
@@ -188,6 +189,16 @@ class AcceleratorConfig:
             found.append(Port(name, beat, beat.raster if link.place else layer.input_order))
         return tuple(found)
 
+    @cached_property
+    def guards(self) -> tuple[GuardConfig, ...]:
+        """What stands in front of each input."""
+        return tuple(GuardConfig(beat=port.beat, beats=port.beats) for port in self.input_ports)
+
+    @property
+    def error_ports(self) -> tuple[str, ...]:
+        """The ports on which the guards tell of wrong frames: ``frame_error``, or one with each input's name."""
+        return tuple(f"frame_error{port.name.removeprefix('i')}" for port in self.input_ports)
+
     @property
     def output(self) -> BeatFormat:
         """The beats of the only output."""
@@ -243,8 +254,8 @@ class AcceleratorConfig:
 
     @property
     def resources(self) -> Resources:
-        """What all layers together take of a device, as estimated."""
-        return sum((layer.resources for layer in self.layers), Resources())
+        """What all layers and the guards together take of a device, as estimated."""
+        return sum((part.resources for part in (*self.guards, *self.layers)), Resources())
 
 
 class Accelerator(wiring.Component):
@@ -260,7 +271,11 @@ class Accelerator(wiring.Component):
     -------
     i : In(stream)
         Frames, one after the other; with several inputs a stream ``i_NAME`` for each
-        (`AcceleratorConfig.input_ports`), with ``last`` of its own.
+        (`AcceleratorConfig.input_ports`), with ``last`` of its own. A frame that ends too early is completed, and what
+        one has too much is dropped (`Guard`).
+    frame_error : Out
+        ``short``, ``long``: such a frame has come in; until ``clear``. With several inputs a ``frame_error_NAME`` for
+        each.
     o : Out(stream)
         Their results in the same order; with several outputs a stream ``o_NAME`` for each
         (`AcceleratorConfig.output_ports`), with ``last`` of its own.
@@ -276,6 +291,7 @@ class Accelerator(wiring.Component):
     def __init__(self, config: AcceleratorConfig, *, taps: bool = False):
         self._config = config
         members = {port.name: In(port.beat.signature) for port in config.input_ports}
+        members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
         self._taps = [f"tap_{number}" for number in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
@@ -290,10 +306,18 @@ class Accelerator(wiring.Component):
         m = Module()
         watched = bool(self._taps)
         layers = [Layer(layer, busy=watched) for layer in self.config.layers]
-        for name, layer in zip(identifiers(layer.name for layer in self.config.layers), layers, strict=True):
-            m.submodules[name] = layer
-        for port, link in zip(self.config.input_ports, self.config.entries, strict=True):
-            connect(m, accelerator=wiring.flipped(getattr(self, port.name)), layer=layers[link.sink].take[link.place])
+        guards = [guard.component() for guard in self.config.guards]
+        names = (
+            *(layer.name for layer in self.config.layers),
+            *(f"guard_{port.name}" for port in self.config.input_ports),
+        )
+        for name, part in zip(identifiers(names), (*layers, *guards), strict=True):
+            m.submodules[name] = part
+        ends = zip(self.config.input_ports, self.config.error_ports, self.config.entries, guards, strict=True)
+        for port, error, link, guard in ends:
+            connect(m, accelerator=wiring.flipped(getattr(self, port.name)), guard=guard.i)
+            connect(m, accelerator=wiring.flipped(getattr(self, error)), guard=guard.error)
+            connect(m, guard=guard.o, layer=layers[link.sink].take[link.place])
         for link in self.config.links:
             given = layers[link.source].give[link.output]
             if link.sink < len(layers):
