@@ -301,8 +301,12 @@ def test_the_folder(tmp_path):
         "manifest.json",
         "my_net.table.mem",
         "my_net.v",
+        "my_net_axi.v",
+        "my_net_registers.h",
+        "my_net_registers.py",
         "my_net_tb.v",
         "plan.json",
+        "registers.json",
         "report.md",
         "stimulus.hex",
     ]

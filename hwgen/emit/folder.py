@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import manifest, stimuli, testbench
+from hwgen.emit import manifest, stimuli, testbench, wrapper
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
+from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 
@@ -32,7 +33,8 @@ def build(
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
-    ``NAME.v`` and its ``.mem`` files, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
+    ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
+    ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
     doesn't goes, unless somebody changed it; all else in the folder stays.
@@ -132,6 +134,8 @@ def _contents(
             raise InputError(f"frames and expected outputs must be as many, not {count} and {len(each)}")
     stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
     contents = files(config, component=component, top=top)
+    shell = wrapper.shell_of(config, contents)
+    around = wrapper.files(config, shell, top)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         inputs=sources,
@@ -146,8 +150,38 @@ def _contents(
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["report.md"] = _report(report, config, top, contents, count).encode(errors="backslashreplace")
-    return contents
+    slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
+    text = _report(report, config, top, contents, count) + "\n".join(_bus_report(shell, top, slowest))
+    contents["report.md"] = text.encode(errors="backslashreplace")
+    return contents | around
+
+
+def _bus_report(shell: ShellConfig, top: str, slowest: int) -> list[str]:
+    """The report's section on the bus wrapper; ``slowest``: cycles of the slowest layer."""
+    used, name = shell.resources, wrapper.module(top)
+    rows = [
+        f"| `{end.name}` | `{end.port.name}` | {8 * end.width} | {end.frame_bytes:,} | {end.words.count:,} | "
+        f"{wrapper.speed(end, slowest)} |"
+        for end in (*shell.inputs, *shell.outputs)
+    ]
+    return [
+        "",
+        "## Bus wrapper",
+        "",
+        f"`{name}` in `{name}.v` is `{top}` between AXI4-Streams, with registers on AXI4-Lite (`s_axi_control`) and",
+        f"an interrupt; clock `aclk`, reset `aresetn`. It takes about {used.lut:,} LUTs and {used.ff:,} flip-flops",
+        "more. A frame is the values of its beats, one after the other, lowest channel first, without lanes past the",
+        "last channel.",
+        "",
+        "| stream | port | bits | bytes a frame | words a frame | cycles that it costs |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+        f"Registers, as in `registers.json`, `{top}_registers.h` and `{top}_registers.py`:",
+        "",
+        *wrapper.table(shell.registers),
+        "",
+    ]
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
@@ -234,6 +268,11 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
         (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
         (", ".join(f"`{name}`" for name in beats), "its input beats, and the outputs of the golden model"),
+        (f"`{wrapper.module(top)}.v`", f"module `{wrapper.module(top)}`, the same on AXI4 (see below)"),
+        (
+            f"`{wrapper.REGISTERS}`, `{top}_registers.h`, `{top}_registers.py`",
+            "its registers and streams, for programs, for C and for Python",
+        ),
         ("`Makefile`", "`make icarus`, `make verilator`"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]

@@ -1,0 +1,189 @@
+"""The bus wrapper's files: its Verilog, and what software must know of its registers and streams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hwgen.emit import verilog
+from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
+from hwgen.gateware.bus import registers as description
+from hwgen.gateware.bus.registers import Register
+from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
+from hwgen.gateware.bus.wrapper import Wrapper
+
+#: The description of registers and streams in a result folder.
+REGISTERS = "registers.json"
+
+_ACCESS = {
+    "r": "read",
+    "rw": "read, write",
+    "w1c": "read; writing a 1 clears a bit",
+    "w1s": "writing a 1 does it; reads as 0",
+}
+
+
+def module(top: str) -> str:
+    """Name of the wrapper of a module: without two underscores side by side, which Verilator writes otherwise."""
+    return f"{top.rstrip('_')}_axi"
+
+
+def build_hash(contents: Mapping[str, bytes]) -> int:
+    """64 bits that tell a design from others, from its files by name."""
+    digest = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
+    return int.from_bytes(digest.digest()[:8], "big")
+
+
+def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> ShellConfig:
+    """The shell of an accelerator; ``contents``: the accelerator's files by name, for the build hash.
+
+    Raises
+    ------
+    ConfigError
+        If it has more streams than there are registers for.
+    """
+    return ShellConfig(
+        inputs=ends_of(input_ports(config), "s_axis"),
+        outputs=ends_of(output_ports(config), "m_axis"),
+        build_hash=build_hash(contents) if contents else 0,
+    )
+
+
+def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
+    """What lies beside the accelerator ``top``: ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``.py``.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    name = module(top)
+    head = [
+        f"{name}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
+        "AXI4-Stream at both ends, registers on AXI4-Lite (registers.json says which), an interrupt.",
+        *(f"{end.name}: {describe(end)}" for end in (*shell.inputs, *shell.outputs)),
+    ]
+    document = json.dumps(to_json(shell, name), indent=1) + "\n"
+    return {
+        **verilog.convert(Wrapper(shell, top, error_ports(config)), name, head="\n".join(head)),
+        REGISTERS: document.encode(),
+        f"{top}_registers.h": c_header(shell, top).encode(),
+        f"{top}_registers.py": python_constants(shell, top).encode(),
+    }
+
+
+def describe(end: EndConfig) -> str:
+    """A stream of the bus in a line."""
+    beat, words = end.port.beat, end.words
+    kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
+    return (
+        f"{8 * end.width} bits, {_count(words.most, 'value')} a word; a frame is {end.beats.values:,} {kind}, in "
+        f"{_count(words.count, 'word')}"
+    )
+
+
+def speed(end: EndConfig, interval: int) -> str:
+    """Whether a stream is wide enough for an interval of so many cycles."""
+    if end.is_free:
+        return "no cycle"
+    if end.words.count <= interval:
+        return f"none on average ({end.words.count:,} words in {interval:,} cycles), but a beat is more than a word"
+    return f"the interval is {end.words.count:,} cycles at least, in place of {interval:,}"
+
+
+def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
+    """The contents of ``registers.json``."""
+    return {
+        "module": name,
+        "build_hash": f"0x{shell.build_hash:016x}",
+        "bytes": description.SPACE_BYTES,
+        "inputs": [_stream(end) for end in shell.inputs],
+        "outputs": [_stream(end) for end in shell.outputs],
+        "registers": description.to_json(shell.registers),
+    }
+
+
+def _stream(end: EndConfig) -> dict[str, Any]:
+    beat = end.port.beat
+    return {
+        "name": end.name,
+        "port": end.port.name,
+        "bytes": end.width,
+        "beat_bytes": end.beats.most * end.value_bytes,
+        "is_free": end.is_free,
+        "value_bytes": end.value_bytes,
+        "value_bits": beat.bits,
+        "signed": beat.signed,
+        "frame_bytes": end.frame_bytes,
+        "frame_words": end.words.count,
+    }
+
+
+def _constants(shell: ShellConfig) -> Iterable[tuple[str, int, str]]:
+    """Name, value and comment of each constant that software may want."""
+    yield "BUILD_HASH", shell.build_hash, "what BUILD_HASH_HIGH and BUILD_HASH_LOW must say"
+    for end in (*shell.inputs, *shell.outputs):
+        yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"bytes of a frame on {end.name}"
+    for register in shell.registers:
+        yield register.name, register.offset, f"{register.about} ({_ACCESS[register.access]})"
+        for each in register.fields:
+            if each.name != "VALUE":
+                yield f"{register.name}_{each.name}", each.mask, each.about
+    yield "IDENTITY_IS", description.IDENTITY, "what IDENTITY must say"
+    yield "VERSION_MAJOR_IS", description.VERSION >> 16, "the VERSION_MAJOR that this file goes with"
+
+
+def c_header(shell: ShellConfig, top: str) -> str:
+    """Offsets of registers in bytes, masks of their fields, and sizes of frames, for C."""
+    prefix = top.upper()
+    guard = f"{prefix}_REGISTERS_H"
+    lines = [
+        f"/* Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields. */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        *(
+            f"#define {prefix}_{name} 0x{value:x}{'ull' if value >> 32 else 'u'} /* {about} */"
+            for name, value, about in _constants(shell)
+        ),
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def python_constants(shell: ShellConfig, top: str) -> str:
+    """The same for Python."""
+    lines = [
+        f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',
+        "",
+        *(f"{name} = 0x{value:x}  # {about}" for name, value, about in _constants(shell)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def table(registers: Sequence[Register]) -> list[str]:
+    """Registers as a table in Markdown."""
+    rows = ["| offset | register | bits | access | what it is |", "| --- | --- | --- | --- | --- |"]
+    for register in registers:
+        rows.append(
+            f"| `0x{register.offset:03x}` | `{register.name}` | | {_ACCESS[register.access]} | {register.about} |"
+        )
+        rows += [
+            f"| | `{each.name}` | {_bits(each.low, each.bits)} | | {each.about} |"
+            for each in register.fields
+            if each.name != "VALUE"
+        ]
+    return rows
+
+
+def _bits(low: int, count: int) -> str:
+    return str(low) if count == 1 else f"{low + count - 1}:{low}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

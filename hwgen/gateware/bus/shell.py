@@ -1,0 +1,352 @@
+"""The shell around an accelerator: AXI4-Stream at both ends, registers on AXI4-Lite, an interrupt.
+
+AXI4-Stream is Arm's IHI 0051 (issue B). A word holds whole values, each in bytes of its own; they are those of the
+accelerator's beats, one after the other, without the lanes past the last channel. Every frame begins a new word, and
+its last word has ``tlast``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.bus.lite import LITE, Bank, BankConfig
+from hwgen.gateware.bus.registers import Register, registers_of
+from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
+from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.guard import Guard, GuardConfig
+from hwgen.gateware.stream import BeatFormat, Port, numbered
+
+#: Bytes of a word that there may be, the fewest first.
+WIDTHS = (4, 8, 16)
+
+
+def axis(width: int) -> wiring.Signature:
+    """A stream of words of so many bytes, as its source has it; names are the specification's in lower case."""
+    return wiring.Signature(
+        {
+            "tdata": Out(8 * width),
+            "tkeep": Out(width),
+            "tlast": Out(1),
+            "tvalid": Out(1),
+            "tready": In(1),
+        }
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndConfig:
+    """One stream of an accelerator, and how it travels on the bus.
+
+    Parameters
+    ----------
+    name : str
+        Of the bus's stream: ``s_axis`` or ``m_axis``, with a number behind if there are several.
+    port : Port
+        The accelerator's.
+    width : int, optional
+        Bytes of a word: 4, 8 or 16. If not given, the fewest with which a frame has no more words than beats, or 16.
+
+    Raises
+    ------
+    ConfigError
+        If the width is not one of these, or a value has more bytes.
+    """
+
+    name: str
+    port: Port
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        enough = [width for width in WIDTHS if width >= self.value_bytes]
+        if not self.width:
+            free = [width for width in enough if self.words_of(width).count <= self.port.beats]
+            object.__setattr__(self, "width", free[0] if free else WIDTHS[-1])
+        if self.width not in enough:
+            raise ConfigError(f"{self.name}: width must be one of {enough} bytes, not {self.width!r}")
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value: 1, 2, 4 or 8, the least that hold it."""
+        return self.port.beat.value_bytes
+
+    def words_of(self, width: int) -> Pieces:
+        """How a frame would be cut into words of so many bytes."""
+        return Pieces.of_words(width // self.value_bytes, self.beats.values)
+
+    @cached_property
+    def beats(self) -> Pieces:
+        """How the accelerator cuts a frame."""
+        return Pieces.of_beats(self.port.beat, self.port.beats)
+
+    @cached_property
+    def words(self) -> Pieces:
+        """How the bus cuts it."""
+        return self.words_of(self.width)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes a frame."""
+        return self.beats.values * self.value_bytes
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the bus never makes the accelerator wait: it moves what a beat holds in a cycle, or less often."""
+        return self.words.count <= self.beats.count
+
+    @property
+    def final_keep(self) -> int:
+        """``tkeep`` of a frame's last word."""
+        return (1 << self.words.final * self.value_bytes) - 1
+
+    def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
+        return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
+
+    @property
+    def guard(self) -> GuardConfig:
+        """Of the words of a frame."""
+        size, count = self.width // self.value_bytes, self.words.count
+        word = BeatFormat(
+            channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
+        )
+        return GuardConfig(beat=word, beats=count)
+
+
+def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
+    """The bus's streams for an accelerator's inputs or outputs; ``widths`` as those of `EndConfig`."""
+    return tuple(
+        EndConfig(name=numbered(name, number, len(ports)), port=port, width=width)
+        for number, (port, width) in enumerate(zip(ports, widths or [0] * len(ports), strict=True))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellConfig:
+    """What stands between an accelerator and its buses.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of EndConfig
+    build_hash : int
+        64 bits that tell this design from others.
+
+    Raises
+    ------
+    ConfigError
+        If there are more streams than registers for them.
+    """
+
+    inputs: tuple[EndConfig, ...]
+    outputs: tuple[EndConfig, ...]
+    build_hash: int = 0
+
+    def __post_init__(self) -> None:
+        self.registers  # noqa: B018 (refuses too many streams)
+
+    @cached_property
+    def registers(self) -> tuple[Register, ...]:
+        """By offset."""
+        inputs, outputs = ([end.name for end in ends] for ends in (self.inputs, self.outputs))
+        return registers_of(inputs, outputs, self.build_hash)
+
+    @property
+    def bank(self) -> BankConfig:
+        return BankConfig(registers=self.registers)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        counters = 32 * (4 + 3 * len(self.inputs) + 2 * len(self.outputs)) + 96
+        cost.ff += counters
+        cost.lut += counters
+        parts = [
+            *(part for end in self.inputs for part in (end.guard, end.repack(end.words, end.beats))),
+            *(end.repack(end.beats, end.words) for end in self.outputs),
+            self.bank,
+        ]
+        return sum((part.resources for part in parts), cost.resources)
+
+    def component(self) -> Shell:
+        return Shell(self)
+
+
+class Shell(wiring.Component):
+    """Registers, and for each stream of the accelerator what makes of it one of the bus.
+
+    Parameters
+    ----------
+    config : ShellConfig
+
+    Members
+    -------
+    s_axis, m_axis : In(axis), Out(axis)
+        Frames for the accelerator and from it; with several a number behind the name.
+    control : In(LITE)
+        The registers.
+    interrupt : Out(1)
+    reset : Out(1)
+        Resets the accelerator.
+    i, o : Out(stream), In(stream)
+        The accelerator's streams, by its own names for them.
+
+    Latency and throughput
+        A word's values can be taken by the accelerator in the next cycle. Where `EndConfig.is_free`, no cycle of the
+        accelerator's interval is lost.
+    """
+
+    def __init__(self, config: ShellConfig):
+        self._config = config
+        members: dict[str, wiring.Member] = {"control": In(LITE), "interrupt": Out(1), "reset": Out(1)}
+        for end in config.inputs:
+            members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
+        for end in config.outputs:
+            members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
+        super().__init__(members)
+
+    @property
+    def config(self) -> ShellConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = bank = Bank(self.config.bank)
+        connect(m, outside=flipped(self.control), bank=bank.bus)
+        running = Signal()  # not in the cycle after a reset
+        m.d.sync += running.eq(~self.reset)
+        m.d.comb += [self.reset.eq(bank.reset), bank.clear.eq(bank.reset)]
+
+        wrong: list[Value] = []
+        for end in self.config.inputs:
+            wrong += self._input(m, end, running & bank.control[0] & ~self.reset)
+        for end in self.config.outputs:
+            self._output(m, end)
+        done, busy = self._count(m, bank)
+
+        errors = Cat(wrong)
+        m.d.comb += [
+            bank.errors_raise.eq(errors),
+            bank.interrupt_status_raise.eq(Cat(done, errors.any())),
+            bank.status.eq(Cat(busy, bank.errors.any(), self.interrupt)),
+        ]
+        m.d.sync += self.interrupt.eq((bank.interrupt_status & bank.interrupt_enable).any() & ~self.reset)
+        for register in self.config.registers:
+            if register.reset and register.access == "r":
+                m.d.comb += getattr(bank, register.name.lower()).eq(register.reset)
+        return m
+
+    def _input(self, m: Module, end: EndConfig, open_: Value) -> list[Value]:
+        """From the bus to the accelerator; what says, a cycle each, that a frame was short, or long."""
+        bus, core = getattr(self, end.name), getattr(self, end.port.name)
+        guard = ResetInserter(self.reset)(Guard(end.guard))
+        m.submodules[f"{end.name}_guard"] = guard
+        repack = Repack(end.repack(end.words, end.beats))
+        m.submodules[f"{end.name}_repack"] = ResetInserter(self.reset)(repack)
+        into, out, bits = guard.i, guard.o, end.port.beat.bits
+        m.d.comb += [
+            into.valid.eq(bus.tvalid & open_),
+            into.payload.last.eq(bus.tlast),
+            # Bytes that are not kept may hold anything.
+            into.payload.data.as_value().eq(bus.tdata & Cat(kept.replicate(8) for kept in bus.tkeep)),
+            bus.tready.eq(into.ready & open_),
+            guard.error.clear.eq(1),
+            repack.i.valid.eq(out.valid),
+            out.ready.eq(repack.i.ready),
+            *(repack.i.payload[place].eq(out.payload.data[place][0][:bits]) for place in range(end.words.most)),
+        ]
+        values = Cat(repack.o.payload.data[place] for place in range(end.beats.most))
+        m.d.comb += [
+            core.valid.eq(repack.o.valid),
+            core.payload.data.as_value().eq(values),
+            core.payload.last.eq(repack.o.payload.last),
+            repack.o.ready.eq(core.ready),
+        ]
+        # A word that goes on has all its bytes, and the last one of a frame those that it should.
+        passes = into.valid & into.ready & out.valid & out.ready
+        wanted = Mux(out.payload.last, end.final_keep, (1 << end.width) - 1)
+        lacks, exceeds = Signal(name=f"{end.name}_lacks"), Signal(name=f"{end.name}_exceeds")
+        m.d.sync += [
+            lacks.eq(passes & (wanted & ~bus.tkeep).any()),
+            exceeds.eq(passes & bus.tlast & (bus.tkeep & ~wanted).any()),
+        ]
+        return [guard.error.short | lacks, guard.error.long | exceeds]
+
+    def _output(self, m: Module, end: EndConfig) -> None:
+        """From the accelerator to the bus."""
+        bus, core = getattr(self, end.name), getattr(self, end.port.name)
+        repack = Repack(end.repack(end.beats, end.words))
+        m.submodules[f"{end.name}_repack"] = ResetInserter(self.reset)(repack)
+        beat, piece = end.port.beat, core.payload.data.as_value()
+        m.d.comb += [
+            repack.i.valid.eq(core.valid),
+            core.ready.eq(repack.i.ready),
+            *(
+                repack.i.payload[place].eq(piece[place * beat.bits : (place + 1) * beat.bits])
+                for place in range(end.beats.most)
+            ),
+            bus.tvalid.eq(repack.o.valid),
+            repack.o.ready.eq(bus.tready),
+            bus.tlast.eq(repack.o.payload.last),
+            bus.tkeep.eq(Mux(repack.o.payload.last, end.final_keep, (1 << end.width) - 1)),
+        ]
+        for place in range(end.words.most):
+            value = repack.o.payload.data[place]
+            word = bus.tdata.word_select(place, 8 * end.value_bytes)
+            m.d.comb += word.eq(value.as_signed() if beat.signed else value)
+
+    def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
+        """The counters; when a frame has left on all outputs, and whether any is on its way."""
+        frames = bank.frames
+        begun: list[Value] = []
+        ended: list[Value] = []
+        busy = Signal()
+        for end in self.config.inputs:
+            bus, within = getattr(self, end.name), Signal(name=f"{end.name}_within")
+            moves = bus.tvalid & bus.tready
+            with m.If(moves):
+                m.d.sync += within.eq(~bus.tlast)
+            with m.If(self.reset):
+                m.d.sync += within.eq(0)
+            come = self._counter(m, bank, f"{end.name}_frames", moves & bus.tlast)
+            self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
+            self._counter(m, bank, f"{end.name}_starved", busy & ~bus.tvalid)
+            begun.append(within | (come != frames))
+        for end in self.config.outputs:
+            bus = getattr(self, end.name)
+            left = self._counter(m, bank, f"{end.name}_frames", bus.tvalid & bus.tready & bus.tlast)
+            self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
+            ended.append(left != frames)
+        done = Cat(ended).all()
+        m.d.comb += busy.eq(Cat(begun).any())
+        self._counter(m, bank, "frames", done)
+        self._times(m, bank, done, busy)
+        return done, busy
+
+    def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
+        """Cycles between frames, and those with frames on their way."""
+        since, interval = Signal(32), Signal(32, name="interval_held")
+        cycles, high = Signal(64), Signal(32, name="cycles_high_held")
+        m.d.sync += [since.eq(since + 1), cycles.eq(cycles + busy)]
+        with m.If(done):
+            m.d.sync += since.eq(1)
+            with m.If(bank.frames != 0):
+                m.d.sync += interval.eq(since)
+        with m.If(bank.cycles_low_read):
+            m.d.sync += high.eq(cycles[32:])
+        with m.If(self.reset):
+            m.d.sync += [since.eq(0), interval.eq(0), cycles.eq(0), high.eq(0)]
+        m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
+
+    def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
+        """A register that counts the cycles in which something holds."""
+        count = Signal(32, name=f"{name}_count")
+        m.d.sync += count.eq(count + counts)
+        with m.If(self.reset):
+            m.d.sync += count.eq(0)
+        m.d.comb += getattr(bank, name).eq(count)
+        return count

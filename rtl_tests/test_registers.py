@@ -1,0 +1,100 @@
+"""The registers' description, and all that is made of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hwgen.emit import wrapper
+from hwgen.errors import ConfigError
+from hwgen.gateware.bus.registers import Field, Register, registers_of
+from hwgen.gateware.bus.shell import ShellConfig, ends_of
+from hwgen.gateware.stream import BeatFormat, Port
+
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "board.md"
+
+
+def shell(inputs: int = 1, outputs: int = 1) -> ShellConfig:
+    beat = BeatFormat(channels=3, height=5, width=7, lanes=3, bits=8, signed=False)
+    given = BeatFormat(channels=10, height=1, width=1, lanes=4, bits=12, signed=True)
+    return ShellConfig(
+        inputs=ends_of([Port(f"i_{number}", beat, beat.raster) for number in range(inputs)], "s_axis"),
+        outputs=ends_of([Port(f"o_{number}", given, given.raster) for number in range(outputs)], "m_axis"),
+        build_hash=0x0123_4567_89AB_CDEF,
+    )
+
+
+@pytest.mark.parametrize("streams", [(1, 1), (16, 1), (3, 16)])
+def test_no_two_in_one_place(streams):
+    registers = shell(*streams).registers
+    offsets = [register.offset for register in registers]
+    assert offsets == sorted(set(offsets))
+    names = [name for name, _, _ in wrapper._constants(shell(*streams))]
+    assert len(names) == len(set(names))
+
+
+def test_the_docs_have_the_table():
+    rows = wrapper.table(registers_of(["s_axis"], ["m_axis"], 0))
+    assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
+
+
+def test_json_python_and_c_agree(tmp_path):
+    """All offsets and masks, by the three files that software reads."""
+    config = shell(2, 1)
+    document = json.loads(json.dumps(wrapper.to_json(config, "net_axi")))
+    expected: dict[str, int] = {"BUILD_HASH": int(document["build_hash"], 16)}
+    for stream in (*document["inputs"], *document["outputs"]):
+        expected[f"{stream['name'].upper()}_FRAME_BYTES"] = stream["frame_bytes"]
+    for register in document["registers"]:
+        expected[register["name"]] = register["offset"]
+        for field in register["fields"]:
+            if field["name"] != "VALUE":
+                mask = sum(1 << bit for bit in range(field["low"], field["low"] + field["bits"]))
+                expected[f"{register['name']}_{field['name']}"] = mask
+    expected |= {"IDENTITY_IS": 0x4857_474E, "VERSION_MAJOR_IS": 1}
+    assert expected["S_AXIS_0_FRAME_BYTES"] == 3 * 5 * 7
+    assert expected["M_AXIS_FRAME_BYTES"] == 20
+    assert expected["ERRORS_S_AXIS_1_LONG"] == 8
+
+    constants: dict[str, Any] = {}
+    exec(wrapper.python_constants(config, "net"), constants)
+    assert {name: value for name, value in constants.items() if not name.startswith("__")} == expected
+
+    if compiler := shutil.which("gcc"):
+        (tmp_path / "net_registers.h").write_text(wrapper.c_header(config, "net"))
+        says = "".join(f'printf("{name} %llu\\n", (unsigned long long)NET_{name});\n' for name in expected)
+        (tmp_path / "says.c").write_text(
+            f'#include <stdio.h>\n#include "net_registers.h"\nint main(void) {{\n{says}return 0;\n}}\n'
+        )
+        subprocess.run([compiler, "-Wall", "-Werror", "-o", "says", "says.c"], cwd=tmp_path, check=True)
+        said = subprocess.run([tmp_path / "says"], check=True, capture_output=True, text=True).stdout
+        assert {name: int(value) for name, value in map(str.split, said.splitlines())} == expected
+
+
+def test_widths():
+    """The fewest bits with which a frame has no more words than beats."""
+    (taken,), (given,) = shell().inputs, shell().outputs
+    assert (taken.width, taken.words.count, taken.beats.count, taken.is_free) == (4, 27, 35, True)
+    assert (given.width, given.words.count, given.final_keep) == (8, 3, 0x0F)
+    wide = BeatFormat(channels=64, height=3, width=3, lanes=64, bits=8, signed=True)
+    (end,) = ends_of([Port("i", wide, wide.raster)], "s_axis")
+    assert (end.width, end.words.count, end.is_free) == (16, 36, False)
+    assert wrapper.speed(end, 40) == "none on average (36 words in 40 cycles), but a beat is more than a word"
+    assert wrapper.speed(end, 9) == "the interval is 36 cycles at least, in place of 9"
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match=r"^inputs must be at most 16 for a bus wrapper, not 17$"):
+        shell(17)
+    with pytest.raises(ConfigError, match=r"^s_axis: width must be one of \[4, 8, 16\] bytes, not 5$"):
+        ends_of([shell().inputs[0].port], "s_axis", [5])
+    with pytest.raises(ConfigError, match=r"^A: offset must be a multiple of 4 below 4096, not 6$"):
+        Register(name="A", offset=6, access="r", about="")
+    fields = Field(name="X", low=0, bits=4, about=""), Field(name="Y", low=3, bits=4, about="")
+    with pytest.raises(ConfigError, match=r"^A.Y: bits must lie above 4 and below 32, not at 3$"):
+        Register(name="A", offset=0, access="r", about="", fields=fields)
