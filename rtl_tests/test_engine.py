@@ -118,7 +118,8 @@ def test_random_networks(circuit, network, timing, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=500)
+@pytest.mark.parametrize("block", range(4))
+@settings(max_examples=125)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(
@@ -126,7 +127,8 @@ def test_random_networks(circuit, network, timing, seed):
     ),
     seed=st.integers(0, 99),
 )
-def test_many_random_networks(circuit, network, timing, seed):
+def test_many_random_networks(block, circuit, network, timing, seed):
+    """Others in each block."""
     found = scheduled(network, SMALL)
     if found is not None:
         check(circuit, found, timing, seed)

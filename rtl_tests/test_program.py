@@ -152,9 +152,11 @@ def test_random_layers(network, engine):
 
 
 @pytest.mark.long
-@given(networks(most_layers=4, most_side=40, most_channels=80), engines())
-@settings(max_examples=600)
-def test_many_random_layers(network, engine):
+@pytest.mark.parametrize("block", range(4))
+@given(network=networks(most_layers=4, most_side=40, most_channels=80), engine=engines())
+@settings(max_examples=150)
+def test_many_random_layers(block, network, engine):
+    """Others in each block."""
     test_random_layers.hypothesis.inner_test(network, engine)
 
 
@@ -205,6 +207,30 @@ def test_rows_in_no_window_are_not_loaded(stride):
     found = schedule(alone(layer), SMALL)
     rows = sum(job.load.x_rows * job.load.x_blocks for job in found.jobs if job.load.x_words == 31 - 30 % stride)
     assert rows in (0, 2 * -(-23 // stride) * found.works[0].task.folds(SMALL))
+    check(found)
+
+
+def test_lanes_are_walked_anew_where_other_rows_are_loaded():
+    """Boxes of one pitch, one of every second row and one of all: lanes begin elsewhere."""
+    thin, tall = Window(kernel=(1, 1), stride=(2, 2)), Window(kernel=(2, 1), stride=(2, 2))
+    first = replace(conv(kernel=1, channels=1, maps=1, size=(3, 19), stride=2), name="thin", window=thin)
+    rng = np.random.default_rng(3)
+    second = Conv(
+        name="tall",
+        input=first.output,
+        output=replace(first.output, height=1, width=5),
+        window=tall,
+        weights=rng.integers(-128, 128, (1, 1, 2, 1)),
+        bias=np.array([444]),
+        requantisation=None,
+    )
+    second = replace(second, requantisation=replace(a_requantisation(rng, second), float32=True))
+    found = schedule(
+        Network(name="two", layers=(first, second)), replace(SMALL, map_words=64, output_words=32, slots=2)
+    )
+    (columns,) = {job.compute.columns for job in found.jobs if job.compute.groups}
+    assert columns == 10
+    assert len({job.compute.wrap_words for job in found.jobs if job.compute.groups}) == 2
     check(found)
 
 

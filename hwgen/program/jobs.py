@@ -400,7 +400,7 @@ class _PassJobs:
         rows, columns = engine.pixels // across, engine.pixels % across
         down = step * stride // task.row_step  # from a pixel to that below
         plane, many = self._plane(tile), item.channels[1] - item.channels[0]
-        walk = (stride, across, step)
+        walk = (stride, across, down)  # what lanes begin with: steps of equal boxes differ with the rows left out
         compute = Compute(
             groups=-(-tile.pixels // engine.pixels),
             first=item.first,
