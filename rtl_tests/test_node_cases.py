@@ -103,6 +103,7 @@ EXPECTED: dict[str, tuple[int, dict[str, int]]] = {
     "HardSigmoid": (3, {}),
     "HardSwish": (1, {}),
     "Identity": (2, {"no layer": 1, "no arrays": 2}),
+    "LRN": (2, {}),
     "LeakyRelu": (3, {}),
     "Log": (2, {}),
     "MatMul": (1, {"matrices": 4, "dimensions": 2}),
