@@ -1,0 +1,159 @@
+"""Random accelerators in their shell: the frames of the bus, under any stalls, and what the registers say of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from accelerators import cases, frames_for
+from amaranth import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from testbench import ALWAYS, PATIENCE, run, stalls
+
+from hwgen.emit import stimuli
+from hwgen.emit.testbench import patience
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.bus.shell import EndConfig, Shell, ShellConfig, ends_of
+from hwgen.network import golden
+from hwgen.schedule.solve import Schedule
+
+
+def word_layout(end: EndConfig) -> data.StructLayout:
+    return data.StructLayout({"data": 8 * end.width, "keep": end.width, "last": 1})
+
+
+class OnTheBus(wiring.Component):
+    """An accelerator in its shell, between streams whose payload is a word."""
+
+    def __init__(self, config: AcceleratorConfig, width: int):
+        self.config = config
+        ends = [
+            ends_of(ports, name, [width]) for ports, name in ((config.input_ports, "s"), (config.output_ports, "m"))
+        ]
+        (self.taken,), (self.given,) = ends
+        self.shell: Any = Shell(ShellConfig(inputs=ends[0], outputs=ends[1]))
+        super().__init__(
+            {
+                "i": In(stream.Signature(word_layout(self.taken))),
+                "o": Out(stream.Signature(word_layout(self.given))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.shell = shell = self.shell
+        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        wiring.connect(m, shell=shell.i, accelerator=accelerator.i)
+        wiring.connect(m, shell=shell.o, accelerator=accelerator.o)
+        into, out = self.i, self.o
+        m.d.comb += [
+            shell.s.tdata.eq(into.payload.data),
+            shell.s.tkeep.eq(into.payload.keep),
+            shell.s.tlast.eq(into.payload.last),
+            shell.s.tvalid.eq(into.valid),
+            into.ready.eq(shell.s.tready),
+            out.payload.data.eq(shell.m.tdata),
+            out.payload.keep.eq(shell.m.tkeep),
+            out.payload.last.eq(shell.m.tlast),
+            out.valid.eq(shell.m.tvalid),
+            shell.m.tready.eq(out.ready),
+        ]
+        return m
+
+
+def to_words(end: EndConfig, frames: list[bytes]) -> list[int]:
+    """Payloads of frames of any length; bytes that are not kept are ones."""
+    words, width = [], end.width
+    for frame in frames:
+        for begin in range(0, len(frame), width):
+            part = frame[begin : begin + width]
+            value = int.from_bytes(part.ljust(width, b"\xff"), "little")
+            last = begin + width >= len(frame)
+            words.append(value | (1 << len(part)) - 1 << 8 * width | last << 9 * width)
+    return words
+
+
+def from_words(end: EndConfig, words: list[int]) -> list[bytes]:
+    """Frames; each word's ``keep`` must be that of a whole frame."""
+    width, frames, frame = end.width, [], b""
+    for word in words:
+        content = (word & (1 << 8 * width) - 1).to_bytes(width, "little")
+        keep, last = word >> 8 * width & (1 << width) - 1, word >> 9 * width
+        assert keep == (end.final_keep if last else (1 << width) - 1)
+        frame += content[: keep.bit_length()]
+        if last:
+            frames.append(frame)
+            frame = b""
+    assert not frame
+    return frames
+
+
+def in_memory(end: EndConfig, frames: np.ndarray) -> list[bytes]:
+    """Maps ``(n, C, H, W)`` as the bus has them; pixels past the end of a row are zeros."""
+    beat = end.port.beat
+    wide = np.zeros((*frames.shape[:3], beat.row_steps * beat.pixels), stimuli.dtype(beat).newbyteorder("<"))
+    wide[..., : beat.width] = frames
+    count, rows = len(frames), beat.height
+    steps = wide.reshape(count, beat.channels, rows, beat.row_steps, beat.pixels).transpose(0, 2, 3, 1, 4)
+    return [frame.tobytes() for frame in steps]
+
+
+def from_memory(end: EndConfig, frames: list[bytes]) -> np.ndarray:
+    """The inverse."""
+    beat = end.port.beat
+    values = np.frombuffer(b"".join(frames), stimuli.dtype(beat).newbyteorder("<"))
+    steps = values.reshape(len(frames), beat.height, beat.row_steps, beat.channels, beat.pixels)
+    wide = steps.transpose(0, 3, 1, 2, 4).reshape(len(frames), beat.channels, beat.height, -1)
+    return wide[..., : beat.width]
+
+
+def wrong(frame: bytes, change: int) -> bytes:
+    """The frame, or one that is shorter or longer by a byte or by half."""
+    by = 1 if change % 2 else max(1, len(frame) // 2)
+    return frame if change > 3 else frame[: max(1, len(frame) - by)] if change < 2 else frame + frame[:by]
+
+
+CASES = cases(most_layers=2, most_side=5)
+
+
+@settings(max_examples=8)
+@given(
+    case=CASES,
+    width=st.sampled_from([0, 0, 8, 16]),
+    seed=st.integers(0, 2**32),
+    pattern=st.one_of(st.just((ALWAYS, ALWAYS)), stalls()),
+    changes=st.lists(st.integers(0, 7), min_size=4, max_size=4),
+)
+def test_frames(case, width, seed, pattern, changes):
+    """Whatever frames come, of whatever length, as many leave, and each is right."""
+    top = OnTheBus(case.config, width)
+    taken = top.taken
+    frames = frames_for(case.network, 4, seed)
+    sent = [wrong(frame, change) for frame, change in zip(in_memory(taken, frames), changes, strict=True)]
+    size = taken.frame_bytes
+    whole = [frame[:size].ljust(size, b"\0") for frame in sent]
+    expected = golden.run(case.network, from_memory(taken, whole).astype(frames.dtype))
+    trace = run(
+        top, to_words(taken, sent), 4 * top.given.words.count,
+        offer=pattern[0], accept=pattern[1], patience=max(PATIENCE, patience(case.config)),
+    )  # fmt: skip
+    found = from_words(top.given, trace.words)
+    np.testing.assert_array_equal(from_memory(top.given, found), expected)
+
+
+@settings(max_examples=6)
+@given(case=CASES)
+def test_cycles(case):
+    """Where words are no more than beats, frames follow each other as they do without a shell."""
+    top = OnTheBus(case.config, 0)
+    assume(top.taken.is_free and top.given.is_free)
+    count = 8
+    frames = frames_for(case.network, count, 0)
+    schedule = Schedule(case.config, count)
+    schedule.solve()
+    trace = run(top, to_words(top.taken, in_memory(top.taken, frames)), count * top.given.words.count)
+    ends = trace.times[top.given.words.count - 1 :: top.given.words.count]
+    assert np.diff(ends)[-2:].tolist() == np.diff(schedule.frame_ends)[-2:].tolist()
