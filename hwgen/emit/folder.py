@@ -34,6 +34,7 @@ def build(
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
+    ``NAME_driver.py``,
     ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
@@ -273,6 +274,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
             f"`{wrapper.REGISTERS}`, `{top}_registers.h`, `{top}_registers.py`",
             "its registers and streams, for programs, for C and for Python",
         ),
+        (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         ("`Makefile`", "`make icarus`, `make verilator`"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 from hwgen.emit import verilog
@@ -54,7 +55,9 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
 
 
 def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
-    """What lies beside the accelerator ``top``: ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``.py``.
+    """What lies beside the accelerator ``top``.
+
+    ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``TOP_registers.py``, ``TOP_driver.py``.
 
     Raises
     ------
@@ -73,6 +76,7 @@ def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
         REGISTERS: document.encode(),
         f"{top}_registers.h": c_header(shell, top).encode(),
         f"{top}_registers.py": python_constants(shell, top).encode(),
+        f"{top}_driver.py": resources.files("hwgen.emit").joinpath("driver.py").read_bytes(),
     }
 
 
@@ -108,7 +112,8 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
 
 
 def _stream(end: EndConfig) -> dict[str, Any]:
-    beat = end.port.beat
+    beat, order = end.port.beat, end.port.order
+    firsts = (columns.start for columns in order.beat_columns(beat.pixels))
     return {
         "name": end.name,
         "port": end.port.name,
@@ -120,6 +125,15 @@ def _stream(end: EndConfig) -> dict[str, Any]:
         "signed": beat.signed,
         "frame_bytes": end.frame_bytes,
         "frame_words": end.words.count,
+        "layout": {
+            "channels": beat.channels,
+            "height": beat.height,
+            "width": beat.width,
+            "pixels": beat.pixels,
+            "folds": [[channels.start, channels.stop] for channels in beat.fold_channels],
+            "rows": [list(span) for span in order.rows],
+            "columns": [[*span, first] for span, first in zip(order.columns, firsts, strict=True)],
+        },
     }
 
 

@@ -177,8 +177,9 @@ def describe(network: Network) -> dict[str, Any]:
     """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points.
 
     A tensor in another order than its map's also has ``map``, (C, H, W), and the factors of it, ``parts``, of which its
-    dimensions are made in this ``order``. Several outputs are a list, ``outputs``, in which each also has the model's
-    name of it and what stands behind it; several inputs are a list, ``inputs``.
+    dimensions are made in this ``order``. An input whose integers the model clips has ``limits``. Several outputs are a
+    list, ``outputs``, in which each also has the model's name of it and what stands behind it; several inputs are a
+    list, ``inputs``.
     """
     host, several = network.host, len(network.output_layers) > 1
     found = []
@@ -191,7 +192,10 @@ def describe(network: Network) -> dict[str, Any]:
         if several:
             behind = [] if host is None else list(host.outputs[place].behind)
             found[-1] = {"output": network.output_names[place], **found[-1], "behind": behind}
-    sources = [_tensor(each, end.name, end.shape, end.layout) for end, each in taken(network).values()]
+    sources = [
+        {**_tensor(each, end.name, end.shape, end.layout), **({"limits": list(end.limits)} if end.limits else {})}
+        for end, each in taken(network).values()
+    ]
     return {
         **({"inputs": sources} if len(sources) > 1 else {"input": sources[0]}),
         **({"outputs": found} if several else {"output": found[0]}),

@@ -11,7 +11,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -73,6 +73,10 @@ class Pieces:
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 
 
+#: LUTs a bit that is held, by the units of a piece that comes, at most so many (0: any number), as measured.
+_SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RepackConfig:
     """Values that come in pieces of one kind and leave in pieces of another.
@@ -127,10 +131,10 @@ class RepackConfig:
         sides = self.takes, self.gives
         counters = sum(counter_bits(side.count) + counter_bits(len(side.sizes)) for side in sides)
         cost.ff += bits + level + counters
+        units = self.takes.most // self.unit
+        each = next(luts for most, luts in _SLOT_LUTS if units <= most or most == 0)
         shifts = len({*self.gives.sizes, self.gives.final})
-        ways = min(self.takes.most // self.unit, self.depth)
-        cost.lut += (self.gives.most - self.gives.least) * self.shape.width
-        cost.lut += bits * (1 + mux_luts(ways) + mux_luts(shifts)) + 4 * level + 2 * counters + 3 * self.depth
+        cost.lut += bits * (each + (0.8 if shifts > 1 else 0)) + 3 * level + counters
         return cost.resources
 
     def component(self) -> Repack:

@@ -23,6 +23,8 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import Guard, GuardConfig
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
+#: Bits in which the counts of frames that have left on several outputs are compared.
+_AHEAD_BITS = 16
 #: Bytes of a word that there may be, the fewest first.
 WIDTHS = (4, 8, 16)
 
@@ -300,11 +302,10 @@ class Shell(wiring.Component):
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """The counters; when a frame has left on all outputs, and whether any is on its way."""
-        frames = bank.frames
+        """The counters; when a frame has left on all outputs, and whether any is on its way, a cycle later each."""
+        busy, done, frames = Signal(), Signal(), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
-        busy = Signal()
         for end in self.config.inputs:
             bus, within = getattr(self, end.name), Signal(name=f"{end.name}_within")
             moves = bus.tvalid & bus.tready
@@ -318,28 +319,34 @@ class Shell(wiring.Component):
             begun.append(within | (come != frames))
         for end in self.config.outputs:
             bus = getattr(self, end.name)
-            left = self._counter(m, bank, f"{end.name}_frames", bus.tvalid & bus.tready & bus.tlast)
+            leaves = bus.tvalid & bus.tready & bus.tlast
+            left = self._counter(m, bank, f"{end.name}_frames", leaves)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
-            ended.append(left != frames)
-        done = Cat(ended).all()
-        m.d.comb += busy.eq(Cat(begun).any())
-        self._counter(m, bank, "frames", done)
+            # One output is never as many frames ahead of another as would be 0 here.
+            ended.append(leaves if len(self.config.outputs) == 1 else left[:_AHEAD_BITS] != frames[:_AHEAD_BITS])
+        if len(self.config.outputs) == 1:
+            m.d.comb += frames.eq(left)
+            m.d.sync += done.eq(ended[0] & ~self.reset)
+        else:
+            m.d.comb += done.eq(Cat(ended).all())
+            self._counter(m, bank, "frames", done)
+        m.d.sync += busy.eq(Cat(begun).any() & ~self.reset)
         self._times(m, bank, done, busy)
         return done, busy
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
         """Cycles between frames, and those with frames on their way."""
-        since, interval = Signal(32), Signal(32, name="interval_held")
+        since, interval, follows = Signal(32), Signal(32, name="interval_held"), Signal()
         cycles, high = Signal(64), Signal(32, name="cycles_high_held")
         m.d.sync += [since.eq(since + 1), cycles.eq(cycles + busy)]
         with m.If(done):
-            m.d.sync += since.eq(1)
-            with m.If(bank.frames != 0):
+            m.d.sync += [since.eq(1), follows.eq(1)]
+            with m.If(follows):
                 m.d.sync += interval.eq(since)
         with m.If(bank.cycles_low_read):
             m.d.sync += high.eq(cycles[32:])
         with m.If(self.reset):
-            m.d.sync += [since.eq(0), interval.eq(0), cycles.eq(0), high.eq(0)]
+            m.d.sync += [follows.eq(0), interval.eq(0), cycles.eq(0), high.eq(0)]
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
