@@ -99,6 +99,12 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     sub.add_argument("--bram", type=positive, metavar="N", help="use at most N block RAMs of 36 kbit")
     sub.add_argument("--clock", type=number, metavar="MHz", help="run at this clock (default: the board's own)")
     sub.add_argument(
+        "--bandwidth",
+        type=rate,
+        metavar="GB/S",
+        help="of off-chip memory, reads and writes (default: the board's; without a limit where streams are simulated)",
+    )
+    sub.add_argument(
         "--macs-per-dsp",
         type=lambda text: int(text) if text in ("1", "2") else text,
         choices=[1, 2, "auto"],

@@ -69,9 +69,13 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
     from hwgen.plan import Request
+    from hwgen.templates import TEMPLATES
 
-    given = ((name, getattr(arguments, name)) for name in Request.names())
-    return {name: value for name, value in given if value not in (None, False)}
+    found = {name: value for name in Request.names() if (value := getattr(arguments, name)) not in (None, False)}
+    template = TEMPLATES.get(arguments.template or "")
+    if arguments.verb == "simulate" and (arguments.plan is not None or template is None or template.holds_weights):
+        found.pop("bandwidth", None)  # of the simulation; only what computes from off-chip memory is planned for it
+    return found
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +91,16 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen import network
     from hwgen.plan import Request
     from hwgen.plan.planner import sure_refusal, what_can_be_built
+    from hwgen.templates import TEMPLATES
     from hwgen.templates.budget import weights_of
 
+    asked = TEMPLATES.get(arguments.template)
+
     def refused(weights: list[tuple[str, int]]) -> bool:
+        if asked is not None and not asked.holds_weights:
+            return False
         if refusal := sure_refusal(weights, board):
-            print(f"not all of {arguments.model} can be built: {refusal}", flush=True)
+            print(f"{arguments.model} doesn't fit with all weights on the chip: {refusal}", flush=True)
         return bool(refusal)
 
     # Before a built-in network is quantised, and before any is planned: both may take a while.

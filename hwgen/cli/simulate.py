@@ -44,12 +44,6 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="cycles from a read of off-chip memory to its first byte (default 0)",
     )
-    parser.add_argument(
-        "--bandwidth",
-        type=options.rate,
-        metavar="GB/S",
-        help="of off-chip memory, reads and writes (default: no limit)",
-    )
     parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
 

@@ -10,7 +10,7 @@ from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
-from hwgen.templates.base import Group
+from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_arithmetic, check_weights
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
@@ -44,16 +44,18 @@ def promise(task: Task) -> float:
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
     """The best group of the layers ``begin`` to ``end``, under the first template under which it fits.
 
-    Where DSP slices run out, no other template is tried: all of them do the same multiplications.
+    Templates whose weights stay in off-chip memory are left to `off_chip_group`, unless they are asked for. Where DSP
+    slices run out, no other template is tried: all of them do the same multiplications.
 
     Parameters and errors are those of `hwgen.templates.base.Template.search`.
     """
-    check_weights(task.network.layers[begin:end], task.board)
-    check_arithmetic(task.network.layers[begin:end], task.board)
     asked = task.goal.template
     refusal: PlanError | None = None
-    for template in TEMPLATES.values() if asked is None else (TEMPLATES[asked],):
+    for template in _templates(True) if asked is None else (TEMPLATES[asked],):
         try:
+            if template.holds_weights:
+                check_weights(task.network.layers[begin:end], task.board)
+                check_arithmetic(task.network.layers[begin:end], task.board)
             return template.search(task, begin, end, in_turn)
         except PlanError as error:
             refusal = refusal or error
@@ -61,6 +63,28 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
                 break
     assert refusal is not None
     raise refusal
+
+
+def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
+    """The same under a template whose weights stay in off-chip memory, where no template is asked for.
+
+    Raises
+    ------
+    PlanError
+        If there is none, or it can't compute these layers.
+    """
+    refusal = PlanError("no template computes from off-chip memory")
+    for template in _templates(False) if task.goal.template is None else ():
+        try:
+            return template.search(task, begin, end, in_turn)
+        except PlanError as error:
+            refusal = error
+    raise refusal
+
+
+def _templates(holding: bool) -> list[type[Template]]:
+    """Those with all weights on the chip, or the others."""
+    return [template for template in TEMPLATES.values() if template.holds_weights == holding]
 
 
 def _by_rows(task: Task, begin: int, end: int, in_turn: bool) -> GroupSearch:

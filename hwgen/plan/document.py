@@ -58,6 +58,8 @@ def until(text: str) -> list[str] | None:
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
+    if (own := group.template.document(group)) is not None:
+        return {"template": group.template.name, **own}
     layers = []
     for plan, layer, node in zip(group.layers, group.config.layers, group.network.layers, strict=True):
         layers.append(
@@ -218,6 +220,8 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     template = field(group, "template", str, "plan group")
     if template not in TEMPLATES:
         raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(template)}")
+    if (own := TEMPLATES[template].group(group, network, board)) is not None:
+        return own
     fifos = field(group, "fifos", list, "plan group")
     found: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:

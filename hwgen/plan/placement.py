@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hwgen.boards import Board
 from hwgen.gateware.cost import Resources
-from hwgen.schedule.solve import Cycles, steady_cycles
+from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_budget
 
@@ -67,7 +67,7 @@ class Alone(Placement):
         return self.groups[0].steady
 
     def predict(self, frames: int) -> Cycles:
-        return steady_cycles(self.groups[0].config, frames)
+        return self.groups[0].predict(frames)
 
 
 class Apart(Placement):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -118,7 +119,7 @@ class Plan:
     @property
     def traffic_bytes(self) -> dict[str, int]:
         """Off-chip traffic of one frame: every group's input and output once, and weights that don't stay on chip."""
-        return {
-            "feature_maps": sum(group.map_bytes for group in self.groups),
-            "weights": sum(group.network.weight_bytes for group in self.groups) if self.placement.loads_weights else 0,
-        }
+        found: Counter[str] = Counter()
+        for group in self.groups:
+            found.update(group.traffic_bytes(self.placement.loads_weights))
+        return dict(found)

@@ -15,11 +15,12 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.plan import grouping
-from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, task_of
+from hwgen.plan.choose import best_group, can_be_built, may_fit, off_chip_group, plan_of, task_of
 from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
-from hwgen.templates.budget import OverBudgetError, check_weight_bits
+from hwgen.templates import TEMPLATES
+from hwgen.templates.budget import OverBudgetError, check_weight_bits, weights_of
 from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
 
@@ -118,6 +119,12 @@ def _packing_notes(task: Task) -> tuple[str, ...]:
 
 
 def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ...]) -> Plan:
+    asked, free = TEMPLATES.get(task.goal.template or ""), groups is None and not in_turn
+    if asked is not None and not asked.holds_weights:
+        return plan_of(task, (best_group(task, 0, len(task.works)),), notes)
+    refusal = sure_refusal(weights_of(task.network.layers), task.board) if free else ""
+    if refusal and (plan := _off_chip(task, notes, refusal)) is not None:
+        return plan
     grouping.check_layers(task)
     if groups is not None:
         spans = grouping.parse(groups, task.network)
@@ -134,7 +141,24 @@ def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ..
         if not task.network.cuts:
             raise
         refusal = f"no single group was found that fits: {error}"
+        if (plan := _off_chip(task, notes, str(error))) is not None:
+            return plan
         return _cut(task, (*notes, refusal, *_in_tiles(task)))
+
+
+def _off_chip(task: Task, notes: tuple[str, ...], refusal: str) -> Plan | None:
+    """All layers as one group that computes from off-chip memory, where frames are to come fast or soon.
+
+    ``None`` if no template does that, or it doesn't fit; ``refusal`` is why no other template is taken.
+    """
+    if task.goal.objective not in ("interval", "latency"):
+        return None
+    try:
+        group = off_chip_group(task, 0, len(task.works))
+        note = f"computed from off-chip memory (template {group.template.name}), as it fits no other: {refusal}"
+        return plan_of(task, (group,), (*notes, note))
+    except PlanError:
+        return None
 
 
 def _compared(task: Task, plan: Plan) -> Plan:

@@ -39,6 +39,8 @@ class Request:
         MHz of the clock; the board's own if not given.
     lut, bram : int, optional
         LUTs, and block RAMs of 36 kbit, that may be used; all of the board's if not given.
+    bandwidth : float, optional
+        GB/s of the off-chip memory, reads and writes together; the board's own if not given.
     groups : str, optional
         Fusion groups to take, ``conv1_1-pool1,conv2_1-pool2``.
     in_turn : bool
@@ -51,8 +53,9 @@ class Request:
         What multiplies in requantisers: ``dsp`` slices, ``lut``, or ``auto``: in all layers, in some
         or in none LUTs, whatever serves the objective best.
     template : str, optional
-        ``stream`` (row by row) or ``pyramid`` (tile by tile) for all groups. By default a group is computed row by row,
-        or pyramid by pyramid if it does not fit so.
+        For all groups, by its name in `hwgen.templates`. By default a group is computed row by row (``stream``), or
+        pyramid by pyramid (``pyramid``) if it does not fit so; a network that fits neither way is computed from
+        off-chip memory, by the first template that does that.
     tile : tuple of int, optional
         Rows and columns of the tip of pyramids; chosen by default.
     overlap : str, optional
@@ -62,7 +65,8 @@ class Request:
     Raises
     ------
     InputError
-        If ``dsp``, ``lut`` or ``bram`` is no positive integer, or ``fps`` or ``clock`` no positive number.
+        If ``dsp``, ``lut`` or ``bram`` is no positive integer, or ``fps``, ``clock`` or ``bandwidth`` no positive
+        number.
     PlanError
         If another option makes no sense, or contradicts one.
     """
@@ -74,6 +78,7 @@ class Request:
     clock: float | None = None
     lut: int | None = None
     bram: int | None = None
+    bandwidth: float | None = None
     groups: str | None = None
     in_turn: bool = False
     macs_per_dsp: int | str = 1
@@ -106,7 +111,7 @@ class Request:
             value = getattr(self, name)
             if value is not None and not (_is_integer(value) and value >= 1):
                 raise InputError(f"{name} must be a positive integer, not {value!r}")
-        for name in ("fps", "clock"):
+        for name in ("fps", "clock", "bandwidth"):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 < value <= MOST_RATE):
                 raise InputError(f"{name} must be a positive number, up to {MOST_RATE:g}, not {value!r}")
@@ -119,6 +124,11 @@ class Request:
         if self.template not in (None, *TEMPLATES):
             raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
         tile, tiled = self.tile, TEMPLATES["pyramid"]
+        asked = TEMPLATES.get(self.template or "")
+        if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
+            raise PlanError(
+                f"groups and in_turn don't go with the template {asked.name}, which computes whole networks"
+            )
         if self.template not in (None, tiled.name) and not (tile is self.overlap is None):
             raise PlanError(f"tile and overlap go with pyramids, not with the template {self.template}")
         if tile is not None and not (
@@ -155,16 +165,17 @@ class Request:
             raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def limited(self, board: Board) -> Board:
-        """The board with as much of it as may be used, at the clock that is asked for.
+        """The board with as much of it as may be used, at the clock and with the memory that are asked for.
 
         Raises
         ------
         PlanError
             If it hasn't got so much.
         BoardError
-            If the clock is beyond reason.
+            If the clock or the memory is beyond reason.
         """
-        found = {} if self.clock is None else {"clock_mhz": float(self.clock)}
+        asked_rates = (("clock_mhz", self.clock), ("memory_gb_s", self.bandwidth))
+        found: dict[str, Any] = {field: float(rate) for field, rate in asked_rates if rate is not None}
         for name, field, what in (("lut", "lut", "LUTs"), ("bram", "bram36", "block RAMs")):
             asked, there = getattr(self, name), getattr(board, field)
             if asked is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "UNDER_TABLE", "text"]
+from collections.abc import Mapping
+
+__all__ = ["COLUMNS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
 
 COLUMNS = {
     "Tn": "input channels that the layer takes in a cycle",
@@ -23,8 +25,26 @@ UNDER_TABLE = (
 )
 """The same in short."""
 
+OWN: Mapping[str, Mapping[str, str]] = {}
+"""Columns of templates that have their own, by the template's name."""
+
+UNDER_OWN: Mapping[str, tuple[str, ...]] = {}
+"""The same in short."""
+
+
+def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """The columns of a template, and the lines under its table."""
+    return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
+
 
 def text() -> str:
     """One line a column, for the end of a help text."""
-    width = max(map(len, COLUMNS))
-    return "\n".join(["columns of the table:", *(f"  {name:<{width}}  {said}" for name, said in COLUMNS.items())])
+    lines = ["columns of the table:", *_lines(COLUMNS)]
+    for template, columns in OWN.items():
+        lines += [f"of the template {template}:", *_lines(columns)]
+    return "\n".join(lines)
+
+
+def _lines(columns: Mapping[str, str]) -> list[str]:
+    width = max(map(len, columns))
+    return [f"  {name:<{width}}  {said}" for name, said in columns.items()]

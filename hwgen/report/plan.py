@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from hwgen.report import legend
 from hwgen.report.table import columns
 from hwgen.templates.base import Group
 
-_HEAD = ("layer", "kind", "output", *legend.COLUMNS)
+_HEAD = ("layer", "kind", "output")
 
 
 def table(plan: Plan) -> str:
     """One line a layer; what the columns mean; then the cycles, and what the board has to give."""
-    rows, begins = [_HEAD], []
-    for group in plan.groups:
-        begins.append(len(rows))
-        rows += _rows(group)
-    return "\n".join([*columns(rows, left=range(3), rules=begins), "", *legend.UNDER_TABLE, "", *_summary(plan)])
+    lines: list[str] = []
+    for (names, under), groups in groupby(plan.groups, key=lambda group: legend.of(group.template.name)):
+        rows: list[tuple[str, ...]] = [(*_HEAD, *names)]
+        begins = []
+        for group in groups:
+            begins.append(len(rows))
+            rows += group.template.rows(group) or _rows(group)
+        lines += [*columns(rows, left=range(3), rules=begins), "", *under, ""]
+    return "\n".join([*lines, *_summary(plan)])
 
 
 def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:

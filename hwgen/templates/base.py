@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from hwgen.boards import Board
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.network.graph import Network
@@ -31,6 +32,8 @@ class Template(ABC):
     """In plans, options and messages."""
     options: ClassVar[tuple[str, ...]] = ()
     """The planner's options that steer this template alone."""
+    holds_weights: ClassVar[bool] = True
+    """Whether all weights of a group lie on the chip while it runs."""
 
     @classmethod
     @abstractmethod
@@ -98,6 +101,30 @@ class Template(ABC):
         """Whether one of this template's options makes no difference to a group of these layers."""
         return False
 
+    # What a template overrides whose groups are not layers with streams in between.
+
+    def rows(self, group: Group) -> list[tuple[str, ...]] | None:
+        """Of a plan's table, one a layer: name, kind, output, and the columns that `hwgen.report.legend` has for it.
+
+        ``None``: unroll factors, line buffers and FIFOs.
+        """
+        return None
+
+    def document(self, group: Group) -> dict[str, Any] | None:
+        """The group in ``plan.json``, but for the template's name; ``None``: its layers, its FIFOs, and `write`."""
+        return None
+
+    @classmethod
+    def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group | None:
+        """The group of what `document` wrote; ``None``: of layers, FIFOs, and what `read` reads.
+
+        Raises
+        ------
+        PlanError
+            If it makes no sense.
+        """
+        return None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Group:
@@ -145,12 +172,20 @@ class Group:
     @cached_property
     def steady(self) -> Cycles:
         """Cycles when frames follow each other."""
-        return steady_cycles(self.config)
+        return self.predict()
 
     @cached_property
     def frame_cycles(self) -> int:
         """Cycles of one frame alone, from its first input transfer to its last output transfer, both counted."""
-        return steady_cycles(self.config, 1).latency + 1
+        return self.predict(1).latency + 1
+
+    def predict(self, frames: int | None = None) -> Cycles:
+        """Cycles of so many frames that follow each other; until the interval is steady if not given."""
+        return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)
+
+    def traffic_bytes(self, loads: bool) -> dict[str, int]:
+        """Off-chip traffic of a frame; ``loads``: weights are loaded every frame."""
+        return {"feature_maps": self.map_bytes, "weights": self.network.weight_bytes if loads else 0}
 
     @property
     def slowest(self) -> int:
