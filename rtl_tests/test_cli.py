@@ -546,7 +546,7 @@ def test_the_board_file_behind_those_is_good(here):
         ["plan", MODEL],
         ["plan", MODEL, "--board"],
         ["plan", MODEL, "--board", "zedboard", "--objective", "beauty"],
-        ["plan", MODEL, "--board", "zedboard", "--template", "tile"],
+        ["plan", MODEL, "--board", "zedboard", "--template", "tiles"],
         ["plan", MODEL, "--bo", "zedboard"],
         ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--simulator", "modelsim"],
         ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--bandwidth", "0"],

@@ -21,7 +21,7 @@ FLOORS = {
     "blocking": "errors boards network gateware",
     "schedule": "errors network gateware",
     "program": "errors network gateware blocking schedule",
-    "templates": "errors boards network gateware schedule",
+    "templates": "errors progress boards network gateware schedule program",
     "plan": "errors boards network gateware blocking schedule templates",
     "explore": "errors boards network gateware plan templates",
     "report": "errors installing boards network blocking templates plan explore",

@@ -136,8 +136,9 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     )
     sub.add_argument(
         "--template",
-        choices=["stream", "pyramid"],
-        help="build all groups row by row, or tile by tile (default: tile by tile where rows don't fit)",
+        choices=["stream", "pyramid", "tile"],
+        help="build all groups row by row, or tile by tile, or compute all layers on an engine (tile) from off-chip "
+        "memory (default: the first of these that fits)",
     )
     sub.add_argument("--tile", type=pair, metavar="HxW", help="of pyramids: rows and columns of the tip")
     sub.add_argument(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network.graph import INPUT, Network
 from hwgen.program.file import Program, Region
-from hwgen.program.groups import MOST_LAYERS, Group, Grouping, Layer
+from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
 from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Place, aligned, places, roots, steps
@@ -84,6 +85,15 @@ class Schedule:
             owners=self.owners,
         )
 
+    @property
+    def choices(self) -> Choices:
+        """How the passes are cut, and which layers are side by side: `schedule` makes the same jobs of it."""
+        groups = [[self.works[number] for number in group] for group in self.groups if group]
+        return [
+            {name: [work.tiling for work in works] for name, works in groupby(group, lambda work: work.task.name)}
+            for group in groups
+        ]
+
     @cached_property
     def image(self) -> bytes:
         """What lies in memory before the first frame: jobs, weights, parameters.
@@ -114,6 +124,8 @@ def schedule(
     side_by_side: bool = True,
     double_buffered: bool = True,
     tilings: Mapping[str, Tiling] | None = None,
+    choices: Choices | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Schedule:
     """The jobs of a frame, and where everything lies.
 
@@ -126,13 +138,18 @@ def schedule(
         all jobs before it have been computed and stored, and layers are computed one after the other.
     tilings : mapping of str to Tiling, optional
         How layers are to be cut, by their names, instead of as the compiler would; those are computed by themselves.
+    choices : Choices, optional
+        How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
+    say : callable
+        Told how far the search has come.
 
     Raises
     ------
     ModelError
         If the engine can't compute a layer.
     PlanError
-        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name.
+        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name, or
+        choices are of other layers.
     """
     found = [Layer(step, passes(step.ops, step.edges, step.inside)) for step in steps(network)]
     for layer in found:
@@ -140,8 +157,11 @@ def schedule(
             _check_sums(task, engine)
     _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
     anywhere = places(network, 0, [[layer.step] for layer in found])[0]
-    grouping = Grouping(engine, anywhere, tilings, in_turn=not double_buffered)
-    groups = grouping.groups(found, most=MOST_LAYERS if side_by_side and double_buffered else 1)
+    grouping = Grouping(engine, anywhere, tilings, in_turn=not double_buffered, say=say)
+    if choices is not None:
+        groups = grouping.follow(found, choices)
+    else:
+        groups = grouping.groups(found, most=MOST_LAYERS if side_by_side and double_buffered else 1)
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.

@@ -5,7 +5,7 @@ What a group of layers takes is measured: its jobs are made, and gone through cy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
@@ -23,6 +23,9 @@ MOST_TILINGS = 2
 #: What a group must gain by estimate to be measured.
 GAIN = 0.98
 
+Choices = Sequence[Mapping[str, Sequence[Tiling]]]
+"""For each group of layers that have passes, in order: how each layer's passes are cut, by its name."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -30,6 +33,11 @@ class Layer:
 
     step: Step
     tasks: tuple[Pass, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the layer that is computed, not of those on its way out."""
+        return self.step.ops[0].name
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Grouping:
         How passes are cut that are not to be cut otherwise, by the names of their layers; those are computed alone.
     in_turn : bool
         Whether the port and the array take turns.
+    say : callable
+        Told how far the search has come.
     """
 
     def __init__(
@@ -62,7 +72,9 @@ class Grouping:
         tilings: Mapping[str, Tiling] | None = None,
         *,
         in_turn: bool = False,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._say = say
         self._engine, self._places, self._given, self._in_turn = engine, places, tilings or {}, in_turn
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
@@ -75,9 +87,13 @@ class Grouping:
         PlanError
             If the buffers don't hold a tile of a layer by itself.
         """
-        alone = [self._alone(layer) for layer in layers]
+        alone = []
+        for number, layer in enumerate(layers):
+            self._say(f"tiles of {layer.name} (layer {number + 1} of {len(layers)})")
+            alone.append(self._alone(layer))
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
+            self._say(f"{layers[end - 1].name} beside other layers ({end} of {len(layers)})")
             found = [(best[end - 1][0] + alone[end - 1].cycles, [*best[end - 1][1], alone[end - 1]])]
             for begin in range(max(0, end - most), end - 1):
                 group = self._together(layers[begin:end], sum(each.cycles for each in alone[begin:end]))
@@ -85,6 +101,46 @@ class Grouping:
                     found.append((best[begin][0] + group.cycles, [*best[begin][1], group]))
             best.append(min(found, key=lambda each: each[0]))
         return best[-1][1]
+
+    def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
+        """The layers in groups and cut as chosen before.
+
+        Raises
+        ------
+        PlanError
+            If the choices are not those of these layers, or the buffers don't hold them.
+        """
+        found, left = [], list(layers)
+        for choice in (*choices, {}):
+            while left and not left[0].tasks:
+                found.append(Group((left.pop(0).step,), (), 0.0))
+            those, left = left[: len(choice)], left[len(choice) :]
+            names = [layer.name for layer in those]
+            if names != list(choice):
+                wanted = ", ".join(names) or "no more layers"
+                raise PlanError(
+                    f"layers side by side must be {wanted}, in the network's order, not {', '.join(choice)}"
+                )
+            if choice:
+                found.append(self._chosen(those, choice))
+        if left:
+            raise PlanError(f"{left[0].name}: how it is cut must be given")
+        return found
+
+    def _chosen(self, layers: Sequence[Layer], choice: Mapping[str, Sequence[Tiling]]) -> Group:
+        tasks = [task for layer in layers for task in layer.tasks]
+        if len(layers) > 1 and _share_tables(tasks):
+            raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
+        for layer in layers:
+            if len(choice[layer.name]) not in (1, len(layer.tasks)):
+                raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
+        room = Room.whole(self._engine, in_turn=self._in_turn) if len(layers) == 1 else self._room(tasks)
+        tilings = [tiling for layer in layers for tiling in _each(choice[layer.name], len(layer.tasks))]
+        works = tuple(
+            Work.of(task, tiling, given_tiling(task, self._engine, tiling, room))
+            for task, tiling in zip(tasks, tilings, strict=True)
+        )
+        return Group(tuple(layer.step for layer in layers), works, 0.0)
 
     def _find(self, task: Pass, room: Room, most: int = 1) -> list[tuple[Tiling, Cost]]:
         """The best tilings; none if the buffers hold none."""
@@ -110,14 +166,13 @@ class Grouping:
         """Of a pass by itself."""
         given, room = self._given.get(task.name), Room.whole(self._engine, in_turn=self._in_turn)
         if given is not None:
-            return [(given, given_tiling(task, self._engine, given, in_turn=self._in_turn))]
+            return [(given, given_tiling(task, self._engine, given, room))]
         return self._find(task, room, MOST_TILINGS) or best_tilings(task, self._engine, room)  # which says why
 
     def _together(self, layers: Sequence[Layer], alone: float) -> Group | None:
         """Side by side, if it may be faster."""
         tasks = [task for layer in layers for task in layer.tasks]
-        tables = [each.first for task in tasks for each in task.tables]
-        if not all(layer.tasks for layer in layers) or len(set(tables)) < len(tables):
+        if not all(layer.tasks for layer in layers) or _share_tables(tasks):
             return None
         if any(task.name in self._given for task in tasks):
             return None
@@ -130,18 +185,21 @@ class Grouping:
 
     def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
         """The passes with tilings that leave room for the others; none if there is none."""
+        found = [self._find(task, self._room(tasks, by_rows)) for task in tasks]
+        if not all(found):
+            return ()
+        return tuple(Work.of(task, *each[0]) for task, each in zip(tasks, found, strict=True))
+
+    def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
+        """Of each of some passes side by side."""
         engine, share = self._engine, len(tasks)
-        room = Room(
+        return Room(
             map_words=engine.map_words // share,
             weight_steps=engine.weight_steps // share,
             by_rows=by_rows,
             shared=True,
             resident=sum(weight_steps(task, engine) for task in tasks) <= engine.weight_steps,
         )
-        found = [self._find(task, room) for task in tasks]
-        if not all(found):
-            return ()
-        return tuple(Work.of(task, *each[0]) for task, each in zip(tasks, found, strict=True))
 
     def _measured(self, works: tuple[Work, ...]) -> float:
         """Cycles of these passes side by side, and nothing else."""
@@ -165,3 +223,14 @@ class Grouping:
     def _edges(self, works: Sequence[Work]) -> list[str]:
         """Of the maps that they read and write."""
         return list(dict.fromkeys(edge for work in works for edge, _ in (*work.task.sources, work.task.target)))
+
+
+def _each(given: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
+    """Of each pass; one that is given is that of all."""
+    return given if len(given) == passes else [*given] * passes
+
+
+def _share_tables(tasks: Sequence[Pass]) -> bool:
+    """Whether two load the same table."""
+    tables = [each.first for task in tasks for each in task.tables]
+    return len(set(tables)) < len(tables)

@@ -144,27 +144,27 @@ def best_tilings(
     return [(tiling, cost) for _, _, tiling, cost in sorted(found, key=lambda each: each[:2])[:most]]
 
 
-def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, *, in_turn: bool = False) -> Cost:
-    """What a tiling costs that was chosen elsewhere.
+def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
+    """What a tiling costs that was chosen elsewhere; in the room of a pass by itself if none is given.
 
     Raises
     ------
     PlanError
         If the engine can't compute the pass so.
     """
+    room = room or Room.whole(engine)
     for name, (size, most, unit) in _sizes(task, tiling).items():
         if not 0 < size <= most or (size % unit and size != most):
             unit_text = f", a multiple of {unit} or all" if unit > 1 else ""
             raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {most}{unit_text}, not {size}")
     if tiling.taps < task.window.kernel[0] and task.maximum:
         raise PlanError(f"{task.name}: a tile of a maximum must have all {task.window.kernel[0]} rows of the kernel")
-    most = most_pixels(task, engine, single=_is_single(task, tiling.channels, tiling.taps))
+    most = most_pixels(task, engine, single=_is_single(task, tiling.channels, tiling.taps) and not room.shared)
     if tiling.rows * tiling.columns > most or not _pools(task, engine, tiling.columns):
         raise PlanError(
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
             f"output buffer or its pool; {most} pixels at most fit"
         )
-    room = Room.whole(engine, in_turn=in_turn)
     cost = Estimator(task, engine, room).cost(tiling)
     if cost is None or steps(task, tiling.channels, tiling.taps) > engine.weight_steps:
         raise PlanError(

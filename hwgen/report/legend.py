@@ -25,10 +25,26 @@ UNDER_TABLE = (
 )
 """The same in short."""
 
-OWN: Mapping[str, Mapping[str, str]] = {}
+OWN: Mapping[str, Mapping[str, str]] = {
+    "tile": {
+        "tile": "rows x columns of output pixels that are computed together",
+        "order": "outer loops: boxes of the input, folds of output maps",
+        "steps": "cycles in which the array multiplies",
+        "read": "bytes that are read from off-chip memory for a frame",
+        "written": "bytes that are written there",
+        "cycles": "from the end of the layer that ends before to its own end",
+        "MACs": "multiply-adds a cycle, of all layers side by side",
+        "work": "the share of the array's multipliers that this is",
+    }
+}
 """Columns of templates that have their own, by the template's name."""
 
-UNDER_OWN: Mapping[str, tuple[str, ...]] = {}
+UNDER_OWN: Mapping[str, tuple[str, ...]] = {
+    "tile": (
+        "tile: rows x columns of the output at a time. order: outer loops. steps: cycles with multiply-adds.",
+        "read, written: bytes. cycles: from the end of the layer before. MACs: in a cycle. work: of all multipliers.",
+    )
+}
 """The same in short."""
 
 

@@ -1,0 +1,426 @@
+"""The engine: one circuit computes a network layer by layer, tile by tile, from off-chip memory (Peemen, Cecconi).
+
+What it does is told by a program; `hwgen.program` cuts the layers into tiles, `hwgen.schedule.engine` has the cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, fields
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.errors import ConfigError, ModelError, PlanError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.block_ram import block_rams
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.job import Job
+from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.engine.port import PACE_BITS
+from hwgen.network.graph import Network
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.figures import Figures, figures
+from hwgen.program.groups import Choices
+from hwgen.program.tiles import Tiling
+from hwgen.progress import Lines
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
+from hwgen.schedule.solve import Cycles
+from hwgen.templates.base import Group, Template
+from hwgen.templates.budget import OverBudgetError, check_budget
+from hwgen.templates.fields import field as entry_of
+from hwgen.templates.fields import shown
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.task import Task
+
+#: Arrays (maps by pixels) that are tried, the one that is wanted most first.
+ARRAYS = ((32, 13), (32, 7), (16, 13), (16, 7), (16, 5))
+#: Fields of an `EngineConfig` that are depths of buffers.
+BUFFERS = ("map_words", "weight_steps", "parameter_words", "output_words", "pool_words", "slots")
+#: Loops from the outermost to the innermost: what of the maps is on chip serves all folds of output maps, or the
+#: weights of a fold serve the whole map.
+MAPS_STAY = ("box", "fold", "tile", "chunk")
+WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
+#: LUTs and flip-flops of the core: of a pair of maps in a lane, of a lane, and of the rest, as measured by Yosys.
+_LUT, _FF = (131, 400, 2100), (140, 450, 1560)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile(Template):
+    """A group that an engine computes.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    memory : MemoryTiming
+        Of the off-chip memory, as it was planned with.
+    """
+
+    engine: EngineConfig
+    memory: MemoryTiming
+
+    name = "tile"
+    holds_weights = False
+
+    @classmethod
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+        network, lines = task.part(begin, end), Lines()
+        if len(network.inputs) > 1:
+            raise PlanError(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
+        refusal: PlanError | None = None
+        for maps, pixels in ARRAYS:
+            engine = EngineConfig(maps=maps, pixels=pixels)
+            try:
+                check_budget(resources(engine), task.board, task.goal.dsp)
+            except OverBudgetError as error:
+                refusal = error
+                continue
+            template = cls(engine=engine, memory=pace_of(task.board, engine))
+            return template.grouped(network, say=lambda text: lines.say(f"hwgen: {network.name} on the engine: {text}"))
+        assert refusal is not None
+        raise PlanError(f"no engine fits, the smallest is {maps} maps by {pixels} pixels: {refusal}")
+
+    def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> TileGroup:
+        """The network on this engine, as given or as the search finds it.
+
+        Raises
+        ------
+        PlanError
+            If it can't compute a layer, or has no room for it.
+        """
+        try:
+            made = schedule(network, self.engine, choices=choices, **options)
+        except ModelError as error:
+            raise PlanError(str(error)) from None
+        return TileGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
+
+    def rows(self, group: Group) -> list[tuple[str, ...]]:
+        of, rows = _of(group), []
+        beside = {name: names for names in of.schedule.choices for name in names}
+        cycles = macs = 0
+        for each in of.figures:
+            name = each.layer.name
+            cycles, macs = cycles + each.cycles, macs + each.layer.macs
+            ends = name in beside and name == [*beside[name]][-1]
+            rows.append((*self._row(each), *(self._work(macs, cycles) if ends else ("", ""))))
+            if ends:
+                cycles = macs = 0
+        return rows
+
+    def _work(self, macs: int, cycles: int) -> tuple[str, str]:
+        """Multiply-adds a cycle, and the share of the multipliers that this is."""
+        each = macs / max(cycles, 1)
+        return f"{each:,.1f}", f"{each / (self.engine.maps * self.engine.pixels):.0%}"
+
+    def _row(self, each: Figures) -> tuple[str, ...]:
+        """What a layer has by itself; the rest is that of all layers that are side by side."""
+        layer = each.layer
+        said = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
+        if not each.tilings:
+            where = f"with {each.computed_with}" if each.computed_with else "in place"
+            return (*said, where, *("",) * 5)
+        tiles = " ".join(dict.fromkeys(f"{tiling.rows}x{tiling.columns}" for tiling in each.tilings))
+        orders = " ".join(dict.fromkeys(" ".join(order(tiling)[:2]) for tiling in each.tilings))
+        return (*said, tiles, orders, *(f"{count:,}" for count in (each.steps, each.read, each.written, each.cycles)))
+
+    def document(self, group: Group) -> dict[str, Any]:
+        of = _of(group)
+        return {
+            **self.write(),
+            "layers": [_written(each) for each in of.figures],
+            "side_by_side": [list(names) for names in of.schedule.choices if len(names) > 1],
+        }
+
+    def write(self, config: object = None) -> dict[str, Any]:
+        sizes = asdict(self.engine)
+        buffers = {name: sizes.pop(name) for name in BUFFERS}
+        return {"engine": {**sizes, "buffers": buffers}, "memory": asdict(self.memory)}
+
+    @classmethod
+    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Tile:
+        entry = entry_of(document, "engine", dict, "plan group")
+        buffers = entry_of(entry, "buffers", dict, "plan engine")
+        sizes = {**{key: value for key, value in entry.items() if key != "buffers"}, **buffers}
+        try:
+            engine = EngineConfig(**_integers(EngineConfig, sizes, "plan engine"))
+        except ConfigError as error:
+            raise PlanError(f"plan engine: {error}") from None
+        memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
+        timing = MemoryTiming(**_integers(MemoryTiming, memory, "plan memory"))
+        if not 1 <= timing.pace < 1 << PACE_BITS or min(timing.latency, timing.write_latency) < 0:
+            raise PlanError(
+                f"plan memory: pace must be 1 to {(1 << PACE_BITS) - 1} and latencies 0 or more, not {memory}"
+            )
+        return cls(engine=engine, memory=timing)
+
+    @classmethod
+    def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
+        return cls.read(document, network, ()).grouped(network, _choices(document, network))
+
+    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
+        raise PlanError(f"{network.name} is computed by an engine, which is no accelerator of its layers")
+
+    def summary(self, group: Group) -> list[str]:
+        of, engine, memory = _of(group), self.engine, self.memory
+        macs = sum(layer.macs for layer in of.network.layers) / of.cycles
+        lines = [
+            f"an engine of {engine.maps} maps by {engine.pixels} pixels: {macs:,.1f} of {engine.maps * engine.pixels} "
+            f"multiply-adds a cycle ({macs / (engine.maps * engine.pixels):.0%})",
+            f"memory: {engine.bus_bytes} bytes in {'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
+            f"words come {memory.latency} cycles after they are asked for; {of.run_bytes[0]:,} bytes read a frame, "
+            f"{of.run_bytes[1]:,} written",
+        ]
+        for names in of.schedule.choices:
+            if len(names) > 1:
+                lines.append(f"side by side: {', '.join(names)}")
+        return lines
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TileGroup(Group):
+    """Layers on an engine, and what it is told.
+
+    Frames are computed one after the other; cycles are from ``start`` to ``done``, so that latency and interval are the
+    same.
+    """
+
+    template: Tile
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        self.run  # noqa: B018 (jobs that wait for each other are refused here)
+
+    @cached_property
+    def config(self) -> AcceleratorConfig:
+        return self.template.configure(self.network, self.layers)
+
+    @cached_property
+    def run(self) -> EngineCycles:
+        """Cycles and bytes of a frame, job by job."""
+        return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
+
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        """The same layer by layer."""
+        return figures(self.schedule, self.run)
+
+    @property
+    def cycles(self) -> int:
+        """Of a frame, from ``start`` to ``done``."""
+        return START_CYCLES + self.run.cycles + DONE_CYCLES
+
+    @property
+    def run_bytes(self) -> tuple[int, int]:
+        """Read and written in a frame."""
+        return sum(self.run.read) + self.run.fetched, sum(self.run.written)
+
+    @cached_property
+    def map_bytes(self) -> int:
+        """Feature maps, all that are read and written."""
+        loads = (job.load for job in self.schedule.jobs)
+        return LANES * sum(load.x_blocks * load.x_rows * load.x_words for load in loads) + self.run_bytes[1]
+
+    def traffic_bytes(self, loads: bool) -> dict[str, int]:
+        read = self.run_bytes[0] - Job.BYTES * len(self.schedule.jobs)
+        weights = read - (self.map_bytes - self.run_bytes[1])
+        return {"feature_maps": self.map_bytes, "weights": weights, "jobs": self.run.fetched}
+
+    @cached_property
+    def resources(self) -> Resources:
+        return resources(self.template.engine)
+
+    def predict(self, frames: int | None = None) -> Cycles:
+        return Cycles(latency=self.cycles, interval=self.cycles, steady=True)
+
+    @cached_property
+    def frame_cycles(self) -> int:
+        return self.cycles
+
+    @property
+    def weight_bram36(self) -> float:
+        return 0.0
+
+
+def _of(group: Group) -> TileGroup:
+    assert isinstance(group, TileGroup)
+    return group
+
+
+def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
+    """What may be counted on: words at a whole number of cycles each, no faster than the memory of the board.
+
+    Raises
+    ------
+    PlanError
+        If the memory is too slow for the engine.
+    """
+    cycles = engine.bus_bytes * board.clock_mhz / (1000 * board.memory_gb_s)
+    pace = max(1, ceil(cycles - 1e-9))
+    if pace >= 1 << PACE_BITS:
+        most = (1 << PACE_BITS) - 1
+        raise PlanError(
+            f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * most):.3g} GB/s at least, "
+            f"{engine.bus_bytes} bytes in {most} cycles, not {board.memory_gb_s:g}"
+        )
+    return MemoryTiming(pace=pace)
+
+
+def resources(engine: EngineConfig) -> Resources:
+    """What an engine takes; LUTs and flip-flops are estimated."""
+    finish = FinishConfig(engine=engine)
+    side = MemorySideConfig(engine=engine, read_latency=finish.read_latency)
+    elements = engine.pairs * engine.pixels
+    core = Resources(
+        dsp=elements,
+        bram36=engine.pixels * block_rams(8 * LANES, engine.map_words)
+        + block_rams(8 * engine.maps, engine.weight_steps),
+        lut=round(_LUT[0] * elements * engine.sum_bits / 32) + _LUT[1] * engine.pixels + _LUT[2],
+        ff=_FF[0] * elements + _FF[1] * engine.pixels + _FF[2],
+    )
+    return core + finish.resources + side.resources
+
+
+def order(tiling: Tiling) -> tuple[str, ...]:
+    """Its loops, from the outermost to the innermost."""
+    return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
+
+
+def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
+    """The array as unroll factors: every layer has all of it in its turn."""
+    return tuple(
+        LayerPlan(
+            name=layer.name,
+            kind=layer.kind,
+            tn=1,
+            tm=engine.maps,
+            tk=1,
+            tp=engine.pixels,
+            chain=1,
+            line_rows=0,
+            fifo_depths=(),
+            macs_per_dsp=2,
+        )
+        for layer in network.layers
+    )
+
+
+# plan.json
+
+
+def _written(each: Figures) -> dict[str, Any]:
+    """A layer's entry."""
+    layer, tilings = each.layer, list(dict.fromkeys(each.tilings))
+    entry: dict[str, Any] = {"name": layer.name, "kind": layer.kind, "output": list(layer.output.shape)}
+    if not tilings:
+        entry |= {"tile": None, "order": None, "computed_with": each.computed_with or None}
+    elif len(tilings) == 1:
+        entry |= _written_tiling(tilings[0])
+    else:
+        entry["passes"] = [_written_tiling(tiling) for tiling in each.tilings]
+    return entry | {
+        "cycles": each.cycles,
+        "steps": each.steps,
+        "read_bytes": each.read,
+        "written_bytes": each.written,
+    }
+
+
+def _written_tiling(tiling: Tiling) -> dict[str, Any]:
+    return {
+        "tile": [tiling.rows, tiling.columns],
+        "box_rows": tiling.box_rows,
+        "chunk": [tiling.channels, tiling.taps],
+        "order": list(order(tiling)),
+        **{each.name: value for each in _more() if (value := getattr(tiling, each.name)) != each.default},
+    }
+
+
+def _more() -> list[Field[Any]]:
+    """Choices of a tiling that are written only where they are not as always."""
+    return [each for each in fields(Tiling) if each.default is not MISSING]
+
+
+def _choices(document: dict[str, Any], network: Network) -> Choices:
+    """How the layers are cut, and which of them are side by side."""
+    entries = {entry["name"]: entry for entry in document["layers"]}
+    for layer in network.layers:
+        shape = list(layer.output.shape)
+        if entries[layer.name].get("output", shape) != shape:
+            raise PlanError(
+                f"plan layer {layer.name} is of another network: its output is {shown(entries[layer.name]['output'])} "
+                f"in the plan, but {shape} in the model"
+            )
+    tilings = {name: found for name, entry in entries.items() if (found := _tilings(entry, f"plan layer {name}"))}
+    beside = document.get("side_by_side", [])
+    if not isinstance(beside, list) or not all(isinstance(names, list) for names in beside):
+        raise PlanError("plan group: side_by_side must be a list of lists of layers")
+    group_of: dict[str, int] = {}
+    for number, names in enumerate(beside):
+        for name in names:
+            if not isinstance(name, str) or name not in tilings or name in group_of:
+                raise PlanError(f"plan group: side_by_side must have layers with a tile, each once, not {shown(name)}")
+            group_of[name] = number
+    choices: list[dict[str, list[Tiling]]] = []
+    last = None
+    for name, found in tilings.items():
+        number = group_of.get(name)
+        if number is None or number != last:
+            choices.append({})
+        choices[-1][name] = found
+        last = number
+    if [[*each] for each in choices if len(each) > 1] != [names for names in beside if len(names) > 1]:
+        raise PlanError("plan group: side_by_side must have layers that follow each other, in the network's order")
+    return choices
+
+
+def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:
+    """Of a layer's passes; none if it has none."""
+    if "passes" not in entry and entry.get("tile") is None:
+        return []
+    passes = entry_of(entry, "passes", list, where) if "passes" in entry else [entry]
+    return [_tiling(each, where) for each in passes]
+
+
+def _tiling(entry: Any, where: str) -> Tiling:
+    (rows, columns), (channels, taps) = (_pair(entry, key, where) for key in ("tile", "chunk"))
+    loops = tuple(entry_of(entry, "order", list, where))
+    if loops not in (MAPS_STAY, WEIGHTS_STAY):
+        allowed = " or ".join(shown(" ".join(each)) for each in (MAPS_STAY, WEIGHTS_STAY))
+        raise PlanError(f"{where}: order must be {allowed}, as a list, not {shown(' '.join(map(str, loops)))}")
+    return Tiling(
+        rows=rows,
+        columns=columns,
+        box_rows=entry_of(entry, "box_rows", int, where),
+        channels=channels,
+        taps=taps,
+        maps_stay=loops == MAPS_STAY,
+        **{each.name: _number(entry, each.name, each.default, where) for each in _more() if each.name in entry},
+    )
+
+
+def _pair(entry: Any, key: str, where: str) -> tuple[int, int]:
+    value = entry_of(entry, key, list, where)
+    if len(value) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+        raise PlanError(f"{where}: {key} must be two integers, not {value}"[:200])
+    return value[0], value[1]
+
+
+def _integers(kind: type, entry: dict[str, Any], where: str) -> dict[str, int]:
+    """The fields of a configuration that an object gives."""
+    known = {each.name: each.default for each in fields(kind)}
+    if unknown := [key for key in entry if key not in known]:
+        raise PlanError(f"{where} has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
+    return {key: _number(entry, key, known[key], where) for key in entry}
+
+
+def _number(entry: dict[str, Any], key: str, default: Any, where: str) -> int:
+    """An integer, or what is true or false, as its default is."""
+    if isinstance(default, bool):
+        if not isinstance(entry[key], bool):
+            raise PlanError(f"{where}: {key} must be true or false, not {shown(entry[key])}")
+        return entry[key]
+    return entry_of(entry, key, int, where)
