@@ -519,15 +519,18 @@ class Design:
         from hwgen import emit
         from hwgen.gateware.names import file_name
         from hwgen.network import golden
+        from hwgen.report.page import html as page
 
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
         folder = default if directory is None else Path(directory)
         frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
+        others = {page.NAME: self.page()}
         if len(configs) > 1:
-            return emit.build_groups(self.to_json(), configs, self._maps(frames[0]), folder, self.report(), say=say)
+            maps = self._maps(frames[0])
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), others=others, say=say)
         expected = golden.outputs(self.network, frames)
-        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), say=say)
+        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), others=others, say=say)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""
@@ -543,6 +546,23 @@ class Design:
         from hwgen.report import plan as report
 
         return report.markdown(self.plan, self.model.host)
+
+    def page(self) -> bytes:
+        """The plan as ``report.html``: one file for a browser, which asks no server for anything."""
+        from hwgen.report.page import html
+
+        return html.render(self.document())
+
+    def document(self) -> dict[str, Any]:
+        """The sections of ``page`` as plain values."""
+        from hwgen.report.page import design, html, times
+
+        return {
+            "title": f"{self.network.name} on {self.board.name}",
+            "of": html.digest(self.to_json(), self.network),
+            "design": design.document(self.plan, self.model.host),
+            "times": times.document(self.plan),
+        }
 
     def simulate(
         self,

@@ -24,7 +24,7 @@ FLOORS = {
     "templates": "errors progress boards network gateware schedule program",
     "plan": "errors boards network gateware blocking schedule templates",
     "explore": "errors boards network gateware plan templates",
-    "report": "errors installing boards network blocking templates plan explore",
+    "report": "errors installing boards network gateware blocking schedule templates plan explore",
     "emit": "errors installing processes gateware report",
     "simulate": "errors installing processes progress network gateware schedule emit",
     "doctor": "installing report simulate",

@@ -61,6 +61,7 @@ def test_use_it_covers_the_verbs():
         "check",
         "plan",
         "build",
+        "report",
         "simulate",
         "golden",
         "explore",

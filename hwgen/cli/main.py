@@ -16,7 +16,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes
-from hwgen.cli import block, check, explore, lists, plan, simulate, synth
+from hwgen.cli import block, check, explore, lists, plan, report, simulate, synth
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -35,6 +35,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen plan vgg16:7@64x64,int16 --board vc709
   hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
       --input examples/digits/images.npy --output logits.npy
+  hwgen report build/digits
   hwgen doctor
 """
 
@@ -90,6 +91,8 @@ def parser() -> Parser:
     verb("explore", explore.run, explore.add_options, said)
     said = "find the best loop blocking and tiling for a memory or a hierarchy"
     verb("block", block.run, block.add_options, said)
+    said = "write the page of a folder that 'hwgen build' wrote anew, for a browser"
+    verb("report", report.run, report.add_options, said)
     verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model alone")
     verb("models", lists.models, lambda sub: None, "list the built-in networks")
     verb("boards", lists.boards, lambda sub: None, "list the boards")

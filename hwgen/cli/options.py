@@ -89,6 +89,15 @@ def until_option(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def report_option(sub: argparse.ArgumentParser) -> None:
+    """``--report``, of verbs whose findings can be looked at in a browser."""
+    sub.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write a page for a browser there; what it holds already of the same design, from other commands, stays",
+    )
+
+
 def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
     """MODEL, the board, and what steers a plan; ``given``: also ``--plan``."""
     model_options(sub)

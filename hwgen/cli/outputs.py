@@ -18,7 +18,7 @@ from hwgen.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-OUTPUTS = ("output", "json", "plot", "waves")
+OUTPUTS = ("output", "json", "plot", "waves", "report")
 INPUTS = ("model", "layer", "input", "calibration", "plan", "board")
 
 
@@ -100,6 +100,16 @@ def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
             # Of a fixed date, so that the same values make the same file.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
     return buffer.getvalue()
+
+
+def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
+    """Add the page of a document, which ``--report`` asks for.
+
+    What a page there says of the same design beyond this document stays.
+    """
+    from hwgen.report.page import html
+
+    outputs.add(path, html.render(html.merged(document, path)))
 
 
 def check_values_file(path: str | None, names: Sequence[str]) -> None:

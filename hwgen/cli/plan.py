@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.cli.options import plan_options
-from hwgen.cli.outputs import Outputs
+from hwgen.cli.options import plan_options, report_option
+from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen plan``."""
     plan_options(parser, given=False)
     parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
+    report_option(parser)
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -111,6 +112,8 @@ def plan(arguments: argparse.Namespace) -> int:
         refused(weights)
     design = steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())
+    if arguments.report is not None:
+        add_page(outputs, arguments.report, design.document())
     outputs.write()
     print(design.table(), flush=True)
     if design.plan.obstacle is None:

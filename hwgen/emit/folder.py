@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +29,7 @@ def build(
     report: str,
     *,
     component: Factory | None = None,
+    others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
@@ -55,6 +56,8 @@ def build(
         What ``report.md`` says of the plan, in Markdown; a list of the files is added.
     component : callable, optional
         Makes another component than ``Accelerator``.
+    others : mapping of str to bytes, optional
+        More files of the folder, by their names.
     say : callable, optional
         Told what an earlier build wrote and was left there, a line each.
 
@@ -75,7 +78,7 @@ def build(
     inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
     contents = _contents(identifier(config.name), config, inputs, outputs, report, component)
     contents["plan.json"] = plan_json.encode()
-    replace_folder(contents, directory, say)
+    replace_folder({**contents, **(others or {})}, directory, say)
     return directory
 
 
@@ -86,6 +89,7 @@ def build_groups(
     directory: str | Path,
     report: str,
     *,
+    others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
@@ -116,7 +120,7 @@ def build_groups(
     contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
         errors="backslashreplace"
     )
-    replace_folder(contents, directory, say)
+    replace_folder({**contents, **(others or {})}, directory, say)
     return directory
 
 

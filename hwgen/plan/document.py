@@ -48,13 +48,23 @@ def write(plan: Plan) -> str:
 
 def until(text: str) -> list[str] | None:
     """The tensors up to which a ``plan.json`` builds its model; ``None``: all of it, or the text is no such plan."""
+    tensors = _stated(text, "until")
+    named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
+    return tensors if named else None
+
+
+def board_name(text: str) -> str | None:
+    """The board that a ``plan.json`` is for; ``None``: it names none, or the text is no such plan."""
+    name = _stated(text, "board")
+    return name if isinstance(name, str) else None
+
+
+def _stated(text: str, key: str) -> Any:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    tensors = document.get("until") if isinstance(document, dict) else None
-    named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
-    return tensors if named else None
+    return document.get(key) if isinstance(document, dict) else None
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:

@@ -14,20 +14,20 @@ from hwgen.report import legend
 from hwgen.report.table import columns
 from hwgen.templates.base import Group
 
-_HEAD = ("layer", "kind", "output")
+HEAD = ("layer", "kind", "output")
 
 
 def table(plan: Plan) -> str:
     """One line a layer; what the columns mean; then the cycles, and what the board has to give."""
     lines: list[str] = []
     for (names, under), groups in groupby(plan.groups, key=lambda group: legend.of(group.template.name)):
-        rows: list[tuple[str, ...]] = [(*_HEAD, *names)]
+        found: list[tuple[str, ...]] = [(*HEAD, *names)]
         begins = []
         for group in groups:
-            begins.append(len(rows))
-            rows += group.template.rows(group) or _rows(group)
-        lines += [*columns(rows, left=range(3), rules=begins), "", *under, ""]
-    return "\n".join([*lines, *_summary(plan)])
+            begins.append(len(found))
+            found += rows(group)
+        lines += [*columns(found, left=range(3), rules=begins), "", *under, ""]
+    return "\n".join([*lines, *summary(plan)])
 
 
 def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
@@ -75,6 +75,11 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
+def rows(group: Group) -> list[tuple[str, ...]]:
+    """A group's lines of the table."""
+    return group.template.rows(group) or _rows(group)
+
+
 def _rows(group: Group) -> list[tuple[str, ...]]:
     slowest = group.slowest
     return [
@@ -120,7 +125,8 @@ def _spared(plan: Plan) -> list[str]:
     return found
 
 
-def _summary(plan: Plan) -> list[str]:
+def summary(plan: Plan) -> list[str]:
+    """The lines under the table."""
     lines = []
     if any(layer.macs_per_dsp > 1 for layer in plan.layers):
         lines.append("*: two multiply-adds a slice")

@@ -110,6 +110,14 @@ class LayerEvents(ABC, Generic[Config]):
         """Sequences that nothing else knows, with the events of a frame and the least distance of two."""
         return {}
 
+    def beats(self, ports: Ports) -> tuple[Any, ...]:
+        """Sequences of beats that come in: one that is early still waits for those before it."""
+        return ports.taken
+
+    def work(self, ports: Ports) -> tuple[Any, int]:
+        """The events that are the layer's work, and the cycles that each takes."""
+        return ports.starts, self.config.window.steps
+
     def stored(self, starts: Any) -> Origin:
         """When an otherwise empty FIFO offers its beats."""
         config = self.config
@@ -300,6 +308,10 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
     """Of a layer that adds up a map: beats are taken as they come, those of the last pixels as their outputs start."""
+
+    def work(self, ports: Ports) -> tuple[Any, int]:
+        """Each beat is added as it is taken."""
+        return ports.taken[0], 1
 
     def waits(self, ports: Ports) -> list[Wait]:
         (taken,), (offered,), beats = ports.taken, ports.offered, self.beats_in[0]

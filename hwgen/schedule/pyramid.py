@@ -44,6 +44,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
             self._key(ports, "complete"): (tiles, 0),
         }
 
+    def beats(self, ports: Ports) -> tuple[Any, ...]:
+        return *ports.taken, self._key(ports, "offered")
+
     def waits(self, ports: Ports) -> list[Wait]:
         offered, first, complete = (self._key(ports, name) for name in ("offered", "first", "complete"))
         beats, tiles = len(self._new), len(self._first)

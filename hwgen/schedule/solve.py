@@ -214,6 +214,44 @@ class Schedule:
                 self._system.change(self._space[number], lead=layer.lead(rows))
 
     @property
+    def waits(self) -> Sequence[Wait]:
+        """All waits, as they were before anything was made shallower."""
+        return self._waits
+
+    def times(self, key: Any) -> Times:
+        """When the events of a sequence happen, by its key in `waits`."""
+        return self._system.times(key)
+
+    def own(self, number: int) -> dict[Any, int]:
+        """The sequences of a layer itself, each with the least distance of two events: beats taken, folds started."""
+        ports, layer = self._ports(number), self._layers[number]
+        inner = {key: gap for key, (_, gap) in layer.inner(ports).items()}
+        return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: layer.config.window.steps}
+
+    def beats(self, number: int) -> tuple[Any, ...]:
+        """Those of a layer's own sequences whose events follow each other because what they wait for does."""
+        ports = self._ports(number)
+        return *self._layers[number].beats(ports), ports.starts
+
+    def work(self, number: int) -> tuple[Any, int]:
+        """The sequence of a layer's work, and the cycles that an event of it takes."""
+        return self._layers[number].work(self._ports(number))
+
+    def source(self, number: int, key: Any) -> int:
+        """The layer, or the input, from which the beats of a layer's own sequence come; its first one's if any."""
+        streams = self._into[number]
+        taken = {("taken", stream): stream for stream in streams}
+        return self._streams[taken.get(key, streams[0])].source
+
+    def neighbour(self, key: Any, *, before: bool) -> int:
+        """The layer before, or behind, whose sequence another layer waits for; beyond the ends as in a `Link`."""
+        name, number = key
+        if name == "starts":
+            return number
+        link = self.config.links[number] if name == "left" else self._streams[number]
+        return link.source if before else link.sink
+
+    @property
     def taken(self) -> list[Times]:
         """When the beats of each stream are taken."""
         return [self._system.times(("taken", number)) for number in range(len(self._streams))]

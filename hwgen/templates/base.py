@@ -103,6 +103,9 @@ class Template(ABC):
 
     # What a template overrides whose groups are not layers with streams in between.
 
+    streams: ClassVar[bool] = True
+    """Whether its groups are: only then has a `Group` a configuration."""
+
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
         """Of a plan's table, one a layer: name, kind, output, and the columns that `hwgen.report.legend` has for it.
 

@@ -65,6 +65,7 @@ class Tile(Template):
 
     name = "tile"
     holds_weights = False
+    streams = False
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:

@@ -1,0 +1,70 @@
+"""``hwgen report``: the page of a folder that ``hwgen build`` wrote, made anew."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwgen.cli import options
+from hwgen.cli.outputs import Outputs
+from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.api import Design
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen report``."""
+    parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, to compute all of its plan anew")
+    parser.add_argument("--calibration", metavar="X.npy", help="as it was built: quantise a float model by them")
+    parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration")
+    options.until_option(parser)
+    parser.add_argument("--board", metavar="B", help="with MODEL: the board's .toml file, if it is none of hwgen's own")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page; returns the exit status."""
+    from hwgen.report.page import html
+
+    folder = Path(arguments.folder)
+    if not folder.is_dir():
+        raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
+    path = folder / html.NAME
+    document = _read(path) if arguments.model is None else html.merged(_planned(arguments).document(), path)
+    arguments.report = str(path)
+    outputs = Outputs(arguments)
+    outputs.add(str(path), html.render(document))
+    outputs.write()
+    print(f"wrote {path}: " + ", ".join(title for _, title in html.sections(document)))
+    return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The document of a page that is there."""
+    from hwgen.report.page import html
+
+    try:
+        return html.read(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise InputError(f"{path} can't be read ({reason}): give the MODEL too, and it is made anew") from error
+
+
+def _planned(arguments: argparse.Namespace) -> Design:
+    """The model as the folder's plan has it."""
+    from hwgen.cli import plan as common
+    from hwgen.plan import document
+
+    arguments.plan = str(Path(arguments.folder) / "plan.json")
+    try:
+        board = arguments.board or document.board_name(Path(arguments.plan).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise InputError(
+            f"{arguments.plan} can't be read ({reason}): give a folder that 'hwgen build' wrote"
+        ) from error
+    if board is None:
+        raise InputError(f"{arguments.plan} names no board: give --board")
+    return common.load(arguments).plan(board, plan=arguments.plan)

@@ -1,0 +1,329 @@
+"""The sections of a plan: its figures, the network as a drawing, the table, resources, memory, the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.layer import LayerConfig
+from hwgen.network import host
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Op
+from hwgen.plan.plan import Plan
+from hwgen.report import legend
+from hwgen.report.plan import HEAD, rows, summary
+from hwgen.templates.base import Group
+from hwgen.templates.layers import LayerPlan
+
+__all__ = ["document"]
+
+#: What the resources of a board are called, by their keys.
+RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
+
+_PLACES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
+
+
+def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a plan says of itself.
+
+    Parameters
+    ----------
+    ends : mapping
+        What goes into the hardware and leaves it, as `host.describe` says.
+    """
+    board, used = plan.board, plan.resources
+    return {
+        "model": plan.network.name,
+        "board": {
+            "name": board.name,
+            "text": board.description,
+            "device": board.device,
+            "part": board.part,
+            "clock_mhz": board.clock_mhz,
+            "memory_gb_s": board.memory_gb_s,
+        },
+        "figures": _figures(plan),
+        "network": _drawing(plan),
+        "tables": [
+            {
+                "head": [{"name": name, "says": ""} for name in HEAD]
+                + [{"name": name, "says": says} for name, says in columns.items()],
+                "groups": [{"template": group.template.name, "rows": rows(group)} for group in groups],
+            }
+            for columns, groups in _by_columns(plan)
+        ],
+        "notes": summary(plan),
+        "resources": {
+            "names": RESOURCES,
+            "board": {key: getattr(board, key) for key in RESOURCES},
+            "used": used.as_dict(),
+            "layers": [
+                {"name": name, **used.as_dict()} for group in plan.groups for name, used in _resources(group, plan)
+            ],
+        },
+        "traffic": _traffic(plan),
+        "operands": [_operands(*of, plan) for group in plan.groups if group.template.streams for of in _layers(group)],
+        "roofline": _roofline(plan),
+        "ends": _ends(ends),
+        "host": host.line(plan.network) or "on the host: nothing",
+    }
+
+
+def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
+    """Groups that follow each other and have the same columns in the table, and what these mean."""
+    found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
+    return [(columns, list(groups)) for columns, groups in found]
+
+
+def _resources(group: Group, plan: Plan) -> list[tuple[str, Resources]]:
+    """What the parts of a group take, by name."""
+    if not group.template.streams:
+        return [(f"engine of {_span(group)}", group.resources)]
+    guards = sum((guard.resources for guard in group.config.guards), Resources())
+    name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
+    return [*((layer.name, layer.resources) for layer in group.config.layers), (name, guards)]
+
+
+def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
+    return list(zip(group.layers, group.config.layers, group.network.layers, strict=True))
+
+
+def _figures(plan: Plan) -> list[dict[str, str]]:
+    """What is asked first."""
+    clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
+    found = []
+    if plan.interval:
+        rate = clock * 1e6 / plan.interval
+        said = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+        found.append({"name": "frames a second", "value": said, "text": f"one each {plan.interval:,} cycles"})
+        macs = plan.network.macs / plan.interval * clock / 1000
+        share = plan.network.macs / (plan.interval * max(used.dsp, 1))
+        found.append({"name": "GMAC/s", "value": f"{macs:,.3g}", "text": f"{share:.2f} MAC a slice and cycle"})
+    found.insert(1, {"name": "latency", "value": _time(plan.latency / clock), "text": f"{plan.latency:,} cycles"})
+    moved = sum(plan.traffic_bytes.values())
+    found.append({"name": "off chip", "value": _size(moved), "text": f"{moved:,} bytes a frame"})
+    for key, name in (("dsp", "DSP"), ("bram36", "block RAM"), ("lut", "LUT"), ("ff", "flip-flops")):
+        value, there = getattr(used, key), getattr(board, key)
+        found.append({"name": name, "value": f"{value / there:.0%}", "text": f"{value:,g} of {there:,}"})
+    return found
+
+
+def _time(microseconds: float) -> str:
+    return f"{microseconds:.3g} µs" if microseconds < 1000 else f"{microseconds / 1000:.4g} ms"
+
+
+def _size(count: int) -> str:
+    unit = next((unit for unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= unit[0]), (1, "B"))
+    return f"{count / unit[0]:.3g} {unit[1]}"
+
+
+def _drawing(plan: Plan) -> dict[str, Any]:
+    """Nodes and edges of the network, group by group, with what a click shows."""
+    network = plan.network
+    nodes: list[dict[str, Any]] = []
+    edges: list[dict[str, str]] = []
+    entering: dict[str, str] = {}  # of an edge that enters a group: the node that it leaves
+    for number, (edge, source) in enumerate(zip(network.inputs, network.input_maps, strict=True)):
+        entering[edge] = f"in {number}"
+        nodes.append(_node(entering[edge], network.input_names[number], "input", source))
+    own, done = {layer.name for layer in network.layers}, 0
+    for place, group in enumerate(plan.groups):
+        if done:  # where the network was cut a single map crosses
+            entering = dict.fromkeys(group.network.inputs, f"layer {network.crossing(done)[0]}")
+        known = _facts_of(group)
+        for node, taken in zip(group.network.layers, group.network.edges, strict=True):
+            nodes.append(_node(f"layer {node.name}", node.name, node.kind, node.output, place, known[node.name]))
+            for edge, source in zip(taken, node.inputs, strict=True):
+                edges.append(_edge(entering.get(edge, f"layer {edge}"), f"layer {node.name}", source))
+            done += node.name in own
+    maps = {layer.name: layer.output for layer in network.layers}
+    for place, name in enumerate(network.output_layers):
+        nodes.append(_node(f"out {place}", network.output_names[place], "output", maps[name]))
+        edges.append(_edge(f"layer {name}", f"out {place}", maps[name]))
+    return {"nodes": nodes, "edges": edges, "groups": [group.template.name for group in plan.groups]}
+
+
+def _node(
+    key: str, name: str, kind: str, given: FeatureMap, group: int | None = None, facts: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    found = {"id": key, "name": name, "kind": kind, "shape": _shape(given), "group": group, "facts": list(facts)}
+    return found if facts else {**found, "facts": [(kind, str(given))]}
+
+
+def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
+    return {"from": source, "to": sink, "shape": _shape(carried)}
+
+
+def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
+    """What a click on each layer shows: of what is no layer with streams, the columns of the table."""
+    if group.template.streams:
+        return {of[0].name: _facts(group, *of) for of in _layers(group)}
+    columns = legend.of(group.template.name)[0]
+    found = {}
+    for node, (_, _, _, *cells) in zip(group.network.layers, rows(group), strict=True):
+        said = [(f"{name}: {says}", cell) for (name, says), cell in zip(columns.items(), cells, strict=True) if cell]
+        found[node.name] = [*_maps(node), *said]
+    return found
+
+
+def _maps(node: Op) -> list[tuple[str, str]]:
+    """What a layer takes and gives."""
+    found = [("takes", " and ".join(map(str, node.inputs))), ("gives", str(node.output))]
+    if node.window.taps > 1 or max(node.window.stride) > 1:
+        found.append(("window", _window(node)))
+    if node.weight_count:
+        found.append(("weights", f"{node.weight_count:,} of {node.weight_bits} bits, {node.macs:,} MACs a frame"))
+    return found
+
+
+def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[tuple[str, str]]:
+    """What a click on a layer shows: name and value."""
+    found = _maps(node)
+    factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
+    found.append(("in a cycle", f"{factors} (input channels, output channels, taps, pixels)"))
+    busy = layer.cycles / group.slowest
+    found.append(("cycles a frame", f"{layer.cycles:,}, {busy:.0%} of the slowest layer's"))
+    found.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
+    if layer.multipliers:
+        packed = ", two multiply-adds each" if plan.macs_per_dsp > 1 else ""
+        found.append(("multipliers", f"{layer.multipliers:,} DSP slices{packed}"))
+    if layer.has_line_buffer:
+        found.append(("line buffer", f"{plan.line_rows} rows"))
+    for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
+        place = _PLACES["block" if fifo.in_block_ram else "lut"]
+        found.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {place}"))
+    found.append(("resources", _resources_text(layer.resources)))
+    return found
+
+
+def _resources_text(used: Resources) -> str:
+    return f"{used.dsp:,} DSP, {used.bram36:g} BRAM36, {used.lut:,} LUT, {used.ff:,} FF (estimated)"
+
+
+def _readers(group: Group, layer: LayerConfig) -> list[str]:
+    """Who reads each FIFO of a layer, by name."""
+    layers = group.config.layers
+    number = next(place for place, each in enumerate(layers) if each is layer)
+    links = [link for link in group.config.links if link.source == number]
+    return [layers[link.sink].name if link.sink < len(layers) else "the output" for link in links]
+
+
+def _window(node: Op) -> str:
+    window = node.window
+    said = f"{window.kernel[0]} x {window.kernel[1]}"
+    if max(window.stride) > 1:
+        said += f", stride {window.stride[0]} x {window.stride[1]}"
+    if max(window.dilation) > 1:
+        said += f", dilation {window.dilation[0]} x {window.dilation[1]}"
+    if any(window.padding):
+        said += ", padding " + " ".join(map(str, window.padding)) + " (top, left, bottom, right)"
+    return said + (f", {node.groups} groups" if node.groups > 1 else "")
+
+
+def _shape(source: FeatureMap) -> str:
+    return " x ".join(map(str, source.shape))
+
+
+def _bytes(source: FeatureMap) -> int:
+    return source.values * source.type.dtype.itemsize
+
+
+def _traffic(plan: Plan) -> list[dict[str, Any]]:
+    """Bytes over the chip's boundary for each group and frame, and what its maps would be one layer at a time."""
+    loads = plan.placement.loads_weights
+    return [
+        {
+            "name": _span(group),
+            "moved": {name.replace("_", " "): size for name, size in group.traffic_bytes(loads).items()},
+            "alone": sum(map(_alone, group.network.layers)),
+        }
+        for group in plan.groups
+    ]
+
+
+def _span(group: Group) -> str:
+    first, last = group.layers[0].name, group.layers[-1].name
+    return first if first == last else f"{first} to {last}"
+
+
+def _alone(node: Op) -> int:
+    """Bytes that a layer would move if its maps went off chip, its weights not."""
+    return sum(map(_bytes, node.inputs)) + _bytes(node.output)
+
+
+def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
+    """Where the operands of a layer live."""
+    memory = layer.compute.weight_memory
+    weights = None
+    if memory is not None:
+        where = "stream" if whole.placement.loads_weights else memory
+        weights = {"bits": node.weight_count * node.weight_bits, "place": _PLACES[where]}
+    lines = None
+    if layer.has_line_buffer:
+        beat = layer.window.input
+        bits = plan.line_rows * beat.width * beat.channels * beat.bits
+        block = getattr(layer.window, "in_block_ram", None)
+        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if block is None else _place(block)}
+    return {
+        "name": plan.name,
+        "weights": weights,
+        "lines": lines,
+        "fifos": [
+            {"bits": fifo.depth * fifo.width, "depth": fifo.depth, "place": _place(fifo.in_block_ram)}
+            for fifo in layer.fifos
+        ],
+    }
+
+
+def _place(block: bool) -> str:
+    return _PLACES["block" if block else "lut"]
+
+
+def _roofline(plan: Plan) -> dict[str, Any]:
+    """What the board could do, what the plan does, and where it would stand if nothing were fused.
+
+    Intensities are in MACs for each byte off chip, rates in GMAC/s. A group's rate is that while it runs; a layer's is
+    that of the frame, at the intensity that it had if its maps went off chip.
+    """
+    board, clock = plan.board, plan.board.clock_mhz / 1000
+    packed = max((layer.macs_per_dsp for layer in plan.layers), default=1)
+    interval = plan.interval or plan.latency + 1
+    points = []
+    for group in plan.groups:
+        cycles = interval if len(plan.groups) == 1 else group.frame_cycles
+        moved = sum(group.traffic_bytes(plan.placement.loads_weights).values())
+        points.append(_point("group", _span(group), group.network.macs, moved, cycles, clock))
+        for node in group.network.layers:
+            points.append(_point("layer", node.name, node.macs, _alone(node), cycles, clock))
+    return {
+        "peak": board.dsp * packed * clock,
+        "used": plan.resources.dsp * packed * clock,
+        "packed": packed,
+        "memory_gb_s": board.memory_gb_s,
+        "points": [point for point in points if point["rate"]],
+    }
+
+
+def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: float) -> dict[str, Any]:
+    intensity = macs / max(moved, 1)
+    return {"kind": kind, "name": name, "macs": macs, "bytes": moved, "x": intensity, "rate": macs / cycles * clock}
+
+
+def _ends(ends: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The tensors at both ends of the hardware."""
+    taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
+    given: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
+    return [
+        {
+            "end": end,
+            "name": str(tensor["name"]),
+            "shape": " x ".join(map(str, tensor["shape"])),
+            "type": str(tensor["type"]),
+            "scale": "not stated" if tensor["scale"] is None else f"{tensor['scale']:.6g}",
+            "zero_point": str(tensor["zero_point"]),
+        }
+        for end, tensors in (("input", taken), ("output", given))
+        for tensor in tensors
+    ]

@@ -1,0 +1,144 @@
+"""``report.html`` in a browser: nothing leaves it, hover and click do what they should, everybody can read it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hwgen
+
+sync_api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+pytestmark = pytest.mark.long
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+#: Sizes of a desk's screen and of a phone's, in pixels.
+DESK, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def digits() -> hwgen.Design:
+    return hwgen.load("examples/digits/digits.onnx").plan("zedboard", dsp=60)
+
+
+class Opened:
+    """A page in a tab, with whatever went wrong there."""
+
+    def __init__(self, browser: Any, path: Path, scheme: str = "light", size: dict[str, int] = DESK):
+        self.page = browser.new_page(viewport=size, color_scheme=scheme, has_touch=size is PHONE)
+        self.said: list[str] = []
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self._check(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector(".js-plotly-plot .main-svg")
+
+    def _check(self, url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            self.said.append(f"request: {url}")
+
+    def centre(self, selector: str) -> tuple[float, float]:
+        self.page.locator(selector).first.scroll_into_view_if_needed()
+        box = self.page.locator(selector).first.bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def tip(self) -> str:
+        return self.page.locator("#tip").inner_text()
+
+
+def written(tmp_path: Path, page: bytes) -> Path:
+    path = tmp_path / "report.html"
+    path.write_bytes(page)
+    return path
+
+
+def check_readable(opened: Opened, size: dict[str, int]) -> None:
+    """No serious fault by axe-core; nothing is said on the console; nothing sticks out of the page."""
+    found = axe.Axe().run(opened.page).response["violations"]
+    serious = [
+        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    assert opened.said == []
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_readable(browser, tmp_path, digits, scheme, size):
+    check_readable(Opened(browser, written(tmp_path, digits.page()), scheme, size), size)
+
+
+def test_click_shows_a_layer(browser, tmp_path, digits):
+    opened = Opened(browser, written(tmp_path, digits.page()))
+    opened.page.click(".node[data-id='layer conv2']")
+    assert "conv2 (conv)" in opened.page.locator("#panel").inner_text()
+    assert "1,152 of 8 bits" in opened.page.locator("#panel").inner_text()  # 16 x 8 x 3 x 3 weights
+    assert opened.page.locator(".node[aria-pressed=true]").get_attribute("data-id") == "layer conv2"
+    opened.page.locator(".node[data-id='layer fc']").press("Enter")
+    assert "fc (conv)" in opened.page.locator("#panel").inner_text()
+    assert opened.said == []
+
+
+def test_words_are_explained(browser, tmp_path, digits):
+    """Under the pointer and under the focus; Escape takes it away."""
+    opened = Opened(browser, written(tmp_path, digits.page()))
+    word = opened.page.locator("#table .word", has_text="Tm")
+    word.hover()
+    assert opened.tip() == "output channels that it computes in a cycle"
+    opened.page.mouse.move(5, 5)
+    assert not opened.page.locator("#tip").is_visible()
+    opened.page.locator("#table .word", has_text="busy").focus()
+    assert opened.tip() == "its cycles as a share of the slowest layer's"
+    opened.page.keyboard.press("Escape")
+    assert not opened.page.locator("#tip").is_visible()
+
+
+def test_timeline_says_who_waits(browser, tmp_path, digits):
+    """At the beginning the last layer waits for the one before it; frames in a row are another drawing."""
+    opened = Opened(browser, written(tmp_path, digits.page()))
+    opened.centre("#chart-times .nsewdrag")
+    box = opened.page.locator("#chart-times .nsewdrag").bounding_box()
+    x, y = box["x"] + 5, box["y"] + box["height"] * 0.93
+    opened.page.mouse.move(x, y)
+    opened.page.mouse.move(x + 1, y)
+    opened.page.wait_for_selector("#tip:not([hidden])")
+    assert "fc, cycles" in opened.tip()
+    assert "100% waits for input from pool2" in opened.tip()
+    opened.page.check("input[name=view][value=steady]")
+    last = opened.page.evaluate("document.getElementById('chart-times').data[0].x.slice(-1)[0]")
+    first = opened.page.evaluate("document.getElementById('chart-times').data[0].x[0]")
+    assert last - first == digits.interval
+    assert opened.said == []
+
+
+def test_fifo_is_chosen(browser, tmp_path, digits):
+    opened = Opened(browser, written(tmp_path, digits.page()))
+    opened.page.select_option("#fifo", "2")
+    depth = digits.config.fifo_depths[2]
+    drawn = "document.getElementById('chart-fifo')"
+    assert opened.page.evaluate(f"{drawn}.layout.shapes[0].y0") == depth
+    opened.page.check("input[name=view][value=steady]")
+    assert opened.page.evaluate(f"Math.max(...{drawn}.data[0].y)") == depth
+
+
+def test_paper(browser, tmp_path, digits):
+    """Printed in light colours, whatever the screen has."""
+    opened = Opened(browser, written(tmp_path, digits.page()), "dark")
+    assert len(opened.page.pdf(format="A4")) > 20_000
+    assert opened.said == []
