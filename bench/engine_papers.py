@@ -1,10 +1,17 @@
 """What papers claim of tiles and buffers, on the engine: in Verilator, every value, cycle and byte as predicted.
 
 Usage: python bench/engine_papers.py cecconi [--json FILE] [LAYER ...]
+       python bench/engine_papers.py peemen [--json FILE] [--jobs N] [MEMORY ...]
 
 ``cecconi``: FlowNetS conv3_1 to conv5_1 with optimal tiles and with naive ones that fill the same buffers, and both
 with double and with single buffering. Naive are tiles of which only is asked that they fill 80 % of the buffers, as the
 paper's: of all the compiler's tilings that do, in order of the words that they move, the one in the middle.
+
+``peemen``: Table I, layer 3 of the speed-sign network with each buffer size, on an engine whose compiler takes no more
+of its buffers, by the tiles that `hwgen.blocking.stationary` finds. An access is a value of the input, a weight or an
+output that goes over the port, padding of blocks included; jobs, biases and scales are not counted, as in the paper,
+but listed. A buffer holds inputs, weights and partial sums, as in the paper; once more without the sums, which stay in
+the engine's elements. Of a schedule with more than ``--jobs`` jobs a band of rows is run.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +28,14 @@ import numpy as np
 from engine import is_right, run_frame
 
 import hwgen
+from hwgen.blocking import peemen, stationary
+from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.program.compile import Schedule, schedule
+from hwgen.program.given import box_words, words
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Cost, Estimator, Room, Tiling, candidates
@@ -31,6 +43,8 @@ from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 
+#: Output maps at once of the engines that Table I is run on.
+ARRAYS = (16, 32, 48)
 CECCONI = ("conv3_1", "conv4", "conv4_1", "conv5", "conv5_1")
 #: What part of the buffers naive tiles fill at least.
 NAIVE_FILL = 0.8
@@ -44,11 +58,10 @@ def alone(name: str, network: str) -> Network:
     return Network(name=name, layers=(layer,))
 
 
-def a_pass(network: Network) -> Pass:
-    """The one that the engine makes of a layer by itself."""
+def tasks_of(network: Network) -> tuple[Pass, ...]:
+    """What the engine makes of a layer by itself: a pass, or one for each of its groups."""
     (step,) = steps(network)
-    (task,) = passes(step.ops, step.edges, step.inside)
-    return task
+    return passes(step.ops, step.edges, step.inside)
 
 
 def random_frame(network: Network) -> np.ndarray:
@@ -79,20 +92,22 @@ def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tilin
 
 def traffic_regions(found: Schedule) -> dict[str, tuple[int, int]]:
     """Where a schedule of one layer has its operands."""
-    (work,) = found.works
-    first, (output,) = work.data.weights, found.outputs
-    return {
-        "jobs": (0, first),
-        "weights": (first, found.constants),
+    (output,) = found.outputs
+    regions = {
+        "jobs": (0, len(found.jobs) * Job.BYTES),
         "input": (found.input.address, found.input.address + found.input.size),
         "output": (output.address, output.address + output.size),
     }
+    for number, work in enumerate(found.works):
+        regions[f"weights{number}"] = (work.data.weights, work.data.parameters)
+    return regions
 
 
 def on_engine(found: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
     """A frame of a layer by itself, with the bytes of each operand."""
     row = run_frame(found, random_frame(found.network), circuit, timing, traffic_regions(found))
     moved = {name: read + written for name, (read, written) in row.pop("regions").items()}
+    moved["weights"] = sum(moved.pop(name) for name in [*moved] if name.startswith("weights"))
     print(f"  {row['network']}: {row['cycles']:,} cycles, {row['wall_s']} s", file=sys.stderr, flush=True)
     return {**row, **moved, "moved": row["read"] + row["written"], "right": is_right(row)}
 
@@ -102,7 +117,7 @@ def cecconi(names: Sequence[str]) -> list[dict[str, Any]]:
     circuit = engine.files(config)
     for name in names:
         network = alone(name, "flownets")
-        chosen = optimal_and_naive(a_pass(network), config)
+        chosen = optimal_and_naive(tasks_of(network)[0], config)
         range_of = {f"{kind}_words": cost.words for kind, (_, cost) in chosen.items()}
         for kind in ("optimal", "naive"):
             tiling, cost = chosen[kind]
@@ -143,17 +158,130 @@ _TOTALS = [
 ]
 
 
+def band(network: Network, rows: int) -> Network:
+    """A layer without padding, of the first so many rows of outputs."""
+    (layer,) = network.layers
+    assert not any(layer.window.padding)
+    height = (rows - 1) * layer.window.stride[0] + layer.window.extent[0]
+    source, output = (replace(each, height=size) for each, size in ((layer.input, height), (layer.output, rows)))
+    return replace(network, layers=(replace(layer, input=source, output=output),))
+
+
+def found_tile(memory: int, *, sums: bool) -> tuple[int, stationary.Tile] | None:
+    """The best array of some maps, and its tile; ``None`` if the memory holds no tile."""
+    found = []
+    for maps in ARRAYS:
+        try:
+            found.append((maps, stationary.optimise(peemen.layer(), memory, an_array(maps), sums=sums)))
+        except PlanError:
+            continue
+    return min(found, key=lambda each: each[1].words, default=None)
+
+
+def an_array(maps: int) -> stationary.Array:
+    config = EngineConfig(maps=maps)
+    return stationary.Array(maps=maps, channels=LANES, pixels=config.slots // 2 * config.pixels)
+
+
+def as_tiling(tile: stationary.Tile) -> Tiling:
+    """On the engine."""
+    return Tiling(
+        rows=tile.rows,
+        columns=tile.columns,
+        box_rows=tile.rows,
+        channels=tile.channels,
+        taps=tile.taps,
+        tap_columns=tile.tap_columns,
+        maps_stay=tile.maps_stay,
+        by_taps=tile.kind == "row",
+        rolling=tile.kind == "rolling",
+    )
+
+
+def reaching(accesses: int, *, sums: bool) -> int:
+    """The least memory with which the engine moves no more."""
+    low, high = min(peemen.MEMORIES), 4 * max(peemen.MEMORIES)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        found = found_tile(middle, sums=sums)
+        enough = found is not None and found[1].words <= accesses
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
+    whole, macs = alone("conv3", "speed-sign"), peemen.layer().macs
+    optima = peemen.optimise(peemen.layer(), peemen.MEMORIES)
+    published: dict[int, peemen.Schedule] = dict(zip(peemen.MEMORIES, optima, strict=True))
+    circuits = {maps: engine.files(EngineConfig(maps=maps)) for maps in ARRAYS}
+    rows: list[dict[str, Any]] = []
+    for sums in (True, False):
+        for memory in memories:
+            paper = published[memory].accesses
+            row = {"memory": memory, "sums": sums, "paper": paper / macs, "reached": reaching(paper, sums=sums)}
+            found = found_tile(memory, sums=sums)
+            if found is not None:
+                maps, tile = found
+                row |= {"maps": maps, "tile": repr(tile), "held": tile.held, "counted": tile.words / macs}
+                row |= on_part(whole, EngineConfig(maps=maps), tile, most_jobs, circuits[maps])
+            rows.append(row)
+    return rows
+
+
+def on_part(
+    whole: Network, config: EngineConfig, tile: stationary.Tile, most_jobs: int, circuit: dict[str, bytes]
+) -> dict[str, Any]:
+    """A tile on the engine, in so many rows of the layer as give at most so many jobs."""
+    problem, tiling = peemen.layer(), as_tiling(tile)
+    chunks = -(-problem.Fh // tile.taps) * -(-problem.Fw // tile.tap_columns)
+    folds = problem.groups * -(-problem.K // config.maps)
+    jobs_a_row_of_tiles = chunks * folds * -(-problem.X // tile.columns)
+    height = min(problem.Y, max(1, most_jobs // jobs_a_row_of_tiles) * tile.rows)
+    network = band(whole, height)
+    task = tasks_of(network)[0]
+    steps_held = tile.channels * tile.taps * tile.tap_columns
+    room = Room(map_words=box_words(task, config, tiling), weight_steps=steps_held)
+    found = schedule(network, config, double_buffered=False, tilings={task.name: tiling}, room=room)
+    row = on_engine(found, circuit, MemoryTiming())
+    moved = row["input"] + row["weights"] + row["output"]
+    counted = sum(sum(words(each, config, tiling).values()) for each in tasks_of(network))
+    figures = {"rows": height, "accesses": moved, "as_counted": counted, "measured": moved / row["macs"]}
+    return row | figures | {"jobs_count": len(found.jobs)}
+
+
+def table_one_table(rows: Sequence[dict[str, Any]]) -> str:
+    head = ("buffer", "with", "paper", "engine", "held", "maps", "rows run", "measured there", "counted there")
+    lines: list[tuple[str, ...]] = [(*head, "reaches the paper with", "right")]
+    for row in rows:
+        names = (f"{row['memory']:,}", "sums" if row["sums"] else "no sums", f"{row['paper']:.4f}")
+        reached = f"{row['reached']:,}"
+        if "tile" not in row:
+            lines.append((*names, "no tile", "", "", "", "", "", reached, ""))
+            continue
+        held = row["held"]
+        parts = [held["input"], held["weights"], *([held["sums"]] if row["sums"] else [])]
+        figures = (f"{row['counted']:.4f}", " + ".join(map(str, parts)), str(row["maps"]), str(row["rows"]))
+        measured = (f"{row['accesses']:,}", f"{row['as_counted']:,}")
+        lines.append((*names, *figures, *measured, reached, "yes" if row["right"] else "no"))
+    return "\n".join(columns(lines, rules=(1,)))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("paper", choices=["cecconi"])
-    parser.add_argument("layers", nargs="*", metavar="LAYER")
+    parser.add_argument("paper", choices=["cecconi", "peemen"])
+    parser.add_argument("which", nargs="*", metavar="LAYER or MEMORY")
+    parser.add_argument("--jobs", type=int, default=30_000, help="peemen: jobs of a run at most (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    rows = cecconi(arguments.layers or CECCONI)
-    print(cecconi_table(rows))
+    if arguments.paper == "cecconi":
+        rows = cecconi(arguments.which or CECCONI)
+        print(cecconi_table(rows))
+    else:
+        rows = table_one([int(each) for each in arguments.which] or peemen.MEMORIES, arguments.jobs)
+        print(table_one_table(rows))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(row["right"] for row in rows) else 1
+    return 0 if all(row.get("right", True) for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule, schedule
+from hwgen.program.given import given_tiling
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Room, Tiling, candidates, given_tiling
+from hwgen.program.tiles import Room, Tiling, candidates
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps
 
@@ -34,7 +35,7 @@ def test_a_given_tiling_is_used():
 
 
 @given(networks(most_layers=1), engines(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     """Also with port and array in turn."""
     try:
@@ -104,3 +105,52 @@ def test_beside_each_other():
     fast, slow = cycles_of(beside, engine), cycles_of(turns, engine)
     assert (fast.read, fast.written) == (slow.read, slow.written)
     assert fast.cycles < slow.cycles * 0.8
+
+
+@st.composite
+def cut(draw, task: Pass) -> Tiling:
+    """Any tiling of a pass, of those that the compiler doesn't make by itself, too."""
+    kernel, rows = task.window.kernel, draw(st.integers(1, task.rows // task.edge)) * task.edge
+    kind = draw(st.sampled_from(["box", "by_taps", "rolling"]))
+    boxes = draw(st.integers(1, -(-task.rows // rows))) if kind == "box" else 1
+    parts = draw(st.integers(1, -(-task.channels // 8)))
+    whole = task.maximum or draw(st.booleans())
+    return Tiling(
+        rows=rows,
+        columns=draw(st.integers(1, task.columns // task.edge)) * task.edge,
+        box_rows=rows * boxes,
+        channels=task.channels if kind == "rolling" or parts * 8 > task.channels else 8 * parts,
+        taps=kernel[0] if whole else draw(st.integers(1, kernel[0])),
+        tap_columns=None if whole else draw(st.integers(1, kernel[1])),
+        maps_stay=draw(st.booleans()),
+        by_taps=kind == "by_taps",
+        rolling=kind == "rolling",
+    )
+
+
+LARGER = replace(SMALL, map_words=256, weight_steps=512, output_words=256)
+
+
+@given(networks(most_layers=1), st.data())
+@settings(max_examples=20)
+def test_any_tiling_may_be_given(network, data):
+    """Exact, or refused with the reason; what jobs do is what the interpreter finds consistent."""
+    try:
+        task, *_ = tasks_of(network)
+    except ModelError:
+        return
+    tiling, double = data.draw(cut(task)), data.draw(st.booleans())
+    room = Room(map_words=data.draw(st.integers(4, 256)), weight_steps=data.draw(st.integers(64, 512)))
+    try:
+        found = schedule(network, LARGER, double_buffered=double, tilings={task.name: tiling}, room=room)
+    except PlanError as error:
+        assert any(word in str(error) for word in ("too large", "don't hold"))  # noqa: PT017
+        return
+    check(found)
+
+
+@pytest.mark.long
+@settings(max_examples=2000)
+@given(networks(most_layers=1, most_side=24), st.data())
+def test_many_tilings_that_are_given(network, data):
+    test_any_tiling_may_be_given.hypothesis.inner_test(network, data)

@@ -19,7 +19,7 @@ from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Place, aligned, places, roots, steps
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Tiling, chunks
+from hwgen.program.tiles import Room, Tiling, chunks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,6 +124,7 @@ def schedule(
     side_by_side: bool = True,
     double_buffered: bool = True,
     tilings: Mapping[str, Tiling] | None = None,
+    room: Room | None = None,
     choices: Choices | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Schedule:
@@ -138,6 +139,8 @@ def schedule(
         all jobs before it have been computed and stored, and layers are computed one after the other.
     tilings : mapping of str to Tiling, optional
         How layers are to be cut, by their names, instead of as the compiler would; those are computed by themselves.
+    room : Room, optional
+        What may be taken of the map buffer and of the weight buffer, if not all.
     choices : Choices, optional
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
     say : callable
@@ -157,7 +160,8 @@ def schedule(
             _check_sums(task, engine)
     _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
     anywhere = places(network, 0, [[layer.step] for layer in found])[0]
-    grouping = Grouping(engine, anywhere, tilings, in_turn=not double_buffered, say=say)
+    whole = replace(room or Room.whole(engine), in_turn=not double_buffered)
+    grouping = Grouping(engine, anywhere, whole, tilings, say=say)
     if choices is not None:
         groups = grouping.follow(found, choices)
     else:
@@ -165,11 +169,11 @@ def schedule(
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    emitter = Emitter(engine, roots(network), places(network, 0, order)[0], in_turn=not double_buffered)
+    emitter = Emitter(engine, roots(network), places(network, 0, order)[0], whole)
     _emit(emitter, groups, [work.nowhere for work in works])
     data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
     where, size = places(network, end, order)
-    emitter = Emitter(engine, roots(network), where, in_turn=not double_buffered)
+    emitter = Emitter(engine, roots(network), where, whole)
     _emit(emitter, groups, data)
     return Schedule(
         network=network,
@@ -240,11 +244,13 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     packed, most = [], task.fold_maps(engine)
     for first in range(0, len(task.weights), most):
         fold = task.weights[first : first + most]
-        if task.channelwise:
-            whole = np.zeros((task.window.taps, 1, LANES), np.int64)
-            whole[:, 0, : len(fold)] = fold.reshape(len(fold), -1).T
-            packed.append(pack_channelwise(whole, engine.maps))
-            continue
-        for channels, taps in chunks(task, tiling):
-            packed.append(pack_weights(fold[:, slice(*channels), slice(*taps)], engine.maps))
+        for channels, *taps in chunks(task, tiling):
+            rows, columns = (slice(*each) for each in taps)
+            if task.channelwise:
+                part = fold[:, 0, rows, columns].reshape(len(fold), -1)
+                whole = np.zeros((part.shape[1], 1, LANES), np.int64)
+                whole[:, 0, : len(fold)] = part.T
+                packed.append(pack_channelwise(whole, engine.maps))
+            else:
+                packed.append(pack_weights(fold[:, slice(*channels), rows, columns], engine.maps))
     return b"".join(packed)

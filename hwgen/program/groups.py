@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.program.given import given_tiling
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import Place, Step
 from hwgen.program.passes import Pass
-from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, given_tiling, weight_steps
+from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
 from hwgen.schedule.engine import EngineSchedule
 
 #: Layers that are computed side by side at most.
@@ -57,10 +58,10 @@ class Grouping:
     engine : EngineConfig
     places : mapping
         A place for each map: where doesn't matter.
+    room : Room
+        Of a pass by itself.
     tilings : mapping
         How passes are cut that are not to be cut otherwise, by the names of their layers; those are computed alone.
-    in_turn : bool
-        Whether the port and the array take turns.
     say : callable
         Told how far the search has come.
     """
@@ -69,13 +70,13 @@ class Grouping:
         self,
         engine: EngineConfig,
         places: Mapping[str, Place],
+        room: Room,
         tilings: Mapping[str, Tiling] | None = None,
         *,
-        in_turn: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._say = say
-        self._engine, self._places, self._given, self._in_turn = engine, places, tilings or {}, in_turn
+        self._engine, self._places, self._whole, self._given = engine, places, room, tilings or {}
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
 
@@ -134,7 +135,7 @@ class Grouping:
         for layer in layers:
             if len(choice[layer.name]) not in (1, len(layer.tasks)):
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
-        room = Room.whole(self._engine, in_turn=self._in_turn) if len(layers) == 1 else self._room(tasks)
+        room = self._whole if len(layers) == 1 else self._room(tasks)
         tilings = [tiling for layer in layers for tiling in _each(choice[layer.name], len(layer.tasks))]
         works = tuple(
             Work.of(task, tiling, given_tiling(task, self._engine, tiling, room))
@@ -156,18 +157,19 @@ class Grouping:
         """Pass by pass."""
         works, cycles = [], 0.0
         for task in layer.tasks:
-            found = self._given_or_best(task)
+            given = self._given.get(task.name)
+            if given is not None:
+                cost = given_tiling(task, self._engine, given, self._whole)
+                works.append(Work.of(task, given, cost))
+                cycles += cost.order[0]
+                continue
+            found = self._find(task, self._whole, MOST_TILINGS)
+            if not found:
+                best_tilings(task, self._engine, self._whole)  # says why
             each = min((Work.of(task, *each) for each in found), key=lambda work: self._measured((work,)))
             works.append(each)
             cycles += self._measured((each,))
         return Group((layer.step,), tuple(works), cycles)
-
-    def _given_or_best(self, task: Pass) -> list[tuple[Tiling, Cost]]:
-        """Of a pass by itself."""
-        given, room = self._given.get(task.name), Room.whole(self._engine, in_turn=self._in_turn)
-        if given is not None:
-            return [(given, given_tiling(task, self._engine, given, room))]
-        return self._find(task, room, MOST_TILINGS) or best_tilings(task, self._engine, room)  # which says why
 
     def _together(self, layers: Sequence[Layer], alone: float) -> Group | None:
         """Side by side, if it may be faster."""
@@ -192,13 +194,13 @@ class Grouping:
 
     def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
         """Of each of some passes side by side."""
-        engine, share = self._engine, len(tasks)
+        whole, share = self._whole, len(tasks)
         return Room(
-            map_words=engine.map_words // share,
-            weight_steps=engine.weight_steps // share,
+            map_words=whole.map_words // share,
+            weight_steps=whole.weight_steps // share,
             by_rows=by_rows,
             shared=True,
-            resident=sum(weight_steps(task, engine) for task in tasks) <= engine.weight_steps,
+            resident=sum(weight_steps(task, self._engine) for task in tasks) <= whole.weight_steps,
         )
 
     def _measured(self, works: tuple[Work, ...]) -> float:
@@ -214,7 +216,7 @@ class Grouping:
         )
         if shapes not in self._cycles:
             places = {edge: self._places[edge] for edge in names}
-            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places, in_turn=self._in_turn)
+            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places, self._whole)
             emitter.add(*(replace(work, data=work.nowhere) for work in works))
             emitter.end()
             self._cycles[shapes] = EngineSchedule(self._engine, emitter.jobs).run().cycles

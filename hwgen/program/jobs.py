@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import Place
 from hwgen.program.passes import Pass
-from hwgen.program.tiles import Cost, Tiling, chunks, pieces, pitch, plane_words, steps
+from hwgen.program.tiles import Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
 from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
@@ -70,10 +71,10 @@ class Entry:
 
 
 class Ring:
-    """Places in a buffer, given in turn; they count modulo its depth."""
+    """Places in a buffer, given in turn; they count modulo its depth. Of the buffer, ``size`` may be taken at once."""
 
-    def __init__(self, size: int) -> None:
-        self._size, self._next = size, 0
+    def __init__(self, size: int, depth: int | None = None) -> None:
+        self._size, self._depth, self._next = size, depth or size, 0
         self._entries: dict[Any, Entry] = {}
 
     def find(self, key: Any) -> Entry | None:
@@ -86,7 +87,7 @@ class Ring:
         end = self._next + size
         late = [each for each, entry in self._entries.items() if entry.start < end - self._size]
         wait = max((self._entries.pop(each).used for each in late), default=0)
-        entry = self._entries[key] = Entry(self._next, self._next % self._size)
+        entry = self._entries[key] = Entry(self._next, self._next % self._depth)
         self._next = end
         return entry, wait
 
@@ -126,8 +127,25 @@ class _Item:
     chunk: int
     channels: Span
     taps: Span
+    tap_columns: Span
     first: bool
     last: bool
+
+
+@dataclass
+class _Roll:
+    """A box that moves down: its place, columns and first block; the first row that came in, and where the last ended;
+    words of a block; for each row the jobs up to the last one that uses it; the box's first row, and its position."""
+
+    entry: Entry
+    columns: Span
+    block: int
+    begin: int
+    bottom: int
+    plane: int
+    used: np.ndarray
+    top: int
+    at: int = 0
 
 
 @dataclass
@@ -135,14 +153,14 @@ class Emitter:
     """Makes the jobs of a program, pass by pass.
 
     ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges.
-    With ``in_turn`` nothing is loaded before all jobs that came before have been computed and stored: the port and the
-    array take turns, as with a single buffer.
+    ``room`` is what may be taken of the map buffer and of the weight buffer. If it is ``in_turn``, nothing is loaded
+    before all jobs that came before have been computed and stored, as with a single buffer.
     """
 
     engine: EngineConfig
     roots: Mapping[str, tuple[str, int]]
     places: Mapping[str, Place]
-    in_turn: bool = False
+    room: Room
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     """For each job its pass, by its number."""
@@ -150,8 +168,11 @@ class Emitter:
     """Passes side by side, by their numbers."""
 
     def __post_init__(self) -> None:
-        engine = self.engine
-        self.maps, self.weights = Ring(engine.map_words), Ring(engine.weight_steps)
+        engine, room = self.engine, self.room
+        self.maps, self.weights = (
+            Ring(room.map_words, engine.map_words),
+            Ring(room.weight_steps, engine.weight_steps),
+        )
         self.parameters, self.outputs = Ring(engine.parameter_words), Ring(engine.output_words)
         self.tables: dict[int, tuple[int, Entry]] = {}
         self.walked: Any = None
@@ -236,11 +257,12 @@ class _PassJobs:
         self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
         self.chunks = chunks(work.task, work.tiling)
         self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
+        self.roll: _Roll | None = None
 
-    def _chunk_steps(self, channels: Span, taps: Span) -> int:
+    def _chunk_steps(self, channels: Span, taps: Span, tap_columns: Span) -> int:
         """Of the chunk for each group."""
         count = (channels[1] - channels[0]) * len(self.task.sources)
-        return steps(self.task, count, taps[1] - taps[0])
+        return steps(self.task, count, taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
         """Tiles of folds, of each the chunks."""
@@ -253,9 +275,13 @@ class _PassJobs:
         for fold, box in order:
             for tile in box:
                 yield [
-                    _Item(fold, tile, number, channels, taps, number == 0, number == last)
-                    for number, (channels, taps) in enumerate(self.chunks)
+                    _Item(fold, self._part(tile, chunk[1]), number, *chunk, number == 0, number == last)
+                    for number, chunk in enumerate(self.chunks)
                 ]
+
+    def _part(self, tile: _Tile, taps: Span) -> _Tile:
+        """The tile with what a chunk of it needs of the input."""
+        return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
         """Whether the first so many jobs, up to that time, store all that is read."""
@@ -271,21 +297,23 @@ class _PassJobs:
         return True
 
     def _boxes(self) -> Iterator[list[_Tile]]:
-        """The tiles of each box, row by row of boxes."""
+        """The tiles of each box, row by row of boxes; column by column, if they roll."""
         task, tiling = self.task, self.tiling
-        for outer in pieces(task.rows, tiling.box_rows):
-            for columns in pieces(task.columns, tiling.columns):
-                box = task.needed(0, *outer), task.needed(1, *columns)
-                inside = pieces(outer[1] - outer[0], tiling.rows)
-                yield [_Tile((outer[0] + begin, outer[0] + end), columns, *box) for begin, end in inside]
+        down, across = pieces(task.rows, tiling.box_rows), pieces(task.columns, tiling.columns)
+        places = [(rows, columns) for columns in across for rows in down] if tiling.rolling else product(down, across)
+        for outer, columns in places:
+            box = task.needed(0, *outer), task.needed(1, *columns)
+            inside = pieces(outer[1] - outer[0], tiling.rows)
+            yield [_Tile((outer[0] + begin, outer[0] + end), columns, *box) for begin, end in inside]
 
     def _plane(self, tile: _Tile) -> int:
-        return plane_words(self.task, self.engine, self._loaded_rows(tile), tile.box_width, tile.out_columns)
+        if self.roll is not None:
+            return self.roll.plane
+        return plane_words(self.task, self.engine, self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns)
 
-    def _loaded_rows(self, tile: _Tile) -> int:
-        """Rows of the box that are in a window."""
-        top, bottom = tile.box_rows
-        return -((top - bottom) // self.task.row_step)
+    def _loaded_rows(self, span: Span) -> int:
+        """Those of some rows of a box that are in a window."""
+        return -((span[0] - span[1]) // self.task.row_step)
 
     def emit(self, item: _Item) -> None:
         """The job of an item, and jobs in front of it for what one job can't load."""
@@ -299,13 +327,15 @@ class _PassJobs:
             finishes += self._load_tables(loads)
             for each in finishes:
                 each.used = len(self.all.jobs) + max(len(loads), 1)
-        if self.all.in_turn:
+        if self.all.room.in_turn:
             for number, each in enumerate(loads, len(self.all.jobs)):
                 each |= {"wait_computed": number, "wait_stored": number}
         self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
         self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
         self.all.owners += [self.number] * (len(self.all.jobs) - len(self.all.owners))
         box.used = weights.used = len(self.all.jobs)
+        if self.roll is not None:
+            self.roll.used[slice(*item.tile.box_rows)] = len(self.all.jobs)
         if item.last:
             self._note_stored(item)
 
@@ -314,6 +344,8 @@ class _PassJobs:
         first, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
         if task.channelwise:
             first = item.fold
+        if self.tiling.rolling:
+            return self._roll_box(item, first, count)
         key = (self.number, first, count, tile.box_rows, tile.box_columns)
         box = self.all.maps.find(key)
         if box is not None:
@@ -321,20 +353,47 @@ class _PassJobs:
         plane = self._plane(tile)
         box, wait = self.all.maps.add(key, plane * count * len(task.sources))
         (edge, source), *others = task.sources
-        load = self._fetch_box(edge, source + first, count, tile)
+        load = self._fetch_box(edge, source + first, count, tile, tile.box_rows)
         for edge, source in others:  # as if it were the first map's next block
-            other = self._fetch_box(edge, source + first, count, tile)
+            other = self._fetch_box(edge, source + first, count, tile, tile.box_rows)
             load["x_block_stride"] = (other["x_address"] - load["x_address"]) % ADDRESSES
             load["x_blocks"] += count
             load["wait_stored"] = max(load["wait_stored"], other["wait_stored"])
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
-    def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile) -> dict[str, int]:
-        place, (top, bottom), left = self.all.places[edge], tile.box_rows, tile.box_columns[0]
+    def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
+        """The box is moved down: only rows that are not there are loaded, in the places of the oldest."""
+        task, tile, pixels = self.task, item.tile, self.engine.pixels
+        top, bottom = tile.box_rows
+        step = pitch(task, self.engine, tile.box_width, tile.out_columns)
+        roll, wait = self.roll, 0
+        if roll is None or roll.columns != tile.box_columns or roll.block != block or top < roll.top:
+            size = self.all.room.map_words
+            entry, wait = self.all.maps.add((self.number, "roll", len(self.all.jobs)), size)
+            used = np.zeros(task.height, int)
+            roll = self.roll = _Roll(entry, tile.box_columns, block, top, top, size // count, used, top)
+        begin, roll.top = max(top, roll.bottom), top
+        roll.at = (roll.entry.base * pixels + (top - roll.begin) * step) % (self.engine.map_words * pixels)
+        if begin >= bottom:
+            return [], roll.entry
+        # The last row that comes in lies where those lay that are so far above it that both don't fit.
+        above = bottom - 1 - (roll.plane * pixels - tile.box_width) // step
+        if above > roll.begin:
+            wait = max(wait, int(roll.used[roll.begin : above].max()))
+        position = roll.entry.base * pixels + (begin - roll.begin) * step
+        roll.bottom = bottom
+        edge, source = task.sources[0]
+        load = self._fetch_box(edge, source + block, count, tile, (begin, bottom))
+        load |= {"x_base": position // pixels % self.engine.map_words, "x_first": position % pixels}
+        return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
+
+    def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
+        """Some rows of a tile's box."""
+        place, (top, bottom), left = self.all.places[edge], span, tile.box_columns[0]
         source = self.all.rows(edge)
         part = (slice(block, block + count), slice(top, bottom))
         assert not source.left[part].any(), "rows are read that no job has computed"
-        rows, words, apart = self._loaded_rows(tile), tile.box_width, self.task.row_step
+        rows, words, apart = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
         if words == place.width == step and rows * words < 1 << 16 and apart == 1:
             rows, words = 1, rows * words  # rows lie one behind the other, in memory and in the buffer
@@ -352,7 +411,7 @@ class _PassJobs:
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
-        key, count = (self.number, fold, item.chunk), self._chunk_steps(item.channels, item.taps)
+        key, count = (self.number, fold, item.chunk), self._chunk_steps(item.channels, item.taps, item.tap_columns)
         found = self.all.weights.find(key)
         if found is None:
             found, wait = self.all.weights.add(key, count)
@@ -395,8 +454,9 @@ class _PassJobs:
         stride, across = task.stride, tile.out_columns
         step = pitch(task, engine, tile.box_width, across)
         row = tile.rows[0] * stride - window.padding[0] + item.taps[0] * window.dilation[0] - top
-        column = tile.columns[0] * stride - window.padding[1] - left
-        start = box.base * engine.pixels + row // task.row_step * step + column
+        column = tile.columns[0] * stride - window.padding[1] + item.tap_columns[0] * window.dilation[1] - left
+        place = box.base * engine.pixels if self.roll is None else self.roll.at
+        start = place + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
         down = step * stride // task.row_step  # from a pixel to that below
         plane, many = self._plane(tile), item.channels[1] - item.channels[0]
@@ -409,7 +469,7 @@ class _PassJobs:
             maximum=task.maximum,
             walk=walk != self.all.walked,
             kernel_rows=item.taps[1] - item.taps[0],
-            kernel_columns=window.kernel[1],
+            kernel_columns=item.tap_columns[1] - item.tap_columns[0],
             channels=LANES * blocks(many) * len(task.sources) if task.channelwise else many,
             stride=stride,
             w_base=weights.base,

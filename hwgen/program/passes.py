@@ -148,10 +148,16 @@ class Pass:
         """Rows and columns that are computed."""
         return self.rows, self.columns
 
-    def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Rows (axis 0) or columns of the input for outputs ``begin`` to ``end``: one at least, and none beyond it."""
+    def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Rows (axis 0) or columns of the input for outputs ``begin`` to ``end``: one at least, and none beyond it.
+
+        ``taps`` are those of the kernel's rows or columns that are meant, if not all are.
+        """
         limit = (self.height, self.width)[axis]
         first, last = self.window.reach(axis, begin, end)
+        if taps is not None:
+            apart = self.window.dilation[axis]
+            first, last = first + taps[0] * apart, last - (self.window.kernel[axis] - taps[1]) * apart
         first = min(max(first, 0), limit - 1)
         return first, max(min(last, limit), first + 1)
 

@@ -34,6 +34,15 @@ class Tiling:
         Of a chunk: input channels, a multiple of 8 or all, and rows of the kernel.
     maps_stay : bool
         Boxes outside, folds inside; otherwise a fold's weights are used by all boxes.
+    tap_columns : int, optional
+        Of a chunk: columns of the kernel; all, if not given.
+    by_taps : bool
+        Boxes hold only what the kernel's rows of a chunk read. A box has one tile.
+    rolling : bool
+        A box is the one above it, moved down: rows of the input that both have are not loaded again. Chunks have all
+        channels.
+
+    The compiler makes no tilings with the last three by itself: with its whole buffers, others are better.
     """
 
     rows: int
@@ -42,6 +51,9 @@ class Tiling:
     channels: int
     taps: int
     maps_stay: bool
+    tap_columns: int | None = None
+    by_taps: bool = False
+    rolling: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +121,22 @@ def pieces(size: int, step: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
-def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The channels and the rows of the kernel of each chunk."""
-    return list(product(pieces(task.channels, tiling.channels), pieces(task.window.kernel[0], tiling.taps)))
+def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
+    """The channels, and the rows and columns of the kernel, of each chunk."""
+    rows, columns = task.window.kernel
+    return list(
+        product(
+            pieces(task.channels, tiling.channels),
+            pieces(rows, tiling.taps),
+            pieces(columns, tiling.tap_columns or columns),
+        )
+    )
 
 
-def steps(task: Pass, channels: int, taps: int) -> int:
-    """Of a group, for so many channels and rows of the kernel."""
-    return taps * task.window.kernel[1] * (blocks(channels) if task.channelwise else channels)
+def steps(task: Pass, channels: int, taps: int, tap_columns: int | None = None) -> int:
+    """Of a group, for so many channels, and rows and columns of the kernel; all columns, if not given."""
+    across = task.window.kernel[1] if tap_columns is None else tap_columns
+    return taps * across * (blocks(channels) if task.channelwise else channels)
 
 
 def best_tilings(
@@ -142,47 +162,6 @@ def best_tilings(
             f"{engine.weight_steps} must be more"
         )
     return [(tiling, cost) for _, _, tiling, cost in sorted(found, key=lambda each: each[:2])[:most]]
-
-
-def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
-    """What a tiling costs that was chosen elsewhere; in the room of a pass by itself if none is given.
-
-    Raises
-    ------
-    PlanError
-        If the engine can't compute the pass so.
-    """
-    room = room or Room.whole(engine)
-    for name, (size, most, unit) in _sizes(task, tiling).items():
-        if not 0 < size <= most or (size % unit and size != most):
-            unit_text = f", a multiple of {unit} or all" if unit > 1 else ""
-            raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {most}{unit_text}, not {size}")
-    if tiling.taps < task.window.kernel[0] and task.maximum:
-        raise PlanError(f"{task.name}: a tile of a maximum must have all {task.window.kernel[0]} rows of the kernel")
-    most = most_pixels(task, engine, single=_is_single(task, tiling.channels, tiling.taps) and not room.shared)
-    if tiling.rows * tiling.columns > most or not _pools(task, engine, tiling.columns):
-        raise PlanError(
-            f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
-            f"output buffer or its pool; {most} pixels at most fit"
-        )
-    cost = Estimator(task, engine, room).cost(tiling)
-    if cost is None or steps(task, tiling.channels, tiling.taps) > engine.weight_steps:
-        raise PlanError(
-            f"{task.name}: the engine's buffers don't hold {tiling}; map_words {engine.map_words} or weight_steps "
-            f"{engine.weight_steps} must be more"
-        )
-    return cost
-
-
-def _sizes(task: Pass, tiling: Tiling) -> dict[str, tuple[int, int, int]]:
-    """Of a tiling the sizes, what they are at most, and of what they are multiples."""
-    return {
-        "rows": (tiling.rows, task.rows, task.edge),
-        "columns": (tiling.columns, task.columns, task.edge),
-        "box_rows": (tiling.box_rows, -(-task.rows // max(tiling.rows, 1)) * tiling.rows, tiling.rows),
-        "channels": (tiling.channels, task.channels, LANES),
-        "taps": (tiling.taps, task.window.kernel[0], 1),
-    }
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
@@ -234,9 +213,9 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 
 
 def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channels: int, taps: int) -> list[Tiling]:
-    single = _is_single(task, channels, taps) and not room.shared
+    single = is_single(task, channels, taps) and not room.shared
     edge, pixels = task.edge, most_pixels(task, engine, single=single)
-    if not _pools(task, engine, columns):
+    if not pools(task, engine, columns):
         return []
     found = []
     for rows in range(edge, min(task.rows, pixels // columns) + 1, edge):
@@ -254,8 +233,8 @@ def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channel
     return found
 
 
-def _is_single(task: Pass, channels: int, taps: int) -> bool:
-    """Whether a chunk has all steps of a group."""
+def is_single(task: Pass, channels: int, taps: int) -> bool:
+    """Whether a chunk with all columns of the kernel has all steps of a group."""
     return channels >= task.channels and taps >= task.window.kernel[0]
 
 
@@ -271,7 +250,7 @@ def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
     return blocks(min(task.fold_maps(engine), task.maps))
 
 
-def _pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
+def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
     """Whether a row of so many computed columns can be pooled, if it must be."""
     words = columns // task.edge * _fold_blocks(task, engine)
     return not task.pooled or (columns <= MOST_POOLED and words <= engine.pool_words)
