@@ -32,7 +32,6 @@ class Layer:
     weights: list[np.ndarray]
     channelwise: bool = False
     maximum: bool = False
-    add: bool = False
     blocks: int = 1
     drain: Drain = field(default=Drain())
 
@@ -81,12 +80,10 @@ class Layer:
                 found.append(
                     {
                         "sums": [None if np.isnan(each) else int(each) for each in sums[block, :, pixel]],
-                        "address": part.o_base + pixel + (0 if self.add else block * part.o_plane) & 0xFFFF,
+                        "address": part.o_base + pixel + block * part.o_plane & 0xFFFF,
+                        "addend": part.a_base + pixel + block * part.pixels & 0xFFFF,
                         "parameter": part.p_base + block & 0xFF,
-                        **{name: getattr(part, name) for name in ("zero_point", "low", "high", "table", "pool")},
-                        "columns": part.columns,
-                        "add": int(self.add),
-                        "second": int(self.add and block == 1),
+                        **{name: getattr(part, name) for name in CONSTANTS},
                         "pixel_end": int(block == self.blocks - 1),
                         "last": int((pixel, block) == (self.pixels - 1, self.blocks - 1)),
                     }
@@ -197,7 +194,9 @@ class Task:
     beats: list[dict]
 
 
-KINDS = ("convolution", "depthwise", "maximum", "add")
+KINDS = ("convolution", "depthwise", "maximum")
+#: Fields of `Drain` that go with each of its beats.
+CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
 
 
 def make_layer(
@@ -219,9 +218,6 @@ def make_layer(
     weights = [rng.choice([-128, 127], s) if rng.random() < 0.1 else rng.integers(-128, 128, s) for s in shapes]
     if kind == "maximum":
         weights = [np.ones_like(each) for each in weights]
-    if kind == "add":
-        weights = [np.zeros((2, 2 * LANES, 1, 1), int)]
-        weights[0][0, :LANES] = weights[0][1, LANES:] = 1
     return Layer(
         rows=out[0],
         columns=out[1],
@@ -233,21 +229,19 @@ def make_layer(
         weights=weights,
         channelwise=kind != "convolution",
         maximum=kind == "maximum",
-        add=kind == "add",
         blocks=blocks,
         drain=Drain(
             blocks=blocks,
             pixels=out[0] * out[1],
-            add=int(kind == "add"),
-            zero_point=int(rng.integers(-128, 128)),
-            low=int(rng.integers(-128, 128)),
-            high=int(rng.integers(-128, 128)),
-            p_base=int(rng.integers(0, 256)),
-            table=int(rng.integers(0, 2)),
-            pool=int(rng.integers(0, 2)),
             columns=out[1],
-            o_base=int(rng.integers(0, 1 << 16)),
-            o_plane=int(rng.integers(0, 1 << 16)),
+            p_base=int(rng.integers(0, 256)),
+            **{name: int(rng.integers(0, 2)) for name in ("add", "table", "pool")},
+            **{name: int(rng.integers(0, 1 << 16)) for name in ("o_base", "o_plane", "a_base")},
+            **{
+                prefix + name: int(rng.integers(-128, 128))
+                for prefix in ("", "a_")
+                for name in ("zero_point", "low", "high")
+            },
         ),
     )
 
@@ -269,14 +263,12 @@ def random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
 
 
 def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
-    kind = str(rng.choice(KINDS, p=[0.55, 0.15, 0.15, 0.15]))
+    kind = str(rng.choice(KINDS, p=[0.6, 0.2, 0.2]))
 
     def often_one(most: int) -> int:
         return int(rng.choice([1, rng.integers(1, most + 1)]))
 
     out = int(rng.choice([often_one(3), rng.integers(1, 21)])), int(rng.choice([often_one(3), rng.integers(1, 21)]))
-    if kind == "add":
-        return make_layer(rng, config, kind, out=out, size=out, channels=(2 * LANES,), blocks=2)
     stride = int(rng.integers(1, 5))
     kernel = often_one(5), often_one(5)
     dilation = int(rng.integers(1, 3)), int(rng.integers(1, 3))

@@ -47,7 +47,8 @@ class Memory:
         self._bursts: deque[range] = deque()  # addresses of what is to be written
         self._words: deque[tuple[int, int, bool]] = deque()  # when, word, last of its burst
         self._responses: deque[tuple[int, Response]] = deque()  # from when on
-        self._may_ask, self._may_read, self._may_write = map(iter, (self.addresses, self.reads, self.writes))
+        self._may_ask, self._may_read = iter(self.addresses), iter(self.reads)
+        self._may_write, self._may_answer = iter(self.writes), iter(self.writes)  # one might always skip the other
         self._last_read = self._last_write = -self.pace
         self._held: dict[str, int] = {}
         self._asking = self._taking = self._reading = self._answering = False
@@ -59,7 +60,7 @@ class Memory:
         self._taking = next(self._may_write) and now >= self._last_write + self.pace
         may_read = next(self._may_read) and now >= self._last_read + self.pace
         self._reading |= self._due(self._reads) and may_read
-        self._answering |= self._due(self._responses) and next(self._may_write)
+        self._answering |= self._due(self._responses) and next(self._may_answer)
         _, address, last = self._reads[0] if self._reading else (0, 0, False)
         response = self.errors.get(address, Response.OKAY) if self._reading else Response.DECODE_ERROR
         return {

@@ -104,6 +104,7 @@ WRONG = [
     (replace(GOOD, load=replace(LOAD, x_rows=0)), "load.x_rows and x_words must not be 0 where x_blocks is not"),
     (replace(GOOD, load=replace(LOAD, x_words=0)), "load.x_rows and x_words must not be 0"),
     (replace(GOOD, load=replace(LOAD, x_rows=64, x_words=128)), "times x_words must be at most 640"),
+    (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=32, addend=1)), "must be at most 64 with addend"),
     (replace(GOOD, load=replace(LOAD, x_first=5)), "load.x_first must be below 5"),
     (replace(GOOD, load=replace(LOAD, x_pitch_rest=5)), "load.x_pitch_rest must be below 5"),
     (replace(GOOD, load=replace(LOAD, w_steps=129)), "load.w_steps must be at most 128, not 129"),

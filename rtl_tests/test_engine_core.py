@@ -205,7 +205,6 @@ def test_layers():
         ("depthwise", {"out": (3, 5), "size": (5, 9), "channels": (8,), "stride": 2, "blocks": 2, **padded}),
         ("convolution", {"out": (1, 1), "size": (1, 1), "channels": (9, 20, 3, 1)}),
         ("convolution", {"out": (4, 5), "size": (4, 5), "channels": (1, 1, 1), "blocks": 1}),
-        ("add", {"out": (3, 7), "size": (3, 7), "channels": (16,), "blocks": 2}),
     ]
     check(Bench(config, rng, [make_layer(rng, config, kind, **shape) for kind, shape in shapes]))
 

@@ -221,6 +221,7 @@ class Stretch:
     """A job's beats, the writes that they need, and the words of the output buffer that they give."""
 
     writes: list[dict] = field(default_factory=list)
+    addends: list[dict] = field(default_factory=list)
     beats: list[dict] = field(default_factory=list)
     words: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -287,6 +288,16 @@ def sums_near(rng: random.Random, maps: list[tuple[int, int, int]], bits: int) -
     return sums
 
 
+def rule(rng: random.Random, prefix: str) -> dict[str, int]:
+    """A zero point, and bounds that are often those of the type."""
+    low, high = sorted(rng.randrange(-128, 128) for _ in range(2)) if rng.random() < 0.4 else (-128, 127)
+    return {f"{prefix}zero_point": rng.randrange(-128, 128), f"{prefix}low": low, f"{prefix}high": high}
+
+
+def bounded(value: int, job: dict[str, int], prefix: str) -> int:
+    return min(max(value + job[f"{prefix}zero_point"], job[f"{prefix}low"]), job[f"{prefix}high"])
+
+
 def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, *, first: bool) -> Stretch:
     """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on. The first one adds and pools."""
     made = Stretch()
@@ -295,27 +306,29 @@ def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables,
     columns = rng.randint(2, 2 * engine.pool_words + 1) if pool else rng.randint(1, 7)
     rows = rng.randint(2 if pool else 1, 4)
     most = min(engine.blocks, engine.pool_words // (columns // 2)) if pool else engine.blocks
-    blocks = 1 if add else rng.randint(1, most)
-    low, high = sorted(rng.randrange(-128, 128) for _ in range(2)) if rng.random() < 0.4 else (-128, 127)
-    job = {"zero_point": rng.randrange(-128, 128), "low": low, "high": high, "add": add, "table": table, "pool": pool}
+    blocks = rng.randint(1, most)
+    job = {**rule(rng, ""), **rule(rng, "a_"), "add": add, "table": table, "pool": pool}
     job["columns"] = columns if pool else rng.randrange(1 << 10)
-    made.writes, maps = ([], []) if add else parameter_writes(rng, base, blocks)
-    plane, last = columns * rows + rng.randrange(3), (columns * rows - 1, blocks - 1)
+    made.writes, maps = parameter_writes(rng, base, blocks)
+    pixels = columns * rows
+    plane, last = pixels + rng.randrange(3), (pixels - 1, blocks - 1)
+    of_addends = at + rng.randrange(1 << 16)
 
     values: dict[tuple[int, int], list[int]] = {}
-    for pixel, block in product(range(columns * rows), range(blocks)):
-        end = {"pixel_end": block == blocks - 1, "last": (pixel, block) == last}
-        beat = {**job, "address": at + block * plane + pixel}
+    for pixel, block in product(range(pixels), range(blocks)):
+        of_block = maps[LANES * block : LANES * (block + 1)]
+        sums = sums_near(rng, of_block, engine.sum_bits)
+        results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(sums, of_block, strict=True)]
+        outputs = [bounded(result, job, "") for result in results]
+        place = of_addends + block * pixels + pixel & 0xFFFF
         if add:
-            one, other = ([rng.randrange(-128, 128) for _ in range(LANES)] for _ in range(2))
-            results = [tables.add(a, b) for a, b in zip(one, other, strict=True)]
-            made.beats += [{**beat, "sums": one}, {**beat, **end, "sums": other, "second": 1}]
-        else:
-            of_block = maps[LANES * block : LANES * (block + 1)]
-            sums = sums_near(rng, of_block, engine.sum_bits)
-            results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(sums, of_block, strict=True)]
-            made.beats.append({**beat, **end, "sums": sums, "parameter": base + block})
-        outputs = [min(max(result + job["zero_point"], low), high) for result in results]
+            addend = [rng.randrange(-128, 128) for _ in range(LANES)]
+            word = int.from_bytes((each & 255 for each in addend), "little")
+            made.addends.append({"word": place % engine.addend_words, "data": word})
+            outputs = [bounded(tables.add(a, b), job, "a_") for a, b in zip(outputs, addend, strict=True)]
+        end = {"pixel_end": block == blocks - 1, "last": (pixel, block) == last}
+        places = {"address": at + block * plane + pixel, "addend": place, "parameter": base + block}
+        made.beats.append({**job, **places, **end, "sums": sums})
         values[block, pixel] = [tables.look_up(3, each) for each in outputs] if table else outputs
     pooled = greatest_of_four(values, columns) if pool else values
     made.words = {at + block * plane + pixel: tuple(word) for (block, pixel), word in pooled.items()}
@@ -333,7 +346,7 @@ def greatest_of_four(values: dict[tuple[int, int], list[int]], columns: int) -> 
     return pooled
 
 
-ENGINE = EngineConfig(parameter_words=8, output_words=1024, pool_words=2)
+ENGINE = EngineConfig(parameter_words=8, output_words=1024, addend_words=512, pool_words=2)
 
 
 @cache
@@ -354,6 +367,7 @@ class Bench:
         self.config = FinishConfig(engine=engine)
         self.jobs, self.offer = jobs, offer
         self.writes = [(number, write) for number, job in enumerate(jobs) for write in job.writes]
+        self.addends = [(number, write) for number, job in enumerate(jobs) for write in job.addends]
         self.beats = [(number, beat) for number, job in enumerate(jobs) for beat in job.beats]
         self.restart()
 
@@ -362,7 +376,7 @@ class Bench:
         self.finished: list[int] = []
         self.words: dict[int, tuple[int, ...]] = {}
         self.offers = iter(self.offer)
-        self.written, self.given, self.writing = 0, 0, -2
+        self.written, self.added, self.given, self.writing = 0, 0, 0, -2
         self.to_read: list[int] = []
         self.reading: list[tuple[int, int]] = []
 
@@ -390,12 +404,18 @@ class Bench:
         if write:
             ctx.set(self.dut.parameters.payload, {"tables": 0, **self.writes[self.written][1]})
             self.written, self.writing = self.written + 1, now
+        add = self.added < len(self.addends) and len(self.finished) >= self.addends[self.added][0] - 1
+        ctx.set(self.dut.addends.valid, add)
+        if add:
+            ctx.set(self.dut.addends.payload, self.addends[self.added][1])
+            self.added, self.writing = self.added + 1, now
         job, beat = self.beats[self.given] if self.given < len(self.beats) else (None, {})
-        there = job is not None and all(number > job for number, _ in self.writes[self.written :])
+        late = (*self.writes[self.written :], *self.addends[self.added :])
+        there = job is not None and all(number > job for number, _ in late)
         give = next(self.offers) and there and now >= self.writing + 2
         ctx.set(self.dut.beats.valid, give)
         if give:
-            ctx.set(self.dut.beats.payload, {"parameter": 0, "second": 0, "pixel_end": 0, "last": 0, **beat})
+            ctx.set(self.dut.beats.payload, beat)
             self.given += 1
             if beat.get("last"):
                 self.lasts.append(now)

@@ -36,7 +36,10 @@ BUFFERS = {
     "map_write": (map_write(CONFIG), "bank", "word"),
     "weight_write": (weight_write(CONFIG), "step", "block"),
     "parameter_write": (PARAMETER_LAYOUT, "tables", "index"),
+    "addend_write": (CONFIG.addend_write, "word", "word"),
 }
+
+PITCH = ("x_pitch_words", "x_pitch_rest")
 
 # Memory: what is loaded, what is stored, the program.
 LOADS, STORES, PROGRAM = 0, 0x8000, 0x10000
@@ -77,11 +80,13 @@ def loads(draw, index: int) -> dict[str, int]:
             "x_row_stride": draw(align(st.integers(0, 500))),
             "x_block_stride": draw(align(st.integers(0, 1000))),
             "x_base": draw(st.integers(0, 60)),
-            "x_first": draw(st.integers(0, CONFIG.pixels - 1)),
-            "x_pitch_words": pitch // CONFIG.pixels,
-            "x_pitch_rest": pitch % CONFIG.pixels,
             "x_plane": draw(st.integers(0, 60)),
         }
+        if draw(st.booleans()):
+            found |= {"addend": 1, "x_pitch_words": pitch}
+        else:
+            first = draw(st.integers(0, CONFIG.pixels - 1))
+            found |= {"x_first": first, **dict(zip(PITCH, divmod(pitch, CONFIG.pixels), strict=True))}
     if draw(st.booleans()):
         found |= {
             "w_address": draw(align(st.integers(0, 2000))),
@@ -263,12 +268,14 @@ def expected_words(plan: Plan, image: bytes) -> dict[tuple[str, int, int], int]:
     words = np.frombuffer(image, "<u8")
     found = {}
     for load in (job.load for job in plan.jobs):
-        pitch = load.x_pitch_words * CONFIG.pixels + load.x_pitch_rest
+        banks = 1 if load.addend else CONFIG.pixels
+        pitch = load.x_pitch_words * banks + load.x_pitch_rest
         for block, row, column in np.ndindex(load.x_blocks, load.x_rows, load.x_words):
             address = load.x_address + block * load.x_block_stride + row * load.x_row_stride + column * 8
             position = load.x_first + row * pitch + column
-            word = load.x_base + block * load.x_plane + position // CONFIG.pixels
-            found["map_write", position % CONFIG.pixels, word] = int(words[address // 8])
+            word = load.x_base + block * load.x_plane + position // banks
+            place = ("addend_write", word, word) if load.addend else ("map_write", position % banks, word)
+            found[place] = int(words[address // 8])
         for step, block in np.ndindex(load.w_steps, CONFIG.blocks):
             address = load.w_address + step * CONFIG.maps + block * 8
             found["weight_write", load.w_base + step, block] = int(words[address // 8])

@@ -21,7 +21,7 @@ from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
-from hwgen.network.ops import Concat, Conv, MaxPool, Op, Select
+from hwgen.network.ops import Add, Concat, Conv, MaxPool, Op, Select
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
@@ -36,7 +36,15 @@ from hwgen.program.layout import (
 )
 
 SMALL = EngineConfig(
-    maps=16, pixels=5, map_words=128, weight_steps=128, parameter_words=4, output_words=64, slots=8, queue=2
+    maps=16,
+    pixels=5,
+    map_words=128,
+    weight_steps=128,
+    parameter_words=4,
+    output_words=64,
+    addend_words=64,
+    slots=8,
+    queue=2,
 )
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 
@@ -51,11 +59,12 @@ def engines(draw) -> EngineConfig:
         weight_steps=draw(st.sampled_from([128, 256, 1024])),
         parameter_words=draw(st.sampled_from([4, 16])),
         output_words=draw(st.sampled_from([32, 64, 256])),
+        addend_words=draw(st.sampled_from([16, 64, 256])),
         slots=draw(st.sampled_from([2, 4, 16])),
     )
 
 
-KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole"]
+KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add"]
 
 
 class Maker:
@@ -64,6 +73,8 @@ class Maker:
     def __init__(self, draw, most_side: int, most_channels: int):
         self.draw, self.rng, self.most = draw, np.random.default_rng(draw(st.integers(0, 2**32))), most_channels
         self.layers: list[Op] = []
+        self.edges: list[tuple[str, ...]] = []
+        self.name = INPUT
         sides = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
         self.map = self.a_map(draw(st.integers(1, most_channels)), *sides)
 
@@ -76,31 +87,62 @@ class Maker:
         before = self.map
         kind = self.draw(st.sampled_from(KINDS))
         name = f"{kind}{len(self.layers)}"
-        if kind == "whole":
-            self.layers.append(global_average_pool(self.rng, name, before))
+        if kind == "add":
+            self.residual(name)
+        elif kind == "whole":
+            self.append(global_average_pool(self.rng, name, before))
         elif kind == "pool" or (kind == "half" and min(before.shape[1:]) > 1):
             window = self.window() if kind == "pool" else Window(kernel=(2, 2), stride=(2, 2))
             rows, columns = window.output_size(before.height, before.width)
             after = replace(before, height=rows, width=columns)
-            self.layers.append(MaxPool(name=name, input=before, output=after, window=window))
+            self.append(MaxPool(name=name, input=before, output=after, window=window))
         else:
-            self.layers.append(self.conv(name, kind))
-        self.map = self.layers[-1].output
+            self.append(self.conv(name, kind, Window(kernel=before.shape[1:]) if kind == "dense" else self.window()))
+
+    def append(self, layer: Op, *others: str) -> None:
+        """A layer that takes the last one's map, and others."""
+        self.layers.append(layer)
+        self.edges.append((self.name, *others))
+        self.name, self.map = layer.name, layer.output
+
+    def residual(self, name: str) -> None:
+        """A layer of any kind that keeps the size, and its sum with the map before it, as either operand."""
+        other, before = self.name, self.map
+        padding = Window(kernel=(3, 3), padding=(1,) * 4)
+        kind = self.draw(st.sampled_from(["depthwise", "pool", "conv"]))
+        if kind == "pool":
+            self.append(MaxPool(name=f"{name}_pool", input=before, output=before, window=padding))
+        else:
+            self.append(self.conv(f"{name}_{kind}", kind, padding, before.channels))
+        self.append(self.a_sum(name, self.map, before), other)
+        if self.draw(st.booleans()):
+            self.layers[-1] = self.a_sum(name, before, self.layers[-2].output)
+            self.edges[-1] = self.edges[-1][::-1]
+            self.map = self.layers[-1].output
+
+    def a_sum(self, name: str, first: FeatureMap, second: FeatureMap) -> Add:
+        after = self.a_map(*first.shape)
+        labels = tuple(Label(self.rng.uniform(0.1, 1), each.zero_point) for each in (first, second, after))
+        low, high = sorted(self.rng.integers(after.type.minimum, after.type.maximum + 1, 2).tolist())
+        if self.rng.integers(2):
+            low, high = after.type.minimum, after.type.maximum
+        fused = bool(self.rng.integers(2))
+        maps = {"input": first, "more": (second,), "output": after, "window": Window(kernel=(1, 1))}
+        return Add(name=name, **maps, labels=labels, fused=fused, low=low, high=high)
 
     def window(self) -> Window:
         drawn = self.draw(windows(self.map.height, self.map.width))
         window = replace(drawn, stride=(drawn.stride[0],) * 2)
         return window if min(window.output_size(self.map.height, self.map.width)) > 0 else drawn
 
-    def conv(self, name: str, kind: str) -> Conv:
+    def conv(self, name: str, kind: str, window: Window, outputs: int | None = None) -> Conv:
         before, rng = self.map, self.rng
-        window = Window(kernel=before.shape[1:]) if kind == "dense" else self.window()
         maps = groups = before.channels
         if kind == "groups" and before.channels % 8 == 0:
             groups = before.channels // 8
             maps = groups * 8 * self.draw(st.integers(1, 2))
         elif kind != "depthwise":
-            groups, maps = 1, self.draw(st.integers(1, self.most))
+            groups, maps = 1, outputs or self.draw(st.integers(1, self.most))
         limit = int(rng.integers(1, 128))
         layer = Conv(
             name=name,
@@ -120,7 +162,7 @@ def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int
     maker = Maker(draw, most_side, most_channels)
     for _ in range(draw(st.integers(1, most_layers))):
         maker.add()
-    return Network(name="random", layers=tuple(maker.layers))
+    return Network(name="random", layers=tuple(maker.layers), edges=tuple(maker.edges))
 
 
 def check(found: Schedule, seed: int = 1) -> None:
@@ -134,11 +176,11 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 
 def scheduled(network: Network, engine: EngineConfig) -> Schedule | None:
-    """Its schedule, or ``None`` where it is refused: strides that differ, or buffers that are too small."""
+    """Its schedule, or ``None`` where it is refused: strides that differ, buffers or tables that are too small."""
     try:
         return schedule(network, engine)
     except (ModelError, PlanError) as error:
-        if not any(word in str(error) for word in ("strides", "buffers hold no tile")):
+        if not any(word in str(error) for word in ("strides", "buffers hold no tile", "too few to add")):
             raise
         return None
 
@@ -388,7 +430,13 @@ WAITS = [("load", "wait_computed"), ("load", "wait_stored"), ("drain", "wait_sto
 @pytest.mark.parametrize(("part", "name"), WAITS)
 def test_each_wait_is_needed(part, name):
     """A job less, where it is more than all jobs before waited for, and something may be read that isn't there."""
-    found = schedule(alone_chain(conv(size=(7, 10), channels=40), 2), replace(SMALL, parameter_words=8))
+    network = alone_chain(conv(size=(7, 10), channels=40), 2)
+    first, second = (layer.output for layer in network.layers)
+    labels = tuple(Label(scale, each.zero_point) for scale, each in ((0.7, second), (0.4, first), (0.9, second)))
+    more = {"more": (first,), "output": second, "window": Window(kernel=(1, 1))}
+    add = Add(name="add", input=second, **more, labels=labels, fused=True, low=0, high=255)
+    network = replace(network, layers=(*network.layers, add), edges=((INPUT,), ("conv0",), ("conv1", "conv0")))
+    found = schedule(network, replace(SMALL, parameter_words=8, addend_words=128))
     rising, most = [], 0
     for number, job in enumerate(found.jobs):
         wait = getattr(getattr(job, part), name)
@@ -396,7 +444,8 @@ def test_each_wait_is_needed(part, name):
             rising.append((number, wait))
         most = max(most, wait, job.load.wait_stored if part == "drain" else 0)
     assert len(rising) > 3
-    for number, wait in rising[:: -(-len(rising) // 8)]:
+    added = [each for each in rising if part == "load" and found.jobs[each[0]].load.addend]
+    for number, wait in [*rising[:: -(-len(rising) // 8)], *added[:2]]:
         less = changed(found.jobs[number], part, **{name: wait - 1})
         with pytest.raises(CheckError, match=rf"job {number}: .* may "):
             interpreted(found, [*found.jobs[:number], less, *found.jobs[number + 1 :]])

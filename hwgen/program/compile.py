@@ -154,7 +154,7 @@ def schedule(
         If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name, or
         choices are of other layers.
     """
-    found = [Layer(step, passes(step.ops, step.edges, step.inside)) for step in steps(network)]
+    found = [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
     for layer in found:
         for task in layer.tasks:
             _check_sums(task, engine)
@@ -225,13 +225,11 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
     folds = 1 if task.shares_weights else task.folds(engine)
-    channels = len(task.sources) if task.channelwise else task.channels
+    channels = 1 if task.channelwise else task.channels
     return folds * channels * task.window.taps * engine.maps
 
 
 def _parameter_bytes(task: Pass) -> int:
-    if task.add:
-        return 0
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
 
 
@@ -239,8 +237,6 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     """Of all folds, each chunk by chunk."""
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; those of the network aren't")
-    if task.add:
-        return pack_channelwise(np.repeat(np.eye(2, dtype=np.int64)[..., None], LANES, axis=2), engine.maps)
     packed, most = [], task.fold_maps(engine)
     for first in range(0, len(task.weights), most):
         fold = task.weights[first : first + most]

@@ -210,7 +210,9 @@ class Grouping:
             (
                 work.task.shape,
                 work.tiling,
-                tuple((names[edge], first) for edge, first in (*work.task.sources, work.task.target)),
+                tuple(names[edge] for edge in work.task.edges),
+                work.task.source[1],
+                work.task.target[1],
             )
             for work in works
         )
@@ -224,7 +226,7 @@ class Grouping:
 
     def _edges(self, works: Sequence[Work]) -> list[str]:
         """Of the maps that they read and write."""
-        return list(dict.fromkeys(edge for work in works for edge, _ in (*work.task.sources, work.task.target)))
+        return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
 
 
 def _each(given: Sequence[Tiling], passes: int) -> Sequence[Tiling]:

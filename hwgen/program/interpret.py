@@ -93,6 +93,9 @@ class Interpreter:
         self._tables = np.zeros(TABLES * TABLE_WORDS, np.int64)
         self._table_readers = np.full(TABLES, _NEVER)
         self._table_known = np.zeros(TABLES * TABLE_WORDS, bool)
+        self._addends = np.zeros((engine.addend_words, LANES), np.int8)
+        self._addend_readers = np.full(engine.addend_words, _NEVER)
+        self._addend_known = np.zeros(engine.addend_words, bool)
         self._output = np.zeros((engine.output_words, LANES), np.int8)
         self._output_readers = np.full(engine.output_words, _NEVER)
         self._output_known = np.zeros(engine.output_words, bool)
@@ -149,7 +152,9 @@ class Interpreter:
             raise self._wrong("it waits for itself or for a later job")
         self._computed = max(self._computed, load.wait_computed, self._last_drains[load.wait_stored])
         self._stored = max(self._stored, load.wait_stored)
-        if load.x_blocks:
+        if load.x_blocks and load.addend:
+            self._load_addend(load)
+        elif load.x_blocks:
             self._load_box(load)
         if load.w_steps:
             self._load_weights(load)
@@ -170,6 +175,18 @@ class Interpreter:
             self._replace(self._map_readers[bank, place], self._computed, "its map")
             self._maps[bank, place] = words.view(np.int8)
             self._map_known[bank, place] = True
+
+    def _load_addend(self, load: Load) -> None:
+        rows, columns = np.arange(load.x_rows)[:, None], np.arange(load.x_words)
+        if load.x_first or load.x_pitch_rest:
+            raise self._wrong("the buffer of what is added has one bank")
+        for block in range(load.x_blocks):
+            start = load.x_address + block * load.x_block_stride
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "what is added")
+            places = load.x_base + block * load.x_plane + rows * load.x_pitch_words + columns
+            places = places % self.engine.addend_words
+            self._replace(self._addend_readers[places], self._stored, "what is added")
+            self._addends[places], self._addend_known[places] = words.view(np.int8), True
 
     def _load_weights(self, load: Load) -> None:
         if load.w_steps > self.engine.weight_steps:
@@ -320,10 +337,11 @@ class Interpreter:
         self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
         if not (compute.groups - 1) * self.engine.pixels < drain.pixels <= compute.groups * self.engine.pixels:
             raise self._wrong(f"{drain.pixels} pixels must be those of {compute.groups} groups")
-        if drain.blocks > self.engine.blocks or (drain.add and drain.blocks != 2):
-            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}, 2 in an addition")
-        for block in range(1 if drain.add else drain.blocks):
-            words = self._added(drain) if drain.add else self._requantised(drain, block)
+        if drain.blocks > self.engine.blocks:
+            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}")
+        for block in range(drain.blocks):
+            words = self._requantised(drain, block)
+            words = self._added(drain, block, words) if drain.add else words
             if drain.table:
                 words = self._look_up(ACTIVATION, words)
             words = self._pooled(drain, words) if drain.pool else words
@@ -335,13 +353,17 @@ class Interpreter:
             self._output[places] = words
             self._output_known[places] = True
 
-    def _added(self, drain: Drain) -> np.ndarray:
-        """Sums of two values, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables say."""
-        values = self._sums[: drain.pixels]
-        total = self._look_up(0, values[:, :LANES]) + self._look_up(1, values[:, LANES : 2 * LANES])
+    def _added(self, drain: Drain, block: int, values: np.ndarray) -> np.ndarray:
+        """Sums of values and addends, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables
+        say."""
+        places = (drain.a_base + block * drain.pixels + np.arange(drain.pixels)) % self.engine.addend_words
+        if not self._addend_known[places].all():
+            raise self._wrong("what is added must have been loaded")
+        self._addend_readers[places] = self._now
+        total = self._look_up(0, values) + self._look_up(1, self._addends[places].astype(np.int64))
         whole, fraction = total >> FRACTION, total & (1 << FRACTION) - 1
         rounded = whole + (fraction >= self._look_up(2, whole))
-        return np.clip(rounded + drain.zero_point, drain.low, drain.high)
+        return np.clip(rounded + drain.a_zero_point, drain.a_low, drain.a_high)
 
     def _pooled(self, drain: Drain, words: np.ndarray) -> np.ndarray:
         """The greatest values of 2 x 2 pixels each; a last odd row or column is dropped."""

@@ -174,6 +174,7 @@ class Emitter:
             Ring(room.weight_steps, engine.weight_steps),
         )
         self.parameters, self.outputs = Ring(engine.parameter_words), Ring(engine.output_words)
+        self.addends = Ring(engine.addend_words)
         self.tables: dict[int, tuple[int, Entry]] = {}
         self.walked: Any = None
         self._whole = {edge: _Rows(place) for edge, place in self.places.items()}
@@ -261,8 +262,7 @@ class _PassJobs:
 
     def _chunk_steps(self, channels: Span, taps: Span, tap_columns: Span) -> int:
         """Of the chunk for each group."""
-        count = (channels[1] - channels[0]) * len(self.task.sources)
-        return steps(self.task, count, taps[1] - taps[0], tap_columns[1] - tap_columns[0])
+        return steps(self.task, channels[1] - channels[0], taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
         """Tiles of folds, of each the chunks."""
@@ -285,16 +285,24 @@ class _PassJobs:
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
         """Whether the first so many jobs, up to that time, store all that is read."""
-        tile, channels = unit[0].tile, self.task.channels
-        for edge, first in self.task.sources:
-            begin = first + (unit[0].fold if self.task.channelwise else 0)
-            part = (slice(begin, begin + blocks(channels)), slice(*tile.box_rows))
-            rows = self.all.rows(edge)
+        for rows, part in self._read(unit[0]):
             stored = int(rows.stored[part].max())
             begun = stored - (len(self.all.jobs) - len(times))  # of the jobs of this group
             if rows.left[part].any() or (begun > 0 and (stored > jobs or times[begun - 1] > time)):
                 return False
         return True
+
+    def _read(self, item: _Item) -> list[tuple[_Rows, tuple[slice, slice]]]:
+        """The parts of maps that a tile reads."""
+        task, tile, (edge, first) = self.task, item.tile, self.task.source
+        first += item.fold if task.channelwise else 0
+        found = [(self.all.rows(edge), (slice(first, first + blocks(task.channels)), slice(*tile.box_rows)))]
+        if task.addend:
+            edge, first = task.addend
+            first += self._fold_block(item.fold)
+            part = slice(first, first + self._fold_blocks(item.fold)), slice(*tile.rows)
+            found.append((self.all.rows(edge), part))
+        return found
 
     def _boxes(self) -> Iterator[list[_Tile]]:
         """The tiles of each box, row by row of boxes; column by column, if they roll."""
@@ -322,8 +330,10 @@ class _PassJobs:
         compute = self._compute(item, box, weights)
         parts: dict[str, Any] = {"compute": compute}
         if item.last:
-            finishes = [] if self.task.add else [self._load_parameters(item, loads)]
-            parts |= self._finish(item, finishes[0].base if finishes else 0)
+            finishes = [self._load_parameters(item, loads)]
+            if self.task.addend:
+                finishes.append(self._load_addend(item, loads, *self.task.addend))
+            parts |= self._finish(item, *(each.base for each in finishes))
             finishes += self._load_tables(loads)
             for each in finishes:
                 each.used = len(self.all.jobs) + max(len(loads), 1)
@@ -351,14 +361,9 @@ class _PassJobs:
         if box is not None:
             return [], box
         plane = self._plane(tile)
-        box, wait = self.all.maps.add(key, plane * count * len(task.sources))
-        (edge, source), *others = task.sources
+        box, wait = self.all.maps.add(key, plane * count)
+        edge, source = task.source
         load = self._fetch_box(edge, source + first, count, tile, tile.box_rows)
-        for edge, source in others:  # as if it were the first map's next block
-            other = self._fetch_box(edge, source + first, count, tile, tile.box_rows)
-            load["x_block_stride"] = (other["x_address"] - load["x_address"]) % ADDRESSES
-            load["x_blocks"] += count
-            load["wait_stored"] = max(load["wait_stored"], other["wait_stored"])
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
@@ -382,7 +387,7 @@ class _PassJobs:
             wait = max(wait, int(roll.used[roll.begin : above].max()))
         position = roll.entry.base * pixels + (begin - roll.begin) * step
         roll.bottom = bottom
-        edge, source = task.sources[0]
+        edge, source = task.source
         load = self._fetch_box(edge, source + block, count, tile, (begin, bottom))
         load |= {"x_base": position // pixels % self.engine.map_words, "x_first": position % pixels}
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
@@ -431,6 +436,35 @@ class _PassJobs:
             _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": found.base}, wait_stored=wait)
         return found
 
+    def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first: int) -> Entry:
+        """With the job, or in front of it if that loads a map already."""
+        tile, place, source = item.tile, self.all.places[edge], self.all.rows(edge)
+        count, block = self._fold_blocks(item.fold), first + self._fold_block(item.fold)
+        room, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
+        part = slice(block, block + count), slice(*tile.rows)
+        assert not source.left[part].any(), "rows are read that no job has computed"
+        rows, words = tile.pixel_rows, tile.out_columns
+        if words == place.width:
+            rows, words = 1, tile.pixels
+        load = {
+            "addend": 1,
+            "x_blocks": count,
+            "x_address": place.at(block, tile.rows[0], tile.columns[0]),
+            "x_row_stride": place.row_bytes,
+            "x_block_stride": place.block_bytes,
+            "x_rows": rows,
+            "x_words": words,
+            "x_base": room.base,
+            "x_pitch_words": words,
+            "x_plane": tile.pixels,
+        }
+        wait = max(wait, int(source.stored[part].max()))
+        if loads and "x_blocks" in loads[-1]:
+            loads.insert(0, load | {"wait_stored": wait})
+        else:
+            _join(loads, load, wait_stored=wait)
+        return room
+
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
         """By jobs in front: there is one of parameters and tables in each."""
         found = []
@@ -443,6 +477,10 @@ class _PassJobs:
                 self.all.tables[tables.first] = self.number, entry
             found.append(entry)
         return found
+
+    def _fold_block(self, fold: int) -> int:
+        """The first block of a fold."""
+        return fold * self.task.fold_maps(self.engine) // LANES
 
     def _fold_blocks(self, fold: int) -> int:
         most = self.task.fold_maps(self.engine)
@@ -470,7 +508,7 @@ class _PassJobs:
             walk=walk != self.all.walked,
             kernel_rows=item.taps[1] - item.taps[0],
             kernel_columns=item.tap_columns[1] - item.tap_columns[0],
-            channels=LANES * blocks(many) * len(task.sources) if task.channelwise else many,
+            channels=LANES * blocks(many) if task.channelwise else many,
             stride=stride,
             w_base=weights.base,
             columns=across * stride,
@@ -496,7 +534,7 @@ class _PassJobs:
         self.all.walked = walk
         return compute
 
-    def _finish(self, item: _Item, parameters: int) -> dict[str, Any]:
+    def _finish(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
         """Drain and store of a tile."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._fold_blocks(item.fold)
@@ -505,17 +543,20 @@ class _PassJobs:
         room, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
         name, first = task.target
         place = self.all.places[name]
-        block = first + item.fold * task.fold_maps(self.engine) // LANES
+        block = first + self._fold_block(item.fold)
         address = place.at(block, tile.rows[0] // edge, tile.columns[0] // edge)
         if words == place.width and pixels < 1 << 16:
             rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
+        if task.sum_rule:
+            bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
         self._room = room
         return {
             "drain": Drain(
-                blocks=2 if task.add else count,
+                blocks=count,
                 pixels=tile.pixels,
-                add=task.add,
+                add=task.addend is not None,
+                a_base=addend,
                 table=task.looked_up,
                 pool=task.pooled,
                 columns=tile.out_columns if task.pooled else 0,
@@ -540,7 +581,7 @@ class _PassJobs:
     def _note_stored(self, item: _Item) -> None:
         """Who waits for these rows, or for this place in the output buffer, waits for this job."""
         name, first = self.task.target
-        block, edge = first + item.fold * self.task.fold_maps(self.engine) // LANES, self.task.edge
+        block, edge = first + self._fold_block(item.fold), self.task.edge
         rows = slice(*(each // edge for each in item.tile.rows))
         part = (slice(block, block + self._fold_blocks(item.fold)), rows)
         made = self.all.rows(name)

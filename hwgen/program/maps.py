@@ -51,12 +51,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """A layer, those behind it that are computed on its way out, the edges that it takes, and those of them that lie
-    in its output already."""
+    """A layer and those behind it that are computed on its way out; the edges that each takes; and which of those that
+    the first one takes lie in its output already."""
 
     ops: tuple[Op, ...]
-    edges: tuple[str, ...]
+    takes: tuple[tuple[str, ...], ...]
     inside: tuple[bool, ...]
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Of the maps that it reads."""
+        made = {op.name for op in self.ops}
+        return tuple(edge for edges in self.takes for edge in edges if edge not in made)
 
     @property
     def name(self) -> str:
@@ -74,15 +80,20 @@ def steps(network: Network) -> tuple[Step, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
             continue
-        before = found.get(edges[0]) if len(edges) == 1 else None
-        alone = network.readers[edges[0]] == (layer.name,) and not network.places(edges[0])
-        if before and alone and joined(before.ops[-1], layer):
-            del found[edges[0]]
-            found[layer.name] = replace(before, ops=(*before.ops, layer))
+        alone = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.places(edge)}
+        before = [step for name, step in found.items() if name in alone and joined(step.ops, layer)]
+        if before:  # of two maps that are added the one that comes last
+            del found[before[-1].name]
+            found[layer.name] = _with(before[-1], layer, edges)
         else:
             inner = tuple(inside.get(edge, ("", 0))[0] == layer.name for edge in edges)
-            found[layer.name] = Step((layer,), edges, inner)
+            found[layer.name] = Step((layer,), (edges,), inner)
     return tuple(found.values())
+
+
+def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
+    """A step with a layer on its way out, which takes these edges."""
+    return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:

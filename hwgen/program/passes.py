@@ -50,14 +50,14 @@ class Pass:
     ----------
     name : str
         Of the layer.
-    sources : tuple of (str, int)
-        The maps that are read, by their edges, and the first block of each.
+    source : tuple of (str, int)
+        The map that is read, by its edge, and its first block.
     target : tuple of (str, int)
         The map that is written, and its first block.
     height, width : int
-        Of the maps that are read.
+        Of the map that is read.
     channels : int
-        That each fold reads of each: all of a convolution's, 8 of a channelwise pass.
+        That each fold reads: all of a convolution's, 8 of a channelwise pass.
     maps : int
         Output channels.
     window : Window
@@ -71,9 +71,13 @@ class Pass:
     rule : Rule or None
         ``None`` if not known.
     parameters : ndarray or None
-        uint64, for each map; ``None`` if not known. Of 8 maps likewise. None in an addition.
-    channelwise, maximum, add : bool
-        Kind of the steps; an addition has two sources.
+        uint64, for each map; ``None`` if not known. Of 8 maps likewise.
+    channelwise, maximum : bool
+        Kind of the steps.
+    addend : tuple of (str, int), optional
+        A map that is added to what is computed, before it is pooled; and its first block.
+    sum_rule : Rule, optional
+        Of their sum.
     tables : tuple of Tables
         Of an addition, and of a function of each output.
     pooled : bool
@@ -81,7 +85,7 @@ class Pass:
     """
 
     name: str
-    sources: tuple[tuple[str, int], ...]
+    source: tuple[str, int]
     target: tuple[str, int]
     height: int
     width: int
@@ -96,7 +100,8 @@ class Pass:
     parameters: np.ndarray | None
     channelwise: bool = False
     maximum: bool = False
-    add: bool = False
+    addend: tuple[str, int] | None = None
+    sum_rule: Rule | None = None
     tables: tuple[Tables, ...] = ()
     pooled: bool = False
 
@@ -115,8 +120,14 @@ class Pass:
     def shape(self) -> tuple[object, ...]:
         """All that its jobs depend on but addresses: equal for two passes that are cut alike."""
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
-        kinds = (self.channelwise, self.add, self.pooled, self.shares_weights, self.shares_parameters)
-        return (*sizes, *kinds)
+        tables = tuple(each.first for each in self.tables)
+        kinds = (self.channelwise, self.addend is None, self.pooled, self.shares_weights, self.shares_parameters)
+        return (*sizes, *kinds, tables)
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Of the maps that it reads and of the one that it writes."""
+        return tuple(edge for edge, _ in (self.source, *([self.addend] if self.addend else []), self.target))
 
     @property
     def shares_weights(self) -> bool:
@@ -162,10 +173,10 @@ class Pass:
         return first, max(min(last, limit), first + 1)
 
 
-def passes(ops: Sequence[Op], edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """The passes of a layer that takes these maps, and of those behind it that are computed on the way out (`joined`).
+def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
+    """The passes of a layer, and of those behind it that are computed on the way out (`joined`).
 
-    Maps that are ``inside`` lie in the output already.
+    ``takes`` are the maps of each; those of the first one that are ``inside`` lie in its output already.
 
     Raises
     ------
@@ -182,26 +193,43 @@ def passes(ops: Sequence[Op], edges: Sequence[str], inside: Sequence[bool]) -> t
         if each.type.bits > LANES:
             raise ModelError(f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {each}")
     _check_window(op)
-    found = make(op, edges)
-    for each in behind:
-        found = tuple(_with(task, each) for task in found)
+    found = make(op, takes[0])
+    for each, edges in zip(behind, takes[1:], strict=True):
+        found = tuple(_with(task, each, edges) for task in found)
     return found
 
 
-def joined(before: Op, op: Op) -> bool:
-    """Whether a layer can be computed on the way out of the one before it, be that itself such a one or not."""
+def joined(before: Sequence[Op], op: Op) -> bool:
+    """Whether a layer can be computed on the way out of another one, with those that are so already."""
+    last = before[-1]
     if isinstance(op, Lookup):
-        return len(op.table) == 1 and not isinstance(before, MaxPool | Lookup | Concat)
+        return len(op.table) == 1 and not isinstance(last, MaxPool | Lookup | Concat)
+    if isinstance(op, Add):
+        return len(before) == 1 and not isinstance(last, Add | Lookup | Concat)
     halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
-    return isinstance(op, MaxPool) and halves and not isinstance(before, MaxPool | Concat)
+    return isinstance(op, MaxPool) and halves and not isinstance(last, MaxPool | Concat)
 
 
-def _with(task: Pass, op: Op) -> Pass:
-    """The pass with a layer on its way out."""
-    target = (op.name, task.target[1])
+def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
+    """The pass with a layer on its way out, which takes these maps."""
+    before, target = task.target[0], (op.name, task.target[1])
+    if isinstance(op, Add):
+        return _with_sum(task, op, edges, edges.index(before))
     if isinstance(op, Lookup):
         return replace(task, target=target, tables=(*task.tables, _lookup_table(op)))
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
+
+
+def _with_sum(task: Pass, op: Add, edges: Sequence[str], place: int) -> Pass:
+    """The pass with an addition on its way out, of which it computes the operand with that number."""
+    first = task.target[1]
+    return replace(
+        task,
+        target=(op.name, first),
+        addend=(edges[1 - place], first),
+        sum_rule=_rule(op.output.type, op.zero_after, op.low, op.high),
+        tables=(Tables(first=0, entries=_sum_tables(op, place)), *task.tables),
+    )
 
 
 def kinds() -> list[str]:
@@ -227,11 +255,11 @@ def _window(op: Op) -> Window:
     return window
 
 
-def _geometry(op: Op, *sources: tuple[str, int], block: int = 0) -> dict[str, Any]:
-    """What every pass of a layer has, from these maps into its own from a block on."""
+def _geometry(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
+    """What every pass of a layer has, from this map into its own from a block on."""
     return {
         "name": op.name,
-        "sources": sources,
+        "source": source,
         "target": (op.name, block),
         "height": op.input.height,
         "width": op.input.width,
@@ -385,32 +413,29 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Tap 0 is the first map's value, in the low field; tap 1 the second map's, in the high one."""
+    """The first map as it is, and the second one on its way out."""
     assert isinstance(op, Add)
+    return (_with_sum(_kept(op, edges[:1], op.input.type), op, edges, 0),)
+
+
+def _sum_tables(op: Add, place: int) -> np.ndarray:
+    """What the values of the operand with that number add to the sum, those of the other one, and its rounding.
+
+    Raises
+    ------
+    ModelError
+        If the engine's tables have too few bits.
+    """
     shares = find_shares(op)
-    words = np.array(
-        [by_value(np.array(table), each.type) for table, each in zip(shares.tables, op.inputs, strict=True)]
-        + [np.array(shares.rounding)]
-    )
+    operands = [by_value(np.array(table), each.type) for table, each in zip(shares.tables, op.inputs, strict=True)]
+    words = np.array([operands[place], operands[1 - place], np.array(shares.rounding)])
     more = FRACTION - shares.fraction
     if more < 0 or int(np.abs(words[:2]).max()) << more >= 1 << SHARE_BITS - 1:
         raise ModelError(
             f"{op.name}: the engine's tables have {SHARE_BITS} bits, {FRACTION} of them behind the point, "
             f"too few to add at scales {op.labels}"
         )
-    return (
-        Pass(
-            channels=LANES,
-            maps=op.outputs,
-            weights=np.ones((LANES, 1, 1, 1), np.int64),
-            rule=_rule(op.output.type, op.zero_after, op.low, op.high),
-            parameters=None,
-            channelwise=True,
-            add=True,
-            tables=(Tables(first=0, entries=words << more),),
-            **_geometry(op, *((edge, 0) for edge in edges)),
-        ),
-    )
+    return words << more
 
 
 _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {

@@ -209,7 +209,7 @@ def _weight_folds(task: Pass, engine: EngineConfig) -> int:
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
     """Of all folds."""
-    return _weight_folds(task, engine) * steps(task, task.channels * len(task.sources), task.window.kernel[0])
+    return _weight_folds(task, engine) * steps(task, task.channels, task.window.kernel[0])
 
 
 def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channels: int, taps: int) -> list[Tiling]:
@@ -241,7 +241,10 @@ def is_single(task: Pass, channels: int, taps: int) -> bool:
 def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
     """That a tile may have, of one chunk or of several."""
     groups = MOST_GROUPS if single else engine.slots // 2
-    room = engine.output_words // 2 // _fold_blocks(task, engine) * task.edge**2
+    count = _fold_blocks(task, engine)
+    room = engine.output_words // 2 // count * task.edge**2
+    if task.addend:
+        room = min(room, engine.addend_words // 2 // count)
     return min(groups * engine.pixels, room, MOST_PIXELS)
 
 
@@ -268,10 +271,10 @@ class Estimator:
         self._folds, self._weights = task.folds(engine), weight_steps(task, engine)
         self._fold_weights = self._weights // _weight_folds(task, engine)
         self._fold_blocks = _fold_blocks(task, engine)
-        self._all_blocks = blocks(task.channels) * len(task.sources)
-        drained = (2 if task.add else self._fold_blocks) * engine.pixels
-        self._group_cycles = self._folds * max(self._fold_weights, drained)
-        self._stored = task.rows * task.columns // task.edge**2 * blocks(task.maps)
+        self._all_blocks = blocks(task.channels)
+        self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
+        outputs = task.rows * task.columns * blocks(task.maps)
+        self._finished = outputs // task.edge**2 + (outputs if task.addend else 0)
 
     def cost(self, tiling: Tiling) -> Cost | None:
         """``None`` if the buffers are too small."""
@@ -280,7 +283,7 @@ class Estimator:
         row_boxes, rows, all_rows = _spans(task, 0, tiling.box_rows)
         column_boxes, columns, all_columns = _spans(task, 1, tiling.columns)
         plane = plane_words(task, engine, rows, columns, tiling.columns)
-        part = blocks(tiling.channels) * len(task.sources) * plane
+        part = blocks(tiling.channels) * plane
         loads = self._map_loads(tiling, self._all_blocks * plane, part, row_boxes * column_boxes, parts)
         if loads is None:
             return None
@@ -290,7 +293,7 @@ class Estimator:
         weight_loads, weight_steps = self._weight_loads(tiling, row_boxes * column_boxes, tiles, parts)
         weights = self._weights * weight_loads
         jobs = self._folds * parts * tiles
-        words = loaded + self._stored + weights * engine.blocks + jobs * Job.WORDS
+        words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
         port = words + (0 if halves else loaded)  # without a second half, loads and steps take turns
         if self._room.in_turn:

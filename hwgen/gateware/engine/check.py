@@ -71,6 +71,11 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, *sizes: _exceed(sizes, words),
         f"x_blocks times x_rows times x_words must be at most {words:,}",
     )
+    yield Rule(
+        ("load.addend", "load.x_blocks", "load.x_rows", "load.x_words"),
+        lambda _, addend, *sizes: (addend != 0) & _exceed(sizes, engine.addend_words),
+        f"x_blocks times x_rows times x_words must be at most {engine.addend_words:,} with addend",
+    )
     yield from _banks(engine, "load", "x_blocks", ("x_first", "x_pitch_rest"))
     yield Rule(
         ("load.w_steps",),

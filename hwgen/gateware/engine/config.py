@@ -38,6 +38,8 @@ class EngineConfig:
         Depth of the buffer of requantisation parameters, in blocks of 8 maps.
     output_words : int
         Depth of the output buffer, in words of 8 channels.
+    addend_words : int
+        Depth of the buffer of maps that are added to outputs, in words of 8 channels.
     pool_words : int
         Words of 8 channels of a row of a tile after pooling, blocks of all maps together.
     slots : int
@@ -63,6 +65,7 @@ class EngineConfig:
     weight_steps: int = 2048
     parameter_words: int = 32
     output_words: int = 2048
+    addend_words: int = 2048
     pool_words: int = 512
     slots: int = 32
     sum_bits: int = 32
@@ -80,6 +83,7 @@ class EngineConfig:
             ("weight_steps", 1 << 16),
             ("parameter_words", 1 << 8),
             ("output_words", 1 << 16),
+            ("addend_words", 1 << 15),
             ("pool_words", 1 << 16),
             ("slots", 1 << 8),
             ("outstanding", 1 << 8),
@@ -92,6 +96,11 @@ class EngineConfig:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
         if self.bus_bytes != LANES:
             raise ConfigError(f"bus_bytes must be {LANES}, not {self.bus_bytes!r}")
+
+    @property
+    def addend_write(self) -> data.StructLayout:
+        """A word for the buffer of maps that are added."""
+        return data.StructLayout({"word": range(self.addend_words), "data": 8 * LANES})
 
     @property
     def blocks(self) -> int:

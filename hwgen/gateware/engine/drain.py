@@ -19,7 +19,10 @@ _NOTE = {
     "low": signed(8),
     "high": signed(8),
     "add": 1,
-    "second": 1,
+    "addend": 16,
+    "a_zero_point": signed(8),
+    "a_low": signed(8),
+    "a_high": signed(8),
     "table": 1,
     "pool": 1,
     "columns": 10,
@@ -27,16 +30,15 @@ _NOTE = {
     "last": 1,
 }
 #: Of them those that are fields of `Drain`, the same in all beats of a job.
-_CONSTANTS = ("zero_point", "low", "high", "add", "table", "pool", "columns")
+_CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
 NOTE = data.StructLayout(_NOTE)
 
 
 def drain_beat(config: EngineConfig) -> data.StructLayout:
     """Eight complete sums of a pixel, those of a block of maps, and what becomes of them.
 
-    ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters.
-    In an addition (``add``) the sums of blocks 0 and 1 of a pixel follow each other, the latter with ``second``; both
-    have the address of the one word that they give. A pixel's address is that before it is pooled, if it is: ``o_base +
+    ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters,
+    ``addend`` that of the word that is added. A pixel's address is that before it is pooled, if it is: ``o_base +
     b * o_plane + p`` of block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the job's
     last beat. The other fields are those of `Drain`.
     """
@@ -194,10 +196,9 @@ class DrainWalk(wiring.Component):
 
     def _elaborate_note(self, m: Module) -> None:
         job, upcoming, note = self._job, self._next, self.note
-        pixel = Signal(16, reset_less=True)  # address of the pixel's first word
+        pixel, addend = (Signal(16, name=name, reset_less=True) for name in ("pixel", "addend"))  # of its first block
         m.d.comb += [
             *(note[name].eq(job[name]) for name in _CONSTANTS),
-            note.second.eq(job.add & (self.select.block != 0)),
             note.pixel_end.eq(self._ends_pixel),
             note.last.eq(self._ends_job),
         ]
@@ -205,12 +206,16 @@ class DrainWalk(wiring.Component):
             m.d.sync += [
                 note.address.eq(upcoming.o_base),
                 pixel.eq(upcoming.o_base),
+                note.addend.eq(upcoming.a_base),
+                addend.eq(upcoming.a_base),
                 note.parameter.eq(upcoming.p_base),
             ]
         with m.Elif(self._heard & self._ends_pixel):
-            m.d.sync += [note.address.eq(pixel + 1), pixel.eq(pixel + 1), note.parameter.eq(job.p_base)]
+            m.d.sync += [note.address.eq(pixel + 1), pixel.eq(pixel + 1)]
+            m.d.sync += [note.addend.eq(addend + 1), addend.eq(addend + 1), note.parameter.eq(job.p_base)]
         with m.Elif(self._heard):
             m.d.sync += [
-                note.address.eq(note.address + Mux(job.add, 0, job.o_plane)),
+                note.address.eq(note.address + job.o_plane),
+                note.addend.eq(note.addend + job.pixels),
                 note.parameter.eq(note.parameter + 1),
             ]

@@ -81,6 +81,7 @@ class Engine(wiring.Component):
             (memory_side.map_write, core.map_write),
             (memory_side.weight_write, core.weight_write),
             (memory_side.parameter_write, finish.parameters),
+            (memory_side.addend_write, finish.addends),
             (core.beats, finish.beats),
         ):
             join(m, source=source, sink=sink)

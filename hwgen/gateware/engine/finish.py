@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +16,7 @@ from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, WHOLE_BITS, TableAdd,
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.engine.requantise import Bound, BoundConfig, Scale, ScaleConfig
+from hwgen.gateware.engine.requantise import PLACES, Bound, BoundConfig, Scale, ScaleConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
 from hwgen.gateware.requantise import SIGNIFICAND_BITS
 
@@ -42,6 +43,12 @@ class FinishConfig:
 
     @property
     def bound(self) -> BoundConfig:
+        """Of what was scaled."""
+        return BoundConfig(bits=PLACES + 1)
+
+    @property
+    def sum_bound(self) -> BoundConfig:
+        """Of its sum with another map."""
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
@@ -58,23 +65,29 @@ class FinishConfig:
         return 1 if place(self.engine.parameter_words) == "lut" else 2
 
     @property
-    def _bounded(self) -> int:
-        """Cycles from a beat to its outputs, before they are looked up."""
+    def bounded(self) -> int:
+        """Cycles from a beat to its outputs, before another map is added."""
         return self.parameter_cycles + self.scale.latency + self.bound.latency
+
+    @property
+    def added(self) -> int:
+        """Cycles from a beat to its outputs, before they are looked up."""
+        return self.bounded + self.add.latency + self.sum_bound.latency
 
     @property
     def latency(self) -> int:
         """Cycles from a beat to the first one in which its word can be read, and in which ``finished`` is high."""
-        return self._bounded + _ACTIVATION_CYCLES + self.pool.latency + 1
+        return self.added + _ACTIVATION_CYCLES + self.pool.latency + 1
 
     @cached_property
     def resources(self) -> Resources:
-        parts = sum((each.resources for each in (self.add, self.pool, *LANES * (self.scale, self.bound))), Resources())
+        lanes = LANES * (self.scale, self.bound, self.sum_bound)
+        parts = sum((each.resources for each in (self.add, self.pool, *lanes)), Resources())
         return parts + self._own
 
     @property
     def _own(self) -> Resources:
-        """Without what `Scale`, `Bound`, `TableAdd` and `Pool` take."""
+        """Without what `Scale`, both `Bound`, `TableAdd` and `Pool` take."""
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(2 * LANES):
             cost.ram(_HALF, engine.parameter_words)
@@ -84,12 +97,15 @@ class FinishConfig:
         cost.ram(word, engine.output_words, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # what is written, and what is valid
         cost.ff += LANES * engine.sum_bits * self.parameter_cycles
-        # Operands of additions, words before and beside their lookup, and the word that is read.
-        cost.delay(word, self._bounded - self.bound.latency - self.add.latency)
-        cost.ff += word * (1 + 1 + _ACTIVATION_CYCLES + 1)
+        # What is added; words beside their sum and beside their lookup; the word that is read.
+        cost.ram(word, engine.addend_words, "block")
+        cost.ff += word
+        cost.delay(word, self.added - self.bounded - 1)
+        cost.ff += word * (1 + _ACTIVATION_CYCLES + 1)
         cost.delay(counter_bits(engine.parameter_words), self.scale.scale_cycle)
-        cost.delay(4 * 8 + ADDRESS_BITS + COLUMN_BITS, self._bounded)
-        cost.lut += word + 2 * LANES  # the choice behind the lookup, and of what is written
+        cost.delay(3 * 8 + counter_bits(engine.addend_words), self.bounded)
+        cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added)
+        cost.lut += 2 * word + 2 * LANES  # the choice of sums, that behind the lookup, and of what is written
         return cost.resources
 
     def component(self) -> Finish:
@@ -97,7 +113,7 @@ class FinishConfig:
 
 
 class Finish(wiring.Component):
-    """Requantises sums, or adds them in pairs by tables; looks outputs up; pools them; and keeps their words.
+    """Requantises sums; adds another map by tables; looks outputs up; pools them; and keeps their words.
 
     Parameters
     ----------
@@ -110,6 +126,8 @@ class Finish(wiring.Component):
     parameters : In(stream, always ready)
         Parameters and tables, a word each. A beat may need them from the second cycle after on; none that beats in
         flight need may be overwritten.
+    addends : In(stream, always ready)
+        Words of maps that are added, of `EngineConfig.addend_write`; likewise.
     finished : Out
         High for a cycle when the words of a job's beats up to the ``last`` are in the buffer.
     address : In
@@ -127,6 +145,7 @@ class Finish(wiring.Component):
             {
                 "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
+                "addends": In(stream.Signature(config.engine.addend_write, always_ready=True)),
                 "finished": Out(1),
                 "address": In(range(config.engine.output_words)),
                 "data": Out(LANES * 8),
@@ -140,47 +159,23 @@ class Finish(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, beat = self.config, self.beats.payload
-        scale, add, bound, pool = config.scale, config.add, config.bound, config.pool
-        scaled = config.parameter_cycles + scale.latency
-        bounded = scaled + bound.latency
-        looked_up = bounded + _ACTIVATION_CYCLES
+        looked_up = config.added + _ACTIVATION_CYCLES
         write = self._elaborate_writes(m)
-
-        valid = self.beats.valid & (~beat.add | beat.second)
-        m.submodules.add = sums = TableAdd(add)
-        self._elaborate_operands(m, sums, scaled - add.latency)
-        adding = delayed(m, "adding", beat.add, scaled)
-        zero_point = delayed(m, "zero_point", beat.zero_point, scaled)
-        low, high = (delayed(m, name, beat[name], scaled + bound.bounds_cycle) for name in ("low", "high"))
-        outputs = []
-        for lane in range(LANES):
-            m.submodules[f"scale_{lane}"] = part = Scale(scale)
-            self._elaborate_parameters(m, lane, part, write)
-            m.submodules[f"bound_{lane}"] = last = Bound(bound)
-            m.d.comb += [
-                last.whole.eq(Mux(adding, sums.whole[lane], part.whole)),
-                last.carry.eq(Mux(adding, sums.carry[lane], part.carry)),
-                last.zero_point.eq(zero_point),
-                last.low.eq(low),
-                last.high.eq(high),
-            ]
-            outputs.append(last.o)
         tables = stream.Signature(TABLE_WRITE, always_ready=True).create()
         m.d.comb += [
             tables.valid.eq(write.valid & write.payload.tables),
             tables.payload.index.eq(write.payload.index),
             tables.payload.data.eq(write.payload.data),
-            sums.write.valid.eq(tables.valid),
-            sums.write.payload.eq(tables.payload),
         ]
+        outputs = self._elaborate_sums(m, self._elaborate_outputs(m, write), tables)
         looking = delayed(m, "looking", beat.table, looked_up)
-        m.submodules.pool = pooled = Pool(pool)
+        m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
             found = table(m, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned())
             late = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
             m.d.comb += pooled.i.payload.data[lane].eq(Mux(looking, found, late))
         m.d.comb += [
-            pooled.i.valid.eq(delayed(m, "valid", valid, looked_up, reset_less=False)),
+            pooled.i.valid.eq(delayed(m, "valid", self.beats.valid, looked_up, reset_less=False)),
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
             *(
                 getattr(pooled, name).eq(delayed_fast(m, name, beat[name], looked_up))
@@ -188,7 +183,7 @@ class Finish(wiring.Component):
             ),
         ]
         self._elaborate_buffer(m, pooled)
-        ended = delayed(m, "ended", pooled.i.valid & pooled.last, pool.latency + 1, reset_less=False)
+        ended = delayed(m, "ended", pooled.i.valid & pooled.last, config.pool.latency + 1, reset_less=False)
         m.d.comb += self.finished.eq(ended)
         return m
 
@@ -198,14 +193,60 @@ class Finish(wiring.Component):
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
-    def _elaborate_operands(self, m: Module, sums: TableAdd, cycle: int) -> None:
-        """Both operands of an addition ``cycle`` cycles after the beat of the second one."""
+    def _elaborate_outputs(self, m: Module, write: Any) -> list[Value]:
+        """Of each lane what is requantised, ``config.bounded`` cycles after its beat."""
+        config, outputs = self.config, []
+        scale, bound = config.scale, config.bound
+        rule = self._rule(m, "", config.parameter_cycles + scale.latency)
+        for lane in range(LANES):
+            m.submodules[f"scale_{lane}"] = part = Scale(scale)
+            self._elaborate_parameters(m, lane, part, write)
+            m.submodules[f"bound_{lane}"] = last = Bound(bound)
+            m.d.comb += [last.whole.eq(part.whole), last.carry.eq(part.carry)]
+            m.d.comb += [getattr(last, name).eq(value) for name, value in rule.items()]
+            outputs.append(last.o)
+        return outputs
+
+    def _elaborate_sums(self, m: Module, outputs: Sequence[Value], tables: Any) -> list[Value]:
+        """Of each lane its sum with the other map, or itself, ``config.added`` cycles after its beat."""
+        config, late = self.config, self.config.added - self.config.bounded
+        m.submodules.add = sums = TableAdd(config.add)
+        m.d.comb += [
+            sums.write.valid.eq(tables.valid),
+            sums.write.payload.eq(tables.payload),
+            sums.first.as_value().eq(Cat(outputs)),
+            sums.second.as_value().eq(self._elaborate_addends(m)),
+        ]
+        adding = delayed_fast(m, "adding", self.beats.payload.add, config.added)
+        rule = self._rule(m, "a_", config.bounded + config.add.latency)
+        found = []
+        for lane, output in enumerate(outputs):
+            m.submodules[f"sum_bound_{lane}"] = last = Bound(config.sum_bound)
+            m.d.comb += [last.whole.eq(sums.whole[lane]), last.carry.eq(sums.carry[lane])]
+            m.d.comb += [getattr(last, name).eq(value) for name, value in rule.items()]
+            found.append(Mux(adding, last.o, delayed_fast(m, f"alone_{lane}", output, late)))
+        return found
+
+    def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
+        """Zero point and bounds of what comes to a `Bound` ``cycle`` cycles after its beat."""
+        cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
-        values = delayed(m, "values", Cat(total[:8] for total in beat.sums), cycle)
-        first = Signal(LANES * 8, reset_less=True)
-        with m.If(delayed(m, "is_first", self.beats.valid & beat.add & ~beat.second, cycle)):
-            m.d.sync += first.eq(values)
-        m.d.comb += [sums.first.as_value().eq(first), sums.second.as_value().eq(values)]
+        return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], late) for name, late in cycles.items()}
+
+    def _elaborate_addends(self, m: Module) -> Value:
+        """The buffer of maps that are added; the word of a beat, ``config.bounded`` cycles later."""
+        write, depth = self.addends.payload, self.config.engine.addend_words
+        m.submodules.addends = words = memory.Memory(
+            shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
+        )
+        into, out = words.write_port(), words.read_port()
+        m.d.comb += [
+            into.en.eq(self.addends.valid),
+            into.addr.eq(write.word),
+            into.data.eq(write.data),
+            out.addr.eq(delayed(m, "addend", self.beats.payload.addend[: len(out.addr)], self.config.bounded - 2)),
+        ]
+        return delayed(m, "addend_word", out.data, 1)
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
         """The sum of a lane, its bias, and, when they are needed, its significand and shift."""

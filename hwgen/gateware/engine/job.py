@@ -104,6 +104,10 @@ class Load(Part):
     ``a`` lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane``
     words further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``. Both
     ``x_first`` and ``x_pitch_rest`` are below ``pixels``. A box that is not missing has a row and a word at least.
+
+    With ``addend`` the box goes to the buffer of maps that are added, which has one bank: the pixel's word is
+    ``x_base + y * x_pitch_words + x``, in the next block ``x_plane`` further on. ``x_first`` and ``x_pitch_rest`` are
+    0 then.
     """
 
     WORDS = 6
@@ -112,6 +116,7 @@ class Load(Part):
     """The program ends with this job."""
     x_blocks: int = _bits(12)
     """0: no map is fetched."""
+    addend: int = _bits(1)
     wait_computed: int = _bits(COUNT_BITS)
     wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
@@ -203,20 +208,20 @@ class Compute(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(Part):
-    """What becomes of complete sums: requantised, or added in pairs, word by word into the output buffer.
+    """What becomes of complete sums: they are requantised, and another map may be added.
 
-    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p``. With ``pool``, ``p``
-    counts pixels of the pooled tile.
+    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p`` of the output
+    buffer. With ``pool``, ``p`` counts pixels of the pooled tile.
     """
 
-    WORDS = 2
+    WORDS = 3
 
     blocks: int = _bits(4)
     """Of 8 maps; the rest of the maps are not drained."""
     pixels: int = _bits(14)
     """Of the tile, all groups together."""
     add: int = _bits(1)
-    """The sums of blocks 0 and 1 are values of two maps, which are added by tables; one block leaves."""
+    """To each output another map's value is added, by tables; its word is ``a_base + b * pixels + p`` of its buffer."""
     zero_point: int = _bits(8, signed=True)
     low: int = _bits(8, signed=True)
     high: int = _bits(8, signed=True)
@@ -230,6 +235,11 @@ class Drain(Part):
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
+    a_base: int = _bits(16)
+    a_zero_point: int = _bits(8, signed=True)
+    """What is added to the sum with the other map, and its bounds (``add`` only)."""
+    a_low: int = _bits(8, signed=True)
+    a_high: int = _bits(8, signed=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +249,7 @@ class Store(Part):
     The rows of a block lie one behind the other in the output buffer.
     """
 
-    WORDS = 4
+    WORDS = 3
 
     blocks: int = _bits(4)
     """0: nothing is written."""

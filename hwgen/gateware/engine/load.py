@@ -94,7 +94,7 @@ class LoadUnit(wiring.Component):
         m.d.comb += [bursts.i.valid.eq(seen), box.rows.eq(1), box.blocks.eq(1)]
         with m.If(has_map & ~past[0]):
             m.d.comb += [
-                target.eq(Target.MAP),
+                target.eq(Mux(part.addend, Target.ADDEND, Target.MAP)),
                 last_box.eq(~has_weights & ~has_parameters),
                 box.address.eq(word_address(part.x_address)),
                 box.row_stride.eq(word_address(part.x_row_stride)),
@@ -120,7 +120,7 @@ class LoadUnit(wiring.Component):
         with m.Else():
             m.d.comb += [last_box.eq(1), box.blocks.eq(0)]
         with m.If(bursts.i.ready & bursts.i.valid):
-            m.d.sync += past.eq(Mux(last_box, 0, Mux(target == Target.MAP, 0b01, 0b11)))
+            m.d.sync += past.eq(Mux(last_box, 0, Mux(has_map & ~past[0], 0b01, 0b11)))
         return target, last_box
 
     def _elaborate_places(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
@@ -135,7 +135,7 @@ class LoadUnit(wiring.Component):
                 m.d.comb += begin_place.eq(part.p_base)
             with m.Case(Target.TABLES):
                 m.d.comb += begin_place.eq(part.p_base * (TABLE_WORDS // LANES))
-            with m.Case(Target.MAP):
+            with m.Case(Target.MAP, Target.ADDEND):
                 m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
             with m.Case(Target.WEIGHTS):
                 m.d.comb += begin_place.eq(part.w_base)
@@ -171,8 +171,8 @@ class Placement(wiring.Component):
     answers : In(stream of answer_layout(config), always ready)
     job : Out(stream of 64 bits, always ready)
         A word of a job.
-    map_write, weight_write, parameter_write : Out(stream, always ready)
-        Words for the buffers, of `map_write`, `weight_write` and `PARAMETER_LAYOUT`.
+    map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
+        Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
     loaded : Out(24)
         Jobs so far.
 
@@ -190,6 +190,7 @@ class Placement(wiring.Component):
                 "map_write": Out(stream.Signature(map_write(config), always_ready=True)),
                 "weight_write": Out(stream.Signature(weight_write(config), always_ready=True)),
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
+                "addend_write": Out(stream.Signature(config.addend_write, always_ready=True)),
                 "loaded": Out(COUNT_BITS),
             }
         )
@@ -239,6 +240,7 @@ class Placement(wiring.Component):
                 LANES,
                 {"index": at_place * LANES + at_rest, "tables": of_table},
             ),
+            (self.addend_write, [Target.ADDEND], 1, {"word": at_place}),
         ):
             m.d.comb += [port.payload.data.eq(word), *(port.payload[name].eq(value) for name, value in fields.items())]
             m.d.sync += port.valid.eq(0)

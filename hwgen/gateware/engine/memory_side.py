@@ -82,8 +82,8 @@ class MemorySide(wiring.Component):
     pace : In(8)
         Cycles that a beat takes, at least 1.
     compute, drain : Out(stream of the part's layout)
-    map_write, weight_write, parameter_write : Out(stream, always ready)
-        Words for the buffers, of `map_write`, `weight_write` and `PARAMETER_LAYOUT`.
+    map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
+        Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
     address, word : Out, In(64)
         Of the output buffer.
     computed, drained : In(24)
@@ -117,6 +117,7 @@ class MemorySide(wiring.Component):
                 "map_write": Out(stream.Signature(map_write(engine), always_ready=True)),
                 "weight_write": Out(stream.Signature(weight_write(engine), always_ready=True)),
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
+                "addend_write": Out(stream.Signature(engine.addend_write, always_ready=True)),
                 "address": Out(range(engine.output_words)),
                 "word": In(8 * LANES),
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},
@@ -157,6 +158,7 @@ class MemorySide(wiring.Component):
             (placement.map_write, wiring.flipped(self.map_write)),
             (placement.weight_write, wiring.flipped(self.weight_write)),
             (placement.parameter_write, wiring.flipped(self.parameter_write)),
+            (placement.addend_write, wiring.flipped(self.addend_write)),
         ):
             join(m, source=source, sink=sink)
         m.d.comb += [

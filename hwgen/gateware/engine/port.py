@@ -23,6 +23,7 @@ class Target(enum.Enum, shape=3):
     WEIGHTS = 3
     PARAMETERS = 4
     TABLES = 5
+    ADDEND = 6
 
 
 class Error(enum.Enum, shape=4):

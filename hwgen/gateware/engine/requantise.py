@@ -41,9 +41,9 @@ _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 #: Bits of a sum with bias below its sign.
 _TOTAL_BITS = 32
 #: Places at which the half of a product may lie; above the highest outputs saturate, below the lowest they are 0.
-_PLACES = 10
+PLACES = 10
 #: Bits of a product that can be whole or the half, the lowest of them.
-_UPPER = _PRODUCT_BITS - _PLACES
+_UPPER = _PRODUCT_BITS - PLACES
 #: ``shift`` plus left shift of the sum for the first of the places: ``2**_UPPER`` is 1/2 there, and the mantissa's
 #: lowest bit has the weight ``2**8`` if nothing is shifted.
 _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
@@ -112,7 +112,7 @@ class Scale(wiring.Component):
                 "bias": In(signed(BIAS_BITS)),
                 "significand": In(SIGNIFICAND_BITS),
                 "shift": In(SHIFT_BITS),
-                "whole": Out(signed(_PLACES + 1)),
+                "whole": Out(signed(PLACES + 1)),
                 "carry": Out(1),
             }
         )
@@ -191,8 +191,8 @@ class Scale(wiring.Component):
         m.d.sync += place.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
         )
-        bounded = Signal(range(_PLACES + 1), reset_less=True)
-        m.d.sync += bounded.eq(Mux(place > _PLACES, _PLACES, place))
+        bounded = Signal(range(PLACES + 1), reset_less=True)
+        m.d.sync += bounded.eq(Mux(place > PLACES, PLACES, place))
         beyond = delayed(m, "beyond", place[-1], 1)
         return delayed(m, "bounded", bounded, 2), delayed(m, "beyond_late", beyond, 2)
 
@@ -202,8 +202,8 @@ class Scale(wiring.Component):
         # The bits below the half and above the place of half a float32 step: those that always are, and those that may.
         step = SIGNIFICAND_BITS - 1
         between = [*lower[step + 1 :]]
-        between_ones = [*between, *(upper[bit] | (place <= bit) for bit in range(_PLACES - 1))]
-        between_bits = [*between, *(upper[bit] & (place > bit) for bit in range(_PLACES - 1))]
+        between_ones = [*between, *(upper[bit] | (place <= bit) for bit in range(PLACES - 1))]
+        between_bits = [*between, *(upper[bit] & (place > bit) for bit in range(PLACES - 1))]
         kept = delayed(m, "half", upper >> place, 1)
         ones = _all(m, "ones", between_ones)
         zeros = _all(m, "zeros", [~bit for bit in between_bits])
