@@ -19,7 +19,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -31,11 +31,15 @@ from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
+    from hwgen.emit.engine import Circuit
     from hwgen.gateware.accelerator import AcceleratorConfig
+    from hwgen.gateware.engine.config import EngineConfig
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
     from hwgen.plan import Plan
+    from hwgen.program.file import Program
     from hwgen.report.check import Check
+    from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate import Simulator
 
 __all__ = ["Design", "Model", "Result", "check", "load", "read_array"]
@@ -405,8 +409,9 @@ class Model:
             most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
             of these ``interval`` (cycles at most) or ``fps`` (frames a second at least), ``groups``
             (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
-            ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream`` or ``pyramid``), ``tile`` (rows,
-            columns) and ``overlap`` (``reuse``, ``reload`` or ``recompute``).
+            ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream``, ``pyramid`` or ``tile``),
+            ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
+            ``recompute``).
 
         Raises
         ------
@@ -426,12 +431,118 @@ class Model:
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value not in (None, False)]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
-        try:
-            text = Path(plan).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:  # among the latter names with a zero in them, and other encodings
-            reason = getattr(error, "strerror", None) or "not a text file"
-            raise PlanError(f"plan {plan} can't be read: {reason}") from error
-        return Design(self, planner.read(text, self.network, board))
+        return Design(self, planner.read(_plan_text(plan), self.network, board))
+
+    def compile(self, engine: str | Path, *, plan: str | Path | None = None) -> Design:
+        """Make a program for an engine that exists.
+
+        Parameters
+        ----------
+        engine : str or Path
+            The folder that ``Design.build`` wrote of a plan on an engine.
+        plan : str or Path, optional
+            A ``plan.json`` (its path) for such an engine, to follow instead of planning.
+
+        Returns
+        -------
+        Design
+            On that engine; ``program`` is the program, and ``simulate`` runs it on the engine's own Verilog.
+
+        Raises
+        ------
+        InputError
+            If there is no engine in the folder, or it was changed.
+        PlanError
+            If the engine can't compute a layer or has no room for it; if the plan is of another engine.
+        """
+        from hwgen.emit import engine as folder
+        from hwgen.plan.engine import on_engine
+
+        circuit = folder.read(engine)
+        text = None if plan is None else _plan_text(plan)
+        return Design(self, on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text), circuit)
+
+    def run(
+        self,
+        engine: str | Path,
+        program: str | Path,
+        x: Inputs,
+        *,
+        waves: str | Path | None = None,
+        progress: bool = False,
+        jobs: int = 1,
+        memory_latency: int | None = None,
+        bandwidth: float | None = None,
+    ) -> Result:
+        """Run a program of this model, from its file, on an engine that exists, as ``Design.simulate`` does.
+
+        Raises
+        ------
+        InputError
+            If the file is no program, cut off, changed, of another engine, or of a model with other maps.
+        """
+        from hwgen.emit import engine as folder
+        from hwgen.program.file import Program
+        from hwgen.simulate.frames import check_program
+
+        circuit = folder.read(engine)
+        found = Program.read(Path(program), circuit.engine)
+        check_program(found, self.network)
+        timing = _timing(circuit.memory, circuit.engine, circuit.board, memory_latency, bandwidth)
+        return self._run(_Running(circuit, found, timing, waves, progress, jobs), x)
+
+    def _run(self, running: _Running, x: Inputs) -> Result:
+        """Frames through an engine, compared with the golden model and the schedule."""
+        from hwgen.network import golden
+        from hwgen.simulate import check, frames
+        from hwgen.simulate.engine import Memory
+
+        prepared = self._prepared(x)
+        expected = golden.outputs(self.network, prepared)
+        expected_outputs = self._outputs(expected, x, prepared)
+        wave_file = None if running.waves is None else Path(running.waves).absolute()
+        runs = frames.run_frames(
+            running.circuit.verilog,
+            running.program,
+            prepared[0],
+            Memory(timing=running.timing),
+            jobs=running.jobs,
+            wave_file=wave_file,
+            progress=running.progress,
+        )
+        one, several = frames.predict(running.program, running.timing), len(runs.cycles) > 2
+        first = check.compare_outputs(self.network, runs.maps, expected)
+        return Result(
+            outputs=self._outputs(runs.maps, x, prepared) if first else expected_outputs,
+            expected=expected_outputs,
+            integers=self._integers(runs.maps),
+            mismatches=first.count if first else 0,
+            first_mismatch=str(first) if first else None,
+            latency=runs.cycles[0],
+            interval=runs.cycles[-1] if several else None,
+            predicted_latency=one.cycles,
+            predicted_interval=one.cycles,
+            predicted_bytes=(one.read * len(runs.cycles), one.written * len(runs.cycles)),
+            stalled=False,
+            read_bytes=runs.read,
+            written_bytes=runs.written,
+            wall_s=runs.wall_s,
+            cycles=sum(runs.cycles),
+            cycles_per_s=sum(runs.cycles) / max(runs.wall_s, 1e-6),
+            simulator="verilator",
+        )
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A program on a circuit, and how it is run."""
+
+    circuit: Circuit
+    program: Program
+    timing: MemoryTiming
+    waves: str | Path | None
+    progress: bool
+    jobs: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -440,6 +551,8 @@ class Design:
 
     model: Model
     plan: Plan
+    circuit: Circuit | None = None
+    """Of a plan on an engine: the circuit, if it is there already."""
 
     def __repr__(self) -> str:
         interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
@@ -523,6 +636,11 @@ class Design:
 
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
         folder = default if directory is None else Path(directory)
+        if self.plan.on_engine is not None:
+            if x is not None:
+                raise InputError(f"{self.network.name} is computed by an engine, which has no test bench for frames")
+            how = {"others": {page.NAME: self.page()}, "say": say}
+            return emit.engine.build(self._circuit(), self.program, self.to_json(), folder, self.report(), **how)
         frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
         others = {page.NAME: self.page()}
@@ -540,6 +658,31 @@ class Design:
         for group in self.plan.groups:
             maps.append(golden.run(group.network, maps[-1]))
         return maps
+
+    def _circuit(self) -> Circuit:
+        """The engine of a plan on one."""
+        from hwgen.emit.engine import Circuit
+
+        group = self.plan.on_engine
+        assert group is not None
+        return self.circuit or Circuit.of(group.template.engine, group.template.memory, self.board)
+
+    @property
+    def program(self) -> Program:
+        """What an engine is told, of a plan on one.
+
+        Raises
+        ------
+        InputError
+            Of another plan.
+        ModelError
+            If weights are not known.
+        """
+        if self.plan.on_engine is None:
+            raise InputError(
+                f"plan of {self.network.name} for {self.board.name} is not on an engine: it has no program"
+            )
+        return self.plan.on_engine.schedule.program
 
     def report(self) -> str:
         """The plan for people, in Markdown."""
@@ -574,7 +717,7 @@ class Design:
         stalls: tuple[float, ...] | None = None,
         seed: int = 0,
         jobs: int = 1,
-        memory_latency: int = 0,
+        memory_latency: int | None = None,
         bandwidth: float | None = None,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
@@ -597,10 +740,11 @@ class Design:
             Seed of the stalls.
         jobs : int
             Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
-        memory_latency : int
-            Cycles from a read of off-chip memory to its first byte.
+        memory_latency : int, optional
+            Cycles from a read of off-chip memory to its first byte; none, or those of an engine's plan, if not given.
         bandwidth : float, optional
-            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit if not given.
+            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit, or that of a
+            plan on an engine, if not given.
 
         Raises
         ------
@@ -615,6 +759,11 @@ class Design:
         from hwgen.network import golden
         from hwgen.simulate import check
 
+        if (group := self.plan.on_engine) is not None:
+            _check_engine_options(self.network, simulator, stalls)
+            timing = _timing(group.template.memory, group.template.engine, self.board, memory_latency, bandwidth)
+            running = _Running(self._circuit(), self.program, timing, waves, progress, jobs)
+            return self.model._run(running, x)
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
         options = simulate.Options(
             simulator=simulator,
@@ -623,7 +772,7 @@ class Design:
             stalls=stalls,
             seed=seed,
             jobs=jobs,
-            memory=simulate.Memory(latency=memory_latency, bytes_per_cycle=rate),
+            memory=simulate.Memory(latency=memory_latency or 0, bytes_per_cycle=rate),
         )
         frames = self.model._prepared(x)
         expected = golden.outputs(self.network, frames)
@@ -685,6 +834,8 @@ class Result:
         Cycles simulated.
     simulator : str
         Which simulator ran.
+    predicted_bytes : tuple of int or None
+        Of an engine: what the schedule says is read and written.
     """
 
     outputs: Values
@@ -703,6 +854,7 @@ class Result:
     cycles: int
     cycles_per_s: float
     simulator: str
+    predicted_bytes: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Result of {self.simulator}, {_count(self.frames, 'frame')}: {self.summary()}>"
@@ -718,7 +870,9 @@ class Result:
 
     @property
     def as_predicted(self) -> bool:
-        """Whether latency and interval, as far as measured, equal the prediction (true under stalls)."""
+        """Whether latency and interval, as far as measured, equal the prediction (true under stalls), and bytes."""
+        if self.predicted_bytes not in (None, (self.read_bytes, self.written_bytes)):
+            return False
         if self.stalled:
             return True
         return self.latency == self.predicted_latency and self.interval in (None, self.predicted_interval)
@@ -754,6 +908,33 @@ class Result:
         if self.mismatches:
             return f"{self.mismatches:,} of {self.values:,} output values differ from the golden model; {cycles}"
         return f"every one of {self.values:,} output values equals the golden model; {cycles}"
+
+
+def _plan_text(plan: str | Path) -> str:
+    """The contents of a ``plan.json``."""
+    try:
+        return Path(plan).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # among the latter names with a zero in them, and other encodings
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise PlanError(f"plan {plan} can't be read: {reason}") from error
+
+
+def _check_engine_options(network: Network, simulator: str, stalls: object) -> None:
+    if simulator != "verilator":
+        raise InputError(f"{network.name} is computed by an engine, which runs in verilator only, not in {simulator}")
+    if stalls is not None:
+        raise InputError(f"{network.name} is computed by an engine, which has no streams that stall")
+
+
+def _timing(
+    planned: MemoryTiming, engine: EngineConfig, board: Board, latency: int | None, bandwidth: float | None
+) -> MemoryTiming:
+    """The memory in front of an engine, as it was planned but for what is asked for."""
+    from hwgen.templates.tile import pace_of
+
+    latency = planned.latency if latency is None else latency
+    pace = planned.pace if bandwidth is None else pace_of(replace(board, memory_gb_s=bandwidth), engine).pace
+    return replace(planned, latency=latency, pace=pace)
 
 
 def _arrays(values: Values) -> list[np.ndarray]:

@@ -107,7 +107,7 @@ def memory(layers, tip, overlap) -> int:
     ("steering", "why"),
     [
         ({"template": "stream", "tile": (1, 1)}, "tile and overlap go with pyramids"),
-        ({"template": "rows"}, "template must be stream or pyramid, not 'rows'"),
+        ({"template": "rows"}, "template must be stream or pyramid or tile, not 'rows'"),
         ({"overlap": "none"}, "overlap must be one of reuse, "),
         ({"tile": (0, 1)}, "tile must be two positive integers"),
         ({"tile": (100, 1)}, "tile must be between 1x1 and its output's"),
@@ -124,7 +124,7 @@ def test_steering_that_can_not_work(steering, why):
         ({"tile": [0, 1]}, "tile must be two integers from 1 to 65,535, rows and columns, not \\[0, 1\\]"),
         ({"tile": None}, "tile must be an array, not null"),
         ({"overlap": "some"}, "overlap must be"),
-        ({"template": "tower"}, "template must be 'stream' or 'pyramid', not \"tower\""),
+        ({"template": "tower"}, "template must be 'stream' or 'pyramid' or 'tile', not \"tower\""),
         ({"input_pixels": 3}, "pixels"),
         ({"input_pixels": 0}, "input_pixels must be 1 to 16, the width of its input, not 0"),
         ({"input_pixels": 10**9}, "input_pixels must be 1 to 16"),

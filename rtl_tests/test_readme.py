@@ -136,8 +136,9 @@ def test_help_names_the_extra(capfd, verb, extra):
 
 def test_docs_say_the_same_of_columns():
     page = (ROOT / "docs" / "plan.md").read_text()
-    for column, meaning in legend.COLUMNS.items():
-        assert f"| `{column}` | {meaning} |\n" in page
+    for columns in (legend.COLUMNS, *legend.OWN.values()):
+        for column, meaning in columns.items():
+            assert f"| `{column}` | {meaning} |\n" in page
 
 
 # In a copy of the checkout, in a fresh environment: needs a package index, Verilator's compiler and minutes

@@ -160,7 +160,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
     [
         (("groups", 0, "engine"), 3, r"^plan group: engine must be an object, not 3$"),
         (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 16, not 20$"),
-        (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has bus_bytes, '),
+        (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has addend_words, bus_bytes, '),
         (("groups", 0, "engine", "buffers", "slots"), True, r"^plan engine: slots must be an integer, not true$"),
         (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be 1 to 255 and latencies 0 or more"),
         ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),

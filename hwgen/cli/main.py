@@ -16,7 +16,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes
-from hwgen.cli import block, check, explore, lists, plan, report, simulate, synth
+from hwgen.cli import block, check, engine, explore, lists, plan, report, simulate, synth
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -33,6 +33,10 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen plan vgg16:7@64x64,int16 --board vc709
+  hwgen plan mobilenetv1 --board zedboard --template tile --bandwidth 0.8
+  hwgen build examples/digits/digits.onnx --board zedboard --template tile -o build/engine
+  hwgen compile resnet8 --engine build/engine
+  hwgen simulate resnet8 --engine build/engine --random 1
   hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
       --input examples/digits/images.npy --output logits.npy
   hwgen report build/digits
@@ -83,6 +87,8 @@ def parser() -> Parser:
     verb("plan", plan.plan, plan.add_plan_options, said, legend.text())
     said = "write Verilog, a test bench and a report"
     verb("build", plan.build, plan.add_build_options, said, legend.text())
+    said = "make a program of a model for an engine that was built"
+    verb("compile", engine.compile_program, engine.add_compile_options, said, legend.text())
     said = "run the generated hardware on real data, and compare with the golden model"
     verb("simulate", simulate.simulate, simulate.add_simulate_options, said, legend.text())
     said = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"

@@ -98,11 +98,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
     )
 
 
-def plan_options(sub: argparse.ArgumentParser, *, given: bool = True) -> None:
-    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``."""
+def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: bool = True) -> None:
+    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
     model_options(sub)
     until_option(sub)
-    sub.add_argument("--board", required=True, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+    sub.add_argument("--board", required=board, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
     sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
     sub.add_argument("--lut", type=positive, metavar="N", help="use at most N LUTs")
     sub.add_argument("--bram", type=positive, metavar="N", help="use at most N block RAMs of 36 kbit")

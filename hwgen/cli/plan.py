@@ -56,17 +56,17 @@ def planned(arguments: argparse.Namespace) -> Design:
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
     """The same of a model that is loaded already."""
-    asked = _asked(arguments)
-    if arguments.plan is not None and asked:
-        given = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
+    options = asked(arguments)
+    if arguments.plan is not None and options:
+        given = " and ".join(f"--{name.replace('_', '-')}" for name in options)
         raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
-    design = model.plan(board, plan=arguments.plan, **asked)
+    design = model.plan(board, plan=arguments.plan, **options)
     if note := check_steering(arguments, design):
         print(note)
     return design
 
 
-def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
     from hwgen.plan import Request
     from hwgen.templates import TEMPLATES
@@ -95,10 +95,10 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen.templates import TEMPLATES
     from hwgen.templates.budget import weights_of
 
-    asked = TEMPLATES.get(arguments.template)
+    template = TEMPLATES.get(arguments.template)
 
     def refused(weights: list[tuple[str, int]]) -> bool:
-        if asked is not None and not asked.holds_weights:
+        if template is not None and not template.holds_weights:
             return False
         if refusal := sure_refusal(weights, board):
             print(f"{arguments.model} doesn't fit with all weights on the chip: {refusal}", flush=True)
@@ -118,7 +118,7 @@ def plan(arguments: argparse.Namespace) -> int:
     print(design.table(), flush=True)
     if design.plan.obstacle is None:
         return 0
-    instead = what_can_be_built(design.plan, Request(**_asked(arguments)))
+    instead = what_can_be_built(design.plan, Request(**asked(arguments)))
     print(f"hwgen: this plan can't be built; {instead}", file=sys.stderr)
     return 1
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from hwgen.cli import options
+from hwgen.cli import engine, options
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_values_file, json_bytes, values_bytes
 from hwgen.errors import InputError
@@ -14,7 +14,8 @@ from hwgen.errors import InputError
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen simulate``."""
-    options.plan_options(parser)
+    options.plan_options(parser, board=False)
+    engine.add_simulate_options(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
     source.add_argument(
@@ -40,9 +41,8 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-latency",
         type=options.latency,
-        default=0,
         metavar="N",
-        help="cycles from a read of off-chip memory to its first byte (default 0)",
+        help="cycles from a read of off-chip memory to its first byte (default 0; of an engine those of its plan)",
     )
     parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
@@ -56,7 +56,8 @@ def simulate(arguments: argparse.Namespace) -> int:
         raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
-    board = common.board_of(arguments)
+    engine.check_options(arguments)
+    board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     if frames is None:
@@ -67,17 +68,20 @@ def simulate(arguments: argparse.Namespace) -> int:
     prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
     if note := check_jobs(arguments, len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)):
         print(note)
-    design = common.steered(model, board, arguments)
-    print(design.table(), flush=True)
-    result = design.simulate(
-        frames,
-        simulator=arguments.simulator,
-        waves=arguments.waves,
-        progress=True,
-        jobs=arguments.jobs or os.cpu_count() or 1,
-        memory_latency=arguments.memory_latency,
-        bandwidth=arguments.bandwidth,
-    )
+    if board is None:
+        result = engine.simulate(model, frames, arguments)
+    else:
+        design = common.steered(model, board, arguments)
+        print(design.table(), flush=True)
+        result = design.simulate(
+            frames,
+            simulator=arguments.simulator,
+            waves=arguments.waves,
+            progress=True,
+            jobs=arguments.jobs or os.cpu_count() or 1,
+            memory_latency=arguments.memory_latency,
+            bandwidth=arguments.bandwidth,
+        )
     outputs.add(arguments.output, values_bytes(result.integers if arguments.integers else result.outputs))
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json()))
@@ -91,7 +95,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     if result.first_mismatch is not None:
         print(f"hwgen: first mismatch: {result.first_mismatch}", file=sys.stderr)
     elif not result.as_predicted:
-        print("hwgen: the cycles differ from the prediction", file=sys.stderr)
+        bytes_too = "" if result.predicted_bytes is None else " or bytes"
+        print(f"hwgen: the cycles{bytes_too} differ from the prediction", file=sys.stderr)
     return 0 if result.ok else 1
 
 

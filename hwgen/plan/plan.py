@@ -16,6 +16,7 @@ from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group
 from hwgen.templates.budget import check_budget
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.tile import TileGroup
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +63,12 @@ class Plan:
     def placement(self) -> Placement:
         """Where the groups run."""
         return place(self.groups, self.board, self.dsp)
+
+    @property
+    def on_engine(self) -> TileGroup | None:
+        """The only group, if an engine computes it."""
+        (group, *others) = self.groups
+        return group if isinstance(group, TileGroup) and not others else None
 
     @property
     def obstacle(self) -> str | None:

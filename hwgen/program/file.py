@@ -74,8 +74,13 @@ class Program:
     layers: tuple[str, ...]
     owners: tuple[int, ...]
 
-    def write(self, path: Path) -> None:
-        """Write the file, or leave what was there."""
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        packed = (self.image[Job.BYTES * number :][: Job.BYTES] for number in range(len(self.owners)))
+        return tuple(map(Job.unpack, packed))
+
+    def __bytes__(self) -> bytes:
+        """The contents of the file."""
         told = json.dumps(
             {
                 "name": self.name,
@@ -88,8 +93,12 @@ class Program:
             }
         ).encode()
         body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
+        return MAGIC + struct.pack("<II", VERSION, zlib.crc32(body)) + body
+
+    def write(self, path: Path) -> None:
+        """Write the file, or leave what was there."""
         draft = path.with_name(f"{path.name}.part")
-        draft.write_bytes(MAGIC + struct.pack("<II", VERSION, zlib.crc32(body)) + body)
+        draft.write_bytes(bytes(self))
         draft.replace(path)
 
     @classmethod

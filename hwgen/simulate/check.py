@@ -17,7 +17,7 @@ from hwgen.network.graph import Network
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.job import Options, Simulator
 
-__all__ = ["Mismatch", "compare", "compare_layers", "locate"]
+__all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "locate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +170,19 @@ def _in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Ord
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]
     return [(number, order) for number, (layer, order) in enumerate(watched) if layer.name in names]
+
+
+def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Mismatch | None:
+    """The first difference in the first frame that has one, of maps as they are; how many there are in all."""
+    found = [
+        replace(mismatch, output=name if len(outputs) > 1 else "")
+        for name, values, should in zip(network.output_names, outputs, expected, strict=True)
+        if (mismatch := compare(values, should)) is not None
+    ]
+    if not found:
+        return None
+    size = sum(values.size for values in outputs)
+    return replace(min(found, key=lambda each: each.frame), count=sum(each.count for each in found), size=size)
 
 
 def _first(

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwgen import processes
-from hwgen.emit.verilog import convert, write_files
+from hwgen.emit.engine import TOP, files
+from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError
 from hwgen.gateware.engine.axi import Response
-from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.simulate import verilator
 
-TOP = "engine"
+__all__ = ["DRAIN", "TOP", "EngineRun", "Fault", "Memory", "compiled", "files", "run"]
+
 #: Cycles after a run in which nothing may be moved.
 DRAIN = 100
 
@@ -80,17 +80,6 @@ class EngineRun:
         return self.errors[-1]
 
 
-def files(config: EngineConfig) -> dict[str, bytes]:
-    """Verilog of an engine, ``engine.v`` first.
-
-    Raises
-    ------
-    ToolError
-        If Yosys is missing or fails.
-    """
-    return convert(Engine(config), TOP, head="The programmable engine: written by hwgen. Do not edit.")
-
-
 def run(
     verilog: Mapping[str, bytes],
     image: bytes,
@@ -140,7 +129,7 @@ def run(
         If g++, make or Verilator is missing or fails.
     """
     memory, regions = memory or Memory(), regions or {}
-    program = verilator.compiled(verilog[f"{TOP}.v"], TOP, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
+    program = compiled(verilog, wave_file, say)
     timing = memory.timing
     arguments: list[object] = ["image.bin", "result.bin", program_base]
     arguments += [timing.latency, timing.write_latency, timing.pace, memory.gap_every, memory.gap]
@@ -162,6 +151,13 @@ def run(
         regions=dict(zip(regions, _last(answers, len(regions)), strict=True)),
         wall_s=float(answers["wall"][0]),
     )
+
+
+def compiled(
+    verilog: Mapping[str, bytes], wave_file: Path | None = None, say: Callable[[str], None] = lambda step: None
+) -> Path:
+    """The program that simulates an engine, from the cache or compiled now; errors as of `run`."""
+    return verilator.compiled(verilog[f"{TOP}.v"], TOP, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
 
 
 def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -21,6 +22,7 @@ from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
 
 _DEFAULTS = Options()
+T = TypeVar("T")
 
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
@@ -116,10 +118,10 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job]) -> list[Raw]:
     content, top = files(config, component=component, taps=taps), identifier(config.name)
     if len(jobs) > 1:
         verilator.build(jobs[0], content, top)  # once, not by all of them at the same time
-    return _side_by_side([partial(engine.run, job, content, top) for job in jobs])
+    return side_by_side([partial(engine.run, job, content, top) for job in jobs])
 
 
-def _side_by_side(runs: Sequence[Callable[[], Raw]]) -> list[Raw]:
+def side_by_side(runs: Sequence[Callable[[], T]]) -> list[T]:
     """Each in a thread of its own; when this one is interrupted, the programs they wait for end."""
     with ThreadPoolExecutor(len(runs)) as pool:
         futures = [pool.submit(run) for run in runs]

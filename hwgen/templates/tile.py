@@ -26,6 +26,7 @@ from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.figures import Figures, figures
 from hwgen.program.groups import Choices
+from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.progress import Lines
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
@@ -40,7 +41,7 @@ from hwgen.templates.task import Task
 #: Arrays (maps by pixels) that are tried, the one that is wanted most first.
 ARRAYS = ((32, 13), (32, 7), (16, 13), (16, 7), (16, 5))
 #: Fields of an `EngineConfig` that are depths of buffers.
-BUFFERS = ("map_words", "weight_steps", "parameter_words", "output_words", "pool_words", "slots")
+BUFFERS = tuple(each.name for each in fields(EngineConfig) if each.name.endswith(("_words", "_steps", "slots")))
 #: Loops from the outermost to the innermost: what of the maps is on chip serves all folds of output maps, or the
 #: weights of a fold serve the whole map.
 MAPS_STAY = ("box", "fold", "tile", "chunk")
@@ -163,7 +164,10 @@ class Tile(Template):
         return cls.read(document, network, ()).grouped(network, _choices(document, network))
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        raise PlanError(f"{network.name} is computed by an engine, which is no accelerator of its layers")
+        raise PlanError(
+            f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers; "
+            "docs/engine.md says what Yosys makes of engines"
+        )
 
     def summary(self, group: Group) -> list[str]:
         of, engine, memory = _of(group), self.engine, self.memory
@@ -251,8 +255,10 @@ def _of(group: Group) -> TileGroup:
     return group
 
 
-def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
+def pace_of(board: Board, engine: EngineConfig, latency: int | None = None) -> MemoryTiming:
     """What may be counted on: words at a whole number of cycles each, no faster than the memory of the board.
+
+    ``latency`` is that of reads, as a `MemoryTiming` has it if not given.
 
     Raises
     ------
@@ -267,7 +273,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * most):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {most} cycles, not {board.memory_gb_s:g}"
         )
-    return MemoryTiming(pace=pace)
+    return MemoryTiming(pace=pace) if latency is None else MemoryTiming(pace=pace, latency=latency)
 
 
 def resources(engine: EngineConfig) -> Resources:
@@ -355,7 +361,9 @@ def _choices(document: dict[str, Any], network: Network) -> Choices:
                 f"plan layer {layer.name} is of another network: its output is {shown(entries[layer.name]['output'])} "
                 f"in the plan, but {shape} in the model"
             )
-    tilings = {name: found for name, entry in entries.items() if (found := _tilings(entry, f"plan layer {name}"))}
+    order = [step.ops[0].name for step in steps(network)]
+    ahead = [*order, *(name for name in entries if name not in order)]
+    tilings = {name: found for name in ahead if (found := _tilings(entries[name], f"plan layer {name}"))}
     beside = document.get("side_by_side", [])
     if not isinstance(beside, list) or not all(isinstance(names, list) for names in beside):
         raise PlanError("plan group: side_by_side must be a list of lists of layers")
@@ -418,7 +426,7 @@ def _integers(kind: type, entry: dict[str, Any], where: str) -> dict[str, int]:
     return {key: _number(entry, key, known[key], where) for key in entry}
 
 
-def _number(entry: dict[str, Any], key: str, default: Any, where: str) -> int:
+def _number(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
     """An integer, or what is true or false, as its default is."""
     if isinstance(default, bool):
         if not isinstance(entry[key], bool):

@@ -1,0 +1,87 @@
+"""``hwgen compile``, and how ``hwgen simulate`` runs on an engine that exists."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwgen.cli import options
+from hwgen.cli import plan as common
+from hwgen.cli.outputs import Outputs
+from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.api import Inputs, Model, Result
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen compile``."""
+    options.model_options(parser)
+    options.until_option(parser)
+    parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template tile wrote")
+    parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
+
+
+def compile_program(arguments: argparse.Namespace) -> int:
+    """Plan for the engine, print, write; returns the exit status."""
+    from hwgen.emit import engine
+
+    engine.read(arguments.engine)  # before the model, which may take a while
+    model = common.load(arguments)
+    if arguments.output is None:
+        arguments.output = str(Path(arguments.engine) / engine.program_name(model.name))
+    outputs = Outputs(arguments)
+    design = model.compile(arguments.engine, plan=arguments.plan)
+    outputs.add(arguments.output, bytes(design.program))
+    print(design.table())
+    outputs.write()
+    print(f"wrote {arguments.output}: {os.path.getsize(arguments.output):,} bytes")
+    return 0
+
+
+def add_simulate_options(parser: argparse.ArgumentParser) -> None:
+    """Those that ``hwgen simulate`` has for engines that exist."""
+    parser.add_argument("--engine", metavar="DIR", help="run on this engine, which hwgen build --template tile wrote")
+    parser.add_argument("--program", metavar="FILE", help="with --engine: this program, in place of compiling one")
+
+
+def check_options(arguments: argparse.Namespace) -> None:
+    """Refuse what doesn't go together.
+
+    Raises
+    ------
+    InputError
+    """
+    if arguments.engine is None:
+        if arguments.program is not None:
+            raise InputError("--program is run on an engine that exists: give its folder with --engine")
+        if arguments.board is None:
+            raise InputError("give --board, or --engine (see 'hwgen simulate --help')")
+        return
+    steering = [*common.asked(arguments), *(["board"] if arguments.board is not None else [])]
+    if given := [name for name in steering if name != "bandwidth"]:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
+    if arguments.simulator != "verilator":
+        raise InputError(f"an engine runs in verilator only, not in {arguments.simulator}")
+    if arguments.program is not None and arguments.plan is not None:
+        raise InputError("--program is a plan that was compiled: give it or --plan, not both")
+
+
+def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
+    """Run on the engine that is given."""
+    how = {
+        "waves": arguments.waves,
+        "progress": True,
+        "jobs": arguments.jobs or os.cpu_count() or 1,
+        "memory_latency": arguments.memory_latency,
+        "bandwidth": arguments.bandwidth,
+    }
+    if arguments.program is not None:
+        return model.run(arguments.engine, arguments.program, frames, **how)
+    design = model.compile(arguments.engine, plan=arguments.plan)
+    print(design.table(), flush=True)
+    return design.simulate(frames, **how)

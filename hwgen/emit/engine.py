@@ -1,0 +1,247 @@
+"""The folder of an engine: its Verilog, what it is, and programs for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hwgen.boards import Board
+from hwgen.emit.folder import check_folder, replace_folder
+from hwgen.emit.verilog import convert
+from hwgen.errors import ConfigError, HwgenError, InputError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import Engine
+from hwgen.gateware.engine.job import digest
+from hwgen.gateware.names import file_name
+from hwgen.program.file import Program
+from hwgen.schedule.engine import MemoryTiming
+
+__all__ = ["NAME", "TOP", "Circuit", "build", "files", "program_name", "read"]
+
+#: Module of the circuit, and file of what it is.
+TOP, NAME = "engine", "engine.json"
+_VERSION = 1
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circuit:
+    """An engine as Verilog, and what programs for it are planned with.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    memory : MemoryTiming
+        Of the off-chip memory.
+    board : Board
+    verilog : mapping of str to bytes
+        ``engine.v`` and its memory files.
+    """
+
+    engine: EngineConfig
+    memory: MemoryTiming
+    board: Board
+    verilog: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> Circuit:
+        """The circuit of a configuration.
+
+        Raises
+        ------
+        ToolError
+            If Yosys is missing or fails.
+        """
+        return cls(engine=engine, memory=memory, board=board, verilog=files(engine))
+
+    @property
+    def described(self) -> bytes:
+        """The contents of ``engine.json``."""
+        document = {
+            "written_by": "hwgen",
+            "version": _VERSION,
+            "digest": digest(self.engine),
+            "engine": asdict(self.engine),
+            "memory": asdict(self.memory),
+            "board": asdict(self.board),
+            "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},
+        }
+        return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def files(config: EngineConfig) -> dict[str, bytes]:
+    """Verilog of an engine, ``engine.v`` first.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    return convert(Engine(config), TOP, head="The programmable engine: written by hwgen. Do not edit.")
+
+
+def program_name(network: str) -> str:
+    """The file of a network's program."""
+    return f"{file_name(network)}.program"
+
+
+def build(
+    circuit: Circuit,
+    program: Program,
+    plan_json: str,
+    directory: str | Path,
+    report: str,
+    *,
+    others: Mapping[str, bytes] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write an engine and a program for it into a folder: all of it, or nothing.
+
+    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``plan.json``, ``report.md`` and
+    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
+    `hwgen.emit.folder.build`.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written.
+    """
+    directory = Path(directory)
+    check_folder(directory)
+    name = program_name(program.name)
+    contents = {
+        **circuit.verilog,
+        NAME: circuit.described,
+        name: bytes(program),
+        "plan.json": plan_json.encode(),
+        "report.md": _report(report, name, program).encode(errors="backslashreplace"),
+        **(others or {}),
+    }
+    replace_folder(contents, directory, say)
+    return directory
+
+
+def read(directory: str | Path) -> Circuit:
+    """The engine in a folder that `build` wrote.
+
+    Raises
+    ------
+    InputError
+        If there is none, or its files were changed.
+    """
+    folder = Path(directory)
+    path = folder / NAME
+    document = _document(path)
+    try:
+        circuit = Circuit(
+            engine=EngineConfig(**_fields(EngineConfig, document, "engine")),
+            memory=MemoryTiming(**_fields(MemoryTiming, document, "memory")),
+            board=Board(**_fields(Board, document, "board")),
+            verilog={name: _checked(folder, name, wanted) for name, wanted in _strings(document, "verilog").items()},
+        )
+    except (ConfigError, HwgenError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: is not what hwgen wrote: {error}; build it again") from None
+    if document.get("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
+        raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
+    return circuit
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path}: is too large to be what hwgen wrote; build it again")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{path.parent} is no folder of an engine: {path} can't be read: {reason} (hwgen build --template tile)"
+        ) from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: is not what hwgen wrote: no JSON; build it again") from None
+    if not isinstance(document, dict) or document.get("written_by") != "hwgen":
+        raise InputError(f"{path}: is not what hwgen wrote; build it again")
+    if document.get("version") != _VERSION:
+        raise InputError(f"{path}: is of another version of hwgen, this one reads {_VERSION}; build it again")
+    return document
+
+
+def _fields(kind: type, document: dict[str, Any], key: str) -> dict[str, Any]:
+    entry, known = document.get(key), {each.name for each in fields(kind)}
+    if not isinstance(entry, dict) or not entry.keys() <= known:
+        raise ValueError(f"{key} must have {', '.join(sorted(known))}")
+    return entry
+
+
+def _strings(document: dict[str, Any], key: str) -> dict[str, str]:
+    entry = document.get(key)
+    if not isinstance(entry, dict) or any(
+        not isinstance(each, str) or Path(name).name != name for name, each in entry.items()
+    ):
+        raise ValueError(f"{key} must have files and their digests")
+    return entry
+
+
+def _checked(folder: Path, name: str, wanted: str) -> bytes:
+    """A file, if it is what was written."""
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{folder / name} can't be read: {error.strerror or error}; build the engine again") from None
+    if _sha(content) != wanted:
+        raise InputError(f"{folder / name}: has been changed since it was written; build the engine again")
+    return content
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _report(text: str, name: str, program: Program) -> str:
+    """What `text` says of the plan, the files, the memory of the program, and the ports."""
+    regions = [("input", program.input), *((f"output {each.name}", each) for each in program.outputs)]
+    rows = [
+        (f"`{TOP}.v`", f"module `{TOP}` and those below it"),
+        (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
+        (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
+        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
+    ]
+    lines = [
+        text.rstrip("\n"),
+        "",
+        "## Files",
+        "",
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| {file} | {what} |" for file, what in rows),
+        "",
+        "## Memory of the program",
+        "",
+        f"{program.size:,} bytes from the program's base on; its first {len(program.image):,} are jobs, weights and "
+        "parameters.",
+        "",
+        "| map | offset | channels, rows, columns |",
+        "| --- | ---: | --- |",
+        *(
+            f"| {what} | {each.address:,} | {' x '.join(map(str, each.map.shape))}, blocks of 8 channels |"
+            for what, each in regions
+        ),
+        "",
+        "## Ports",
+        "",
+        "| port | direction | what it is |",
+        "| --- | --- | --- |",
+        "| `clk`, `rst` | in | clock; reset, synchronous, active high |",
+        "| `start` | in | runs the program, in a cycle in which none runs |",
+        "| `program_base` | in | address of its first job |",
+        "| `pace` | in | cycles that a beat of memory takes, at least 1 |",
+        "| `done`, `error` | out | the run has ended; what ended it |",
+        "| `m_axi__*` | | AXI4 master to memory |",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""Plans for an engine that exists."""
+
+from __future__ import annotations
+
+from hwgen.boards import Board
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import digest
+from hwgen.network.graph import Network
+from hwgen.plan import document
+from hwgen.plan.plan import Plan
+from hwgen.progress import Lines
+from hwgen.schedule.engine import MemoryTiming
+from hwgen.templates.tile import Tile
+
+
+def on_engine(
+    network: Network, board: Board, engine: EngineConfig, memory: MemoryTiming, text: str | None = None
+) -> Plan:
+    """A network on this engine, cut as a ``plan.json`` says, or as the search finds it.
+
+    Raises
+    ------
+    PlanError
+        If it can't compute a layer or has no room for it; if the plan can't work or is of another engine.
+    """
+    if text is None:
+        lines = Lines()
+        group = Tile(engine=engine, memory=memory).grouped(network, say=lambda said: lines.say(f"hwgen: {said}"))
+        return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
+    plan = document.read(text, network, board)
+    if (found := plan.on_engine) is None:
+        raise PlanError("plan is not on an engine: it has no group of the template 'tile' alone")
+    if found.template.engine != engine:
+        raise PlanError(
+            f"plan is of another engine, {digest(found.template.engine)}, this one is {digest(engine)}: leave it out, "
+            "and it is planned for this one"
+        )
+    return plan

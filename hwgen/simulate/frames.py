@@ -1,0 +1,167 @@
+"""Frames of a network on an engine, one after the other, by a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from hwgen.errors import CheckError, InputError
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.port import Error
+from hwgen.network.graph import Network
+from hwgen.program.file import Program
+from hwgen.program.layout import map_bytes, pack_map, unpack_map
+from hwgen.progress import Lines
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.simulate import engine, verilator
+from hwgen.simulate.engine import EngineRun, Memory
+from hwgen.simulate.runner import side_by_side
+
+__all__ = ["FrameRuns", "Prediction", "check_program", "predict", "run_frames"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Of a frame: cycles from ``start`` to ``done``, bytes."""
+
+    cycles: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameRuns:
+    """What came of some frames.
+
+    Attributes
+    ----------
+    maps : tuple of ndarray
+        For each output ``(n, C, H, W)`` in its type.
+    cycles : tuple of int
+        Of each frame, from ``start`` to ``done``.
+    read, written : int
+        Bytes of all frames.
+    wall_s : float
+        Seconds of the longest of the simulations that ran side by side.
+    """
+
+    maps: tuple[np.ndarray, ...]
+    cycles: tuple[int, ...]
+    read: int
+    written: int
+    wall_s: float
+
+
+def predict(program: Program, timing: MemoryTiming) -> Prediction:
+    """What the exact schedule says of a program, in front of a memory without gaps.
+
+    Raises
+    ------
+    PlanError
+        If its jobs wait for each other for ever.
+    """
+    run = EngineSchedule(program.engine, program.jobs, timing).run()
+    return Prediction(
+        cycles=START_CYCLES + run.cycles + DONE_CYCLES,
+        read=sum(run.read) + run.fetched,
+        written=sum(run.written),
+    )
+
+
+def check_program(program: Program, network: Network) -> None:
+    """Refuse a program of another network, as far as its maps tell.
+
+    Raises
+    ------
+    InputError
+    """
+    here = (network.input_maps[0], *network.output_maps)
+    there = (program.input.map, *(each.map for each in program.outputs))
+    if here != there or len(network.inputs) != 1:
+        given, wanted = (" and ".join(map(str, maps)) for maps in (there, (*network.input_maps, *network.output_maps)))
+        raise InputError(f"program of {program.name} is of another network: its maps are {given}, not {wanted}")
+
+
+def run_frames(
+    verilog: Mapping[str, bytes],
+    program: Program,
+    frames: np.ndarray,
+    memory: Memory,
+    *,
+    jobs: int = 1,
+    wave_file: Path | None = None,
+    progress: bool = False,
+) -> FrameRuns:
+    """Run frames in Verilator, each from a memory of its own.
+
+    Parameters
+    ----------
+    verilog : mapping of str to bytes
+        Of the engine that the program is for.
+    program : Program
+    frames : ndarray
+        ``(n, C, H, W)`` integers of the program's input.
+    memory : Memory
+    jobs : int
+        Simulations side by side.
+    wave_file : Path, optional
+        Of a single frame.
+    progress : bool
+        Say on stderr how far it is.
+
+    Raises
+    ------
+    CheckError
+        If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
+    InputError
+        If waves are asked for of several frames.
+    ToolError
+        If g++, make or Verilator is missing or fails.
+    """
+    if wave_file is not None and len(frames) > 1:
+        raise InputError(f"waves are of one frame on an engine, not of {len(frames):,}: give one, or leave them out")
+    verilator.check_tools()
+    one, lines = predict(program, memory.timing), Lines()
+    say = lines.say if progress else lambda text: None
+    engine.compiled(verilog, wave_file, lambda step: say(f"{program.name}: {step}"))  # once, not by all of them
+
+    def run(number: int) -> EngineRun:
+        def tick(moved: int) -> None:
+            share = moved / (one.read + one.written)
+            say(f"{program.name}: frame {number + 1} of {len(frames)}, {share:.0%} of its bytes")
+
+        return engine.run(verilog, _image(program, frames[number]), memory=memory, wave_file=wave_file, tick=tick)
+
+    shares = np.array_split(np.arange(len(frames)), min(jobs, len(frames)))
+    found = side_by_side([partial(_each, run, share.tolist()) for share in shares])
+    runs = [each for share in found for each in share]
+    for number, each in enumerate(runs):
+        if each.error != Error.NONE:
+            raise CheckError(f"{program.name}: the engine ended frame {number} with error {each.error.name}")
+    return FrameRuns(
+        maps=tuple(
+            np.stack([unpack_map(each.image[region.address :][: map_bytes(region.map)], region.map) for each in runs])
+            for region in program.outputs
+        ),
+        cycles=tuple(each.cycles[0] for each in runs),
+        read=sum(each.read for each in runs),
+        written=sum(each.written for each in runs),
+        wall_s=max(sum(each.wall_s for each in share) for share in found),
+    )
+
+
+def _each(run: Callable[[int], EngineRun], numbers: list[int]) -> list[EngineRun]:
+    return [run(number) for number in numbers]
+
+
+def _image(program: Program, frame: np.ndarray) -> bytes:
+    """Memory with the program and a frame."""
+    image = bytearray(program.size)
+    image[: len(program.image)] = program.image
+    packed = pack_map(frame, program.input.map.type)
+    image[program.input.address : program.input.address + len(packed)] = packed
+    return bytes(image)

@@ -1,0 +1,241 @@
+"""Engines in folders: built, compiled for, run in Verilator by the command line, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from test_program import SMALL
+
+import hwgen
+from hwgen import boards
+from hwgen.cli import main as cli
+from hwgen.emit import manifest
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.plan.engine import on_engine
+from hwgen.program.compile import schedule
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+MODEL = str(DIGITS / "digits.onnx")
+MEMORY = MemoryTiming(pace=2, latency=11)
+needs_verilator = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A small engine with a program of the digits network, in front of a memory of 4 bytes a cycle."""
+    model = hwgen.load(MODEL)
+    plan = on_engine(model.network, boards.load("zedboard"), SMALL, MEMORY)
+    return hwgen.Design(model, plan).build(tmp_path_factory.mktemp("built") / "engine")
+
+
+@pytest.fixture
+def engine(built, tmp_path, monkeypatch) -> Path:
+    """A copy of it in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(built, tmp_path / "engine"))
+
+
+@pytest.fixture
+def refuse(capfd):
+    """Run a command that must be refused: status 2 and one line, which is given back."""
+
+    def run(*arguments: object) -> str:
+        capfd.readouterr()
+        assert cli.main([str(argument) for argument in arguments]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("hwgen: ")
+        return line
+
+    return run
+
+
+def expected_cycles(name: str, timing: MemoryTiming) -> int:
+    """From ``start`` to ``done``, by a program that is compiled here."""
+    jobs = schedule(hwgen.load(name).network, SMALL).jobs
+    return START_CYCLES + EngineSchedule(SMALL, jobs, timing).run().cycles + DONE_CYCLES
+
+
+def test_folder(built):
+    names = {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
+    assert {path.name for path in built.iterdir()} == names
+    assert manifest.read(built).keys() == names - {"manifest.json"}
+    report = (built / "report.md").read_text()
+    assert "`digits.program`" in report
+    assert "| conv2" not in report  # the table of the plan is text
+    assert "conv2  conv     16x8x8" in report
+    assert json.loads((built / "engine.json").read_text())["engine"]["maps"] == SMALL.maps
+
+
+@pytest.mark.long
+@needs_verilator
+def test_run_on_an_engine(engine, capfd):
+    """Digits that were held out: what ONNX Runtime gives, in the cycles and bytes of the schedule."""
+    frames = np.load(DIGITS / "images.npy")[:3]
+    np.save("x.npy", frames)
+    arguments = [
+        "simulate",
+        MODEL,
+        "--engine",
+        str(engine),
+        "--input",
+        "x.npy",
+        "--output",
+        "y.npy",
+        "--json",
+        "y.json",
+    ]
+    assert cli.main(arguments) == 0
+    cycles = expected_cycles(MODEL, MEMORY)
+    assert f"latency {cycles:,} cycles; predicted {cycles:,}; interval {cycles:,}" in capfd.readouterr().out
+    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {session.get_inputs()[0].name: frames})
+    np.testing.assert_array_equal(np.load("y.npy"), expected)
+    assert json.loads(Path("y.json").read_text())["cycles"]["interval"] == cycles
+    # The program from its file, a faster memory, waves.
+    arguments = ["simulate", MODEL, "--engine", str(engine), "--program", str(engine / "digits.program")]
+    assert (
+        cli.main([*arguments, "--random", "1", "--bandwidth", "0.8", "--memory-latency", "30", "--waves", "w.vcd"]) == 0
+    )
+    assert f"predicted {expected_cycles(MODEL, MemoryTiming(latency=30)):,}" in capfd.readouterr().out
+    assert Path("w.vcd").stat().st_size > 0
+
+
+@pytest.mark.long
+@needs_verilator
+def test_another_network_on_the_engine(engine, capfd):
+    """A program that was compiled for it."""
+    assert cli.main(["compile", "autoencoder", "--engine", str(engine)]) == 0
+    assert f"wrote {engine}/autoencoder.program: " in capfd.readouterr().out
+    arguments = ["simulate", "autoencoder", "--engine", str(engine), "--program", str(engine / "autoencoder.program")]
+    assert cli.main([*arguments, "--random", "2", "--jobs", "2"]) == 0
+    assert "every one of 1,280 output values equals the golden model" in capfd.readouterr().out
+
+
+@pytest.mark.long
+@needs_verilator
+@pytest.mark.parametrize("bandwidth", ["0.8", "0.25"])
+def test_networks_on_the_default_engine(tmp_path, monkeypatch, capfd, bandwidth):
+    """One circuit; each network's interval is that of its plan, which is that of a run of the folder."""
+    monkeypatch.chdir(tmp_path)
+    how = ["--board", "zedboard", "--template", "tile", "--bandwidth", bandwidth]
+    assert cli.main(["build", MODEL, *how, "-o", "engine"]) == 0
+    for name in (MODEL, "resnet8", "autoencoder"):
+        assert cli.main(["plan", name, *how, "-o", "plan.json"]) == 0
+        interval = json.loads(Path("plan.json").read_text())["cycles"]["interval"]
+        assert cli.main(["simulate", name, "--engine", "engine", "--random", "3", "--json", "y.json"]) == 0
+        result = json.loads(Path("y.json").read_text())
+        assert (result["cycles"]["interval"], result["mismatches"]) == (interval, 0)
+
+
+def test_plan_of_the_engine(engine, capfd):
+    """The same program again, byte by byte."""
+    arguments = ["compile", MODEL, "--engine", str(engine), "--plan", str(engine / "plan.json"), "-o", "again.program"]
+    assert cli.main(arguments) == 0
+    assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
+    assert "an engine of 16 maps by 5 pixels" in capfd.readouterr().out
+
+
+# What is refused
+
+
+def changed(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("engine.v", b"endmodule", b"endmodule ", "engine.v: has been changed since it was written; build the engine"),
+        ("engine.json", b"{", b"[", "engine.json: is not what hwgen wrote: no JSON; build it again"),
+        ("engine.json", b'"hwgen"', b'"me"', "engine.json: is not what hwgen wrote; build it again"),
+        (
+            "engine.json",
+            b'"version": 1',
+            b'"version": 9',
+            "engine.json: is of another version of hwgen, this one reads 1",
+        ),
+        ("engine.json", b'"maps": 16', b'"maps": 20', "maps must be a multiple of 16, not 20; build it again"),
+        ("engine.json", b'"maps": 16', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
+        ("engine.json", b'"pace"', b'"peace"', "memory must have latency, pace, write_latency; build it again"),
+        ("engine.json", b'"engine.v"', b'"../engine.v"', "verilog must have files and their digests; build it again"),
+    ],
+)
+def test_engines_that_were_changed(engine, refuse, name, old, new, message):
+    changed(engine / name, old, new)
+    for arguments in (["compile", MODEL], ["simulate", MODEL, "--random", "1"]):
+        assert message in refuse(*arguments, "--engine", engine)
+
+
+def test_no_engine(refuse, tmp_path):
+    assert "nowhere is no folder of an engine: " in refuse("compile", MODEL, "--engine", tmp_path / "nowhere")
+    assert "is no folder of an engine: " in refuse("simulate", MODEL, "--random", "1", "--engine", tmp_path)
+
+
+def test_programs_that_do_not_fit(engine, refuse):
+    """Cut off, changed, none at all, of another network, of another engine."""
+    program = engine / "digits.program"
+    whole = program.read_bytes()
+    run = ["simulate", MODEL, "--random", "1", "--engine", engine, "--program", program]
+    for content, message in (
+        (whole[:-1], "digits.program: has "),
+        (whole[:20], "is not a program of hwgen"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "has been changed or damaged, its checksum differs"),
+        (b"", "is not a program of hwgen"),
+    ):
+        program.write_bytes(content)
+        assert message in refuse(*run)
+    program.write_bytes(whole)
+    other = ["simulate", "autoencoder", "--random", "1", "--engine", engine, "--program", program]
+    assert "program of digits is of another network: its maps are 1x8x8 uint8" in refuse(*other)
+    program.unlink()
+    assert "digits.program" in refuse(*run)
+
+
+def test_programs_and_plans_of_another_engine(engine, refuse):
+    assert cli.main(["plan", MODEL, "--board", "zedboard", "--template", "tile", "-o", "plan.json"]) == 0
+    line = refuse("compile", MODEL, "--engine", engine, "--plan", "plan.json")
+    assert "plan is of another engine, " in line
+    assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "stream.json"]) == 0
+    line = refuse("compile", MODEL, "--engine", engine, "--plan", "stream.json")
+    assert "plan is not on an engine: it has no group of the template 'tile' alone" in line
+
+
+def test_network_that_the_engine_can_not_compute(engine, refuse):
+    assert "the engine computes with values of at most 8 bits" in refuse("compile", "lenet5,int16", "--engine", engine)
+    assert not (engine / "lenet5,int16.program").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--board", "zedboard"], "--board would plan another circuit than that of --engine"),
+        (["--dsp", "9", "--template", "tile"], "--dsp and --template would plan another circuit"),
+        (["--simulator", "icarus"], "an engine runs in verilator only, not in icarus"),
+        (["--program", "p", "--plan", "q"], "--program is a plan that was compiled: give it or --plan, not both"),
+        (["--bandwidth", "0.0001"], "bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.0001"),
+    ],
+)
+def test_options_that_do_not_go_together(engine, refuse, arguments, message):
+    assert message in refuse("simulate", MODEL, "--random", "1", "--engine", engine, *arguments)
+
+
+def test_options_of_engines_alone(refuse):
+    assert "give --board, or --engine" in refuse("simulate", MODEL, "--random", "1")
+    line = refuse("simulate", MODEL, "--random", "1", "--board", "zedboard", "--program", "p")
+    assert "--program is run on an engine that exists: give its folder with --engine" in line
+
+
+@pytest.mark.parametrize("verb", ["synth"])
+def test_verbs_that_take_no_engine(refuse, verb):
+    line = refuse(verb, MODEL, "--board", "zedboard", "--template", "tile")
+    assert "digits is computed by an engine (template tile), not by an accelerator of its layers" in line
