@@ -22,6 +22,7 @@ from hwgen.network.zoo.graphs import GRAPHS
 
 SMALL = [
     *("decoilfnet-example", "lenet5", "alexnet@67x75", "alexnet-set@39x39", "vgg11:9@20x16", "vgg16:7@48x40"),
+    "vgg16-dense:5@24x32",
     *("vgg19:8@24x32", "zfnet@61x53", "decoilfnet-four@12x9", "flownets:6@40x64", "speed-sign@36x48"),
     *("light_resnet50:part2", "light_squeezenet:part1"),
 ]

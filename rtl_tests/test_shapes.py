@@ -98,6 +98,8 @@ def test_fully_connected_layers_if_asked_for(name, weights, count):
     loaded = shapes.load(name, dense=True)
     assert (loaded.weight_count, len(loaded.layers), loaded.left_out) == (weights, count, ())
     assert loaded.layers[-1].dense
+    if name == "vgg16":
+        assert named(shapes.load("vgg16-dense", dense=True)) == named(loaded)
     assert named(shapes.load(f"{name}:{count}", dense=True)) == named(loaded)
     with pytest.raises(ModelError, match=f"has {count} layers"):
         shapes.load(f"{name}:{count + 1}", dense=True)

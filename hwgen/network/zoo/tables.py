@@ -147,6 +147,11 @@ TABLES = {
     "vgg16": Table(
         "VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3), CLASSIFIER
     ),
+    "vgg16-dense": Table(
+        "VGG-16 (D) with its dense layers: 13 convolutions, 5 pools, 3 dense layers; 224x224x3 input",
+        (3, 224, 224),
+        (*_vgg(2, 2, 3, 3, 3), *CLASSIFIER),
+    ),
     "vgg19": Table(
         "VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4), CLASSIFIER
     ),
