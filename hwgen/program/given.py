@@ -82,7 +82,7 @@ def _check_kind(task: Pass, tiling: Tiling, room: Room) -> None:
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
     if tiling.by_taps and (tiling.rolling or tiling.box_rows != tiling.rows):
         raise PlanError(f"{task.name}: boxes by_taps must have one tile each, and not be rolling")
-    if tiling.rolling and (tiling.channels < task.channels or tiling.box_rows != tiling.rows or len(task.sources) > 1):
+    if tiling.rolling and (tiling.channels < task.channels or tiling.box_rows != tiling.rows):
         raise PlanError(f"{task.name}: rolling boxes must have one tile each, with all channels of one map")
     if tiling.rolling and room.shared:
         raise PlanError(f"{task.name}: rolling boxes must have the map buffer to themselves, not side by side")
@@ -106,7 +106,7 @@ def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
     plane = plane_words(task, engine, rows, width, tiling.columns)
     if tiling.rolling:  # as rows come and go, they may begin at any bank
         plane = -(-((rows - 1) * pitch(task, engine, width, tiling.columns) + width) // engine.pixels) + 1
-    return plane * blocks(tiling.channels) * len(task.sources)
+    return plane * blocks(tiling.channels)
 
 
 def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = None) -> int:
