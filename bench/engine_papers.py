@@ -61,7 +61,7 @@ def alone(name: str, network: str) -> Network:
 def tasks_of(network: Network) -> tuple[Pass, ...]:
     """What the engine makes of a layer by itself: a pass, or one for each of its groups."""
     (step,) = steps(network)
-    return passes(step.ops, step.edges, step.inside)
+    return passes(step.ops, step.takes, step.inside)
 
 
 def random_frame(network: Network) -> np.ndarray:

@@ -24,7 +24,7 @@ TILING = Tiling(rows=2, columns=5, box_rows=4, channels=8, taps=3, maps_stay=Tru
 
 
 def tasks_of(network: Network) -> list[Pass]:
-    return [task for step in steps(network) for task in passes(step.ops, step.edges, step.inside)]
+    return [task for step in steps(network) for task in passes(step.ops, step.takes, step.inside)]
 
 
 def test_a_given_tiling_is_used():
