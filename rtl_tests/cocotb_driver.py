@@ -95,7 +95,7 @@ def drive(told: dict[str, Any], registers: Registers, dmas: list[Dma]) -> None:
     assert spec.loader is not None
     driver = util.module_from_spec(spec)
     spec.loader.exec_module(driver)
-    accelerator = driver.Accelerator(registers, dmas, folder=told["design"])
+    accelerator = driver.Accelerator(registers, dmas, folder=told["design"], timeout=600)
     for each in told["runs"]:
         for dma in dmas:
             if dma.sendchannel is not None:

@@ -72,6 +72,10 @@ class Bench:
         await ClockCycles(self.dut.aclk, 3)
         for sink in self.sinks:
             sink.clear()
+        for source in self.sources:
+            assert int(source.bus.tready.value) == 0, "a word would be taken in a reset"
+        for sink in self.sinks:
+            assert int(sink.bus.tvalid.value) == 0
         self.dut.aresetn.value = 1
         await ClockCycles(self.dut.aclk, 2)
 
@@ -118,6 +122,8 @@ class Bench:
             for source in self.sources:
                 await source.wait()
             await ClockCycles(self.dut.aclk, phase["reset_at"])
+            assert await self.read("STATUS") & 1
+            assert all(sink.empty() for sink in self.sinks)
             await self.write("RESET", 1)
             await ClockCycles(self.dut.aclk, 3)
             for sink in self.sinks:

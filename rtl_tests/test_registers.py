@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hwgen.emit import wrapper
+from hwgen.emit import synthesis, wrapper
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.registers import Field, Register, registers_of
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
@@ -98,3 +98,11 @@ def test_refusals():
     fields = Field(name="X", low=0, bits=4, about=""), Field(name="Y", low=3, bits=4, about="")
     with pytest.raises(ConfigError, match=r"^A.Y: bits must lie above 4 and below 32, not at 3$"):
         Register(name="A", offset=0, access="r", about="", fields=fields)
+
+
+@pytest.mark.long
+def test_resources():
+    parts = [shell(), shell(2, 1), shell(1, 3)]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
+        assert abs(part.resources.lut / measured.lut - 1) <= 0.25, part

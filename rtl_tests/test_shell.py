@@ -125,7 +125,7 @@ CASES = cases(most_layers=2, most_side=5)
     width=st.sampled_from([0, 0, 8, 16]),
     seed=st.integers(0, 2**32),
     pattern=st.one_of(st.just((ALWAYS, ALWAYS)), stalls()),
-    changes=st.lists(st.integers(0, 7), min_size=4, max_size=4),
+    changes=st.lists(st.sampled_from([1, 0, 3, 2, 4]), min_size=4, max_size=4),
 )
 def test_frames(case, width, seed, pattern, changes):
     """Whatever frames come, of whatever length, as many leave, and each is right."""

@@ -102,8 +102,11 @@ def check(design: hwgen.Design, folder: Path, count: int = 3) -> None:
         folder,
         [
             built.phase(count + 2, interval=interval),
-            built.phase(count + 2, {0: -beat, 2: -0.5, 3: -1}, seed=1),
-            built.phase(count + 2, {0: beat, 2: 0.5, 3: 1}, pause=0.3, seed=2),
+            built.phase(count + 1, {0: -beat, 1: -0.5}, seed=1),
+            built.phase(count + 1, {0: beat, 1: 0.5}, pause=0.3, seed=2),
+            # Just the flag of bytes within the last word, if that has room for some.
+            built.phase(2, {0: -1}, seed=5),
+            built.phase(2, {0: 1}, seed=6),
             built.phase(count, pause=0.1, reset="pin", reset_at=interval // 3, seed=3),
             built.phase(count, {0: 0.9, 1: -0.9}, pause=0.5, reset="register", reset_at=interval // 2, seed=4),
         ],

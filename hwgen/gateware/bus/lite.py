@@ -56,8 +56,8 @@ class BankConfig:
     def resources(self) -> Resources:
         cost = Cost()
         held = sum(each.bits for register in self.registers if register.access != "r" for each in register.fields)
-        # The held address and data of a write, the answer of a read, valid bits.
-        cost.ff += held + ADDRESS_BITS - 2 + BITS + REGISTER_BYTES + BITS + 4
+        # The answer of a read; the held address and what counts of the data of a write, valid bits.
+        cost.ff += held + BITS + 18
         varying = sum(any(each.name == "VALUE" for each in register.fields) for register in self.registers)
         cost.lut += BITS * mux_luts(varying) + 3 * held + 60
         return cost.resources
