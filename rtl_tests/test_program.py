@@ -21,7 +21,7 @@ from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
-from hwgen.network.ops import Add, Concat, Conv, MaxPool, Op, Select
+from hwgen.network.ops import Add, Concat, Conv, DepthToSpace, MaxPool, Op, Select, SpaceToDepth, Upsample
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
@@ -64,7 +64,7 @@ def engines(draw) -> EngineConfig:
     )
 
 
-KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add"]
+KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]
 
 
 class Maker:
@@ -89,6 +89,8 @@ class Maker:
         name = f"{kind}{len(self.layers)}"
         if kind == "add":
             self.residual(name)
+        elif kind == "move":
+            self.append(self.move(name))
         elif kind == "whole":
             self.append(global_average_pool(self.rng, name, before))
         elif kind == "pool" or (kind == "half" and min(before.shape[1:]) > 1):
@@ -104,6 +106,15 @@ class Maker:
         self.layers.append(layer)
         self.edges.append((self.name, *others))
         self.name, self.map = layer.name, layer.output
+
+    def move(self, name: str) -> Op:
+        """Blocks of 2 x 2 pixels, of channels or of copies."""
+        kind, before = self.draw(st.sampled_from([Upsample, DepthToSpace, SpaceToDepth])), self.map
+        if (kind is DepthToSpace and before.channels % 4) or (
+            kind is SpaceToDepth and (before.height % 2 or before.width % 2)
+        ):
+            kind = Upsample
+        return moved(name, kind, before, **{"factors" if kind is Upsample else "blocks": (2, 2)})
 
     def residual(self, name: str) -> None:
         """A layer of any kind that keeps the size, and its sum with the map before it, as either operand."""
@@ -155,6 +166,21 @@ class Maker:
             groups=groups,
         )
         return replace(layer, requantisation=replace(a_requantisation(rng, layer), float32=True))
+
+
+def moved(name: str, kind: type[Op], source: FeatureMap, **parameters: tuple[int, int]) -> Op:
+    """A layer that moves pixels of a map."""
+    (down, right), (channels, rows, columns) = next(iter(parameters.values())), source.shape
+    if kind is SpaceToDepth:
+        rows, columns, channels = rows // down, columns // right, channels * down * right
+    else:
+        rows, columns, channels = (
+            rows * down,
+            columns * right,
+            channels // (down * right if "blocks" in parameters else 1),
+        )
+    output = replace(source, channels=channels, height=rows, width=columns)
+    return kind(name=name, input=source, output=output, window=Window(kernel=(1, 1)), **parameters)
 
 
 @st.composite
@@ -635,3 +661,35 @@ def test_programs_for_another_engine(program, tmp_path):
     other = replace(SMALL, slots=4)
     with pytest.raises(InputError, match=f"is for engine {digest(SMALL)}, this one is {digest(other)}"):
         Program.read(path, other)
+
+
+def a_map(channels: int, height: int, width: int) -> FeatureMap:
+    return FeatureMap(channels=channels, height=height, width=width, type=UINT8, zero_point=3)
+
+
+MOVED = [
+    moved("moved", Upsample, a_map(20, 5, 7), factors=(2, 2)),
+    moved("moved", Upsample, a_map(9, 3, 30), factors=(3, 1)),
+    moved("moved", Upsample, a_map(8, 4, 5), factors=(1, 4)),
+    moved("moved", DepthToSpace, a_map(64, 5, 7), blocks=(2, 2)),
+    moved("moved", DepthToSpace, a_map(30, 4, 9), blocks=(2, 3)),
+    moved("moved", SpaceToDepth, a_map(10, 6, 8), blocks=(2, 2)),
+    moved("moved", SpaceToDepth, a_map(3, 12, 9), blocks=(3, 3)),
+]
+
+
+@pytest.mark.parametrize("layer", MOVED, ids=lambda layer: f"{layer.kind}-{layer.channels}")
+def test_pixels_that_are_moved(layer):
+    """Alone, and between convolutions, which wait for every row that they read."""
+    check(schedule(alone(layer), SMALL))
+    before = replace(conv(channels=4, maps=layer.channels, size=layer.input.shape[1:]), name="before")
+    output = replace(before.output, type=layer.input.type, zero_point=layer.input.zero_point)
+    after = replace(conv(channels=layer.outputs, maps=8, size=layer.output.shape[1:]), name="after")
+    after = replace(after, input=replace(after.input, zero_point=layer.output.zero_point))
+    found = schedule(Network(name="moved", layers=(replace(before, output=output), layer, after)), SMALL)
+    check(found)
+
+
+def test_blocks_of_pixels_that_are_refused():
+    with pytest.raises(ModelError, match="moved: the engine takes blocks of 1 to 4, the same both ways, not"):
+        schedule(alone(moved("moved", SpaceToDepth, a_map(2, 4, 6), blocks=(2, 3))), SMALL)

@@ -63,7 +63,7 @@ def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | 
 def _check_sizes(task: Pass, tiling: Tiling) -> None:
     rows, columns = task.window.kernel
     sizes = {
-        "rows": (tiling.rows, task.rows, task.edge),
+        "rows": (tiling.rows, 1 if task.is_scattered else task.rows, task.edge),
         "columns": (tiling.columns, task.columns, task.edge),
         "box_rows": (tiling.box_rows, -(-task.rows // max(tiling.rows, 1)) * tiling.rows, tiling.rows),
         "channels": (tiling.channels, task.channels, LANES),

@@ -544,8 +544,12 @@ class _PassJobs:
         name, first = task.target
         place = self.all.places[name]
         block = first + self._fold_block(item.fold)
-        address = place.at(block, tile.rows[0] // edge, tile.columns[0] // edge)
-        if words == place.width and pixels < 1 << 16:
+        lattice, row_stride = task.lattice, place.row_bytes * task.lattice.step[0]
+        address = place.at(block, lattice.at(0, tile.rows[0] // edge), lattice.at(1, tile.columns[0] // edge))
+        if task.is_scattered:
+            assert rows == 1
+            rows, words, row_stride = words, 1, WORD * lattice.step[1]
+        elif words == place.width and pixels < 1 << 16 and lattice.step[0] == 1:
             rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
@@ -571,7 +575,7 @@ class _PassJobs:
                 o_base=room.base,
                 o_plane=pixels,
                 address=address,
-                row_stride=place.row_bytes,
+                row_stride=row_stride,
                 block_stride=place.block_bytes,
                 rows=rows,
                 words=words,
@@ -582,7 +586,9 @@ class _PassJobs:
         """Who waits for these rows, or for this place in the output buffer, waits for this job."""
         name, first = self.task.target
         block, edge = first + self._fold_block(item.fold), self.task.edge
-        rows = slice(*(each // edge for each in item.tile.rows))
+        lattice = self.task.lattice
+        begin, end = (lattice.at(0, each // edge) for each in item.tile.rows)
+        rows = slice(begin, end, lattice.step[0])
         part = (slice(block, block + self._fold_blocks(item.fold)), rows)
         made = self.all.rows(name)
         made.stored[part] = self._room.used = len(self.all.jobs)

@@ -14,7 +14,23 @@ from hwgen.gateware.engine.add import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
-from hwgen.network.ops import Add, Concat, Conv, Copy, Crop, GlobalAveragePool, Lookup, MaxPool, Op, Pad, Select, Sub
+from hwgen.network.ops import (
+    Add,
+    Concat,
+    Conv,
+    Copy,
+    Crop,
+    DepthToSpace,
+    GlobalAveragePool,
+    Lookup,
+    MaxPool,
+    Op,
+    Pad,
+    Select,
+    SpaceToDepth,
+    Sub,
+    Upsample,
+)
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import find_shares
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
@@ -40,6 +56,18 @@ class Tables:
 
     first: int
     entries: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """Pixels of a map that lie ``step`` rows and columns apart, from row and column ``first`` on."""
+
+    step: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
+
+    def at(self, axis: int, place: int) -> int:
+        """The row (axis 0) or column of the map."""
+        return place * self.step[axis] + self.first[axis]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,6 +110,8 @@ class Pass:
         Of an addition, and of a function of each output.
     pooled : bool
         Of each 2 x 2 pixels that are computed the greatest values are written.
+    lattice : Lattice
+        Where in the target what is computed lies.
     """
 
     name: str
@@ -104,6 +134,7 @@ class Pass:
     sum_rule: Rule | None = None
     tables: tuple[Tables, ...] = ()
     pooled: bool = False
+    lattice: Lattice = Lattice()
 
     def fold_maps(self, engine: EngineConfig) -> int:
         """Output channels of a fold."""
@@ -122,7 +153,12 @@ class Pass:
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
         tables = tuple(each.first for each in self.tables)
         kinds = (self.channelwise, self.addend is None, self.pooled, self.shares_weights, self.shares_parameters)
-        return (*sizes, *kinds, tables)
+        return (*sizes, *kinds, tables, self.lattice.step)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether pixels that are computed beside each other are not written so: then a tile is one row."""
+        return self.lattice.step[1] > 1
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -204,6 +240,8 @@ def joined(before: Sequence[Op], op: Op) -> bool:
     last = before[-1]
     if isinstance(op, Lookup):
         return len(op.table) == 1 and not isinstance(last, MaxPool | Lookup | Concat)
+    if isinstance(before[0], Upsample | DepthToSpace):
+        return False
     if isinstance(op, Add):
         return len(before) == 1 and not isinstance(last, Add | Lookup | Concat)
     halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
@@ -378,11 +416,57 @@ def _kept(op: Op, edges: Sequence[str], kind: IntegerType, *, maximum: bool = Fa
 def _select(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     """A convolution with one weight of 1 for each output channel."""
     assert isinstance(op, Select)
-    weights = np.zeros((op.outputs, op.channels, 1, 1), np.int64)
-    weights[np.arange(op.outputs), op.index] = 1
+    return (_picked(op, edges, op.index),)
+
+
+def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
+    """For each output channel the input channel with that number, as it is."""
+    weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
     task = replace(_kept(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
-    return (replace(task, parameters=parameter_words(0 * one, one, shift)),)
+    return replace(task, parameters=parameter_words(0 * one, one, shift))
+
+
+def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """A copy for each place in the blocks of pixels."""
+    assert isinstance(op, Upsample)
+    kept = replace(_kept(op, edges, op.output.type), rows=op.height, columns=op.width)
+    return tuple(replace(kept, lattice=each) for each in _lattices(op.factors))
+
+
+def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """For each place in the blocks of pixels its channels: a copy of whole blocks of channels, or picked."""
+    assert isinstance(op, DepthToSpace)
+    found = []
+    for number, lattice in enumerate(_lattices(op.blocks)):
+        first = number * op.outputs
+        if op.outputs % LANES:
+            task = _picked(op, edges, range(first, first + op.outputs))
+        else:
+            task = replace(_kept(op, edges, op.output.type), source=(edges[0], first // LANES))
+        found.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
+    return tuple(found)
+
+
+def _lattices(step: tuple[int, int]) -> list[Lattice]:
+    """One for each place in blocks of so many rows and columns, row by row."""
+    return [Lattice(step=step, first=first) for first in np.ndindex(step)]
+
+
+def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """A convolution whose kernel is a block of pixels, with one weight of 1 for each output channel."""
+    assert isinstance(op, SpaceToDepth)
+    down, right = op.blocks
+    if down != right or down not in STRIDES:
+        raise ModelError(
+            f"{op.name}: the engine takes blocks of 1 to {STRIDES[-1]}, the same both ways, not {op.blocks}"
+        )
+    weights = np.zeros((down, right, op.channels, op.channels, down, right), np.int64)
+    for row, column, channel in np.ndindex(down, right, op.channels):
+        weights[row, column, channel, channel, row, column] = 1
+    task = _picked(op, edges, range(op.outputs))
+    window = Window(kernel=op.blocks, stride=op.blocks)
+    return (replace(task, weights=weights.reshape(op.outputs, op.channels, down, right), window=window),)
 
 
 def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
@@ -448,4 +532,7 @@ _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Crop: _moved,
     Pad: _moved,
     Select: _select,
+    Upsample: _upsample,
+    DepthToSpace: _depth_to_space,
+    SpaceToDepth: _space_to_depth,
 }

@@ -218,7 +218,8 @@ def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channel
     if not pools(task, engine, columns):
         return []
     found = []
-    for rows in range(edge, min(task.rows, pixels // columns) + 1, edge):
+    most = 1 if task.is_scattered else min(task.rows, pixels // columns)
+    for rows in range(edge, most + 1, edge):
         for tiles in distinct(-(-task.rows // rows)):
             for stay in (True, False):
                 tiling = Tiling(
@@ -275,6 +276,8 @@ class Estimator:
         self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
         outputs = task.rows * task.columns * blocks(task.maps)
         self._finished = outputs // task.edge**2 + (outputs if task.addend else 0)
+        if task.is_scattered:  # a burst each, which takes two cycles
+            self._finished *= 2
 
     def cost(self, tiling: Tiling) -> Cost | None:
         """``None`` if the buffers are too small."""
