@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hwgen.report.check import Check
     from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate import Simulator
+    from hwgen.simulate.check import Mismatch
 
 __all__ = ["Design", "Model", "Result", "check", "load", "read_array"]
 
@@ -788,6 +789,7 @@ class Design:
             integers=self.model._integers(run.maps),
             mismatches=first.count if first else 0,
             first_mismatch=str(first) if first else None,
+            difference=_difference(first),
             latency=run.latency,
             interval=run.interval,
             predicted_latency=prediction.latency,
@@ -836,6 +838,8 @@ class Result:
         Which simulator ran.
     predicted_bytes : tuple of int or None
         Of an engine: what the schedule says is read and written.
+    difference : dict or None
+        The first mismatch as ``report.html`` draws it: its channel's map, of the hardware and as expected.
     """
 
     outputs: Values
@@ -855,6 +859,7 @@ class Result:
     cycles_per_s: float
     simulator: str
     predicted_bytes: tuple[int, int] | None = None
+    difference: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Result of {self.simulator}, {_count(self.frames, 'frame')}: {self.summary()}>"
@@ -899,6 +904,62 @@ class Result:
             "simulator": self.simulator,
         }
 
+    def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
+        """The sections of the simulation in ``report.html``, as plain values; beside those of ``Design.document``.
+
+        Parameters
+        ----------
+        labels : ndarray, optional
+            ``(n,)`` integers: the class of each frame. Then there is a section about accuracy.
+
+        Raises
+        ------
+        InputError
+            If they are no class for each frame, or the model has several outputs.
+        """
+        verdict, _, cycles = self.summary().partition("; ")
+        cycles_text = cycles[0].upper() + cycles[1:]
+        if not self.as_predicted:
+            cycles_text += ": not as predicted"
+        found: dict[str, Any] = {
+            "verification": {
+                "ok": self.ok,
+                "verdict": verdict[0].upper() + verdict[1:],
+                "cycles_text": cycles_text,
+                "frames": self.frames,
+                "compared": self.values,
+                "mismatches": self.mismatches,
+                **{name: getattr(self, name) for name in ("latency", "interval", "stalled", "cycles", "simulator")},
+                **{name: getattr(self, name) for name in ("predicted_latency", "predicted_interval")},
+                "read_bytes": self.read_bytes,
+                "written_bytes": self.written_bytes,
+                "difference": self.difference,
+            }
+        }
+        if labels is not None:
+            found["accuracy"] = self.accuracy(labels)
+        return found
+
+    def accuracy(self, labels: np.ndarray) -> dict[str, Any]:
+        """How many ``frames`` are ``right`` by the hardware, by the ``golden`` model, and the ``confusion`` matrix.
+
+        Parameters
+        ----------
+        labels : ndarray
+            ``(n,)`` integers: the class of each frame.
+
+        Raises
+        ------
+        InputError
+            If they are no class for each frame, or the model has several outputs.
+        """
+        from hwgen.report.page import checks
+
+        checks.predicted_classes(self.outputs, labels)
+        assert isinstance(self.outputs, np.ndarray)
+        assert isinstance(self.expected, np.ndarray)
+        return checks.accuracy(self.outputs, self.expected, labels)
+
     def summary(self) -> str:
         """One line: what was compared, and the cycles against the prediction."""
         word = "without stalls" if self.stalled else "predicted"
@@ -935,6 +996,15 @@ def _timing(
     latency = planned.latency if latency is None else latency
     pace = planned.pace if bandwidth is None else pace_of(replace(board, memory_gb_s=bandwidth), engine).pace
     return replace(planned, latency=latency, pace=pace)
+
+
+def _difference(first: Mismatch | None) -> dict[str, Any] | None:
+    """The first mismatch as a page draws it."""
+    from hwgen.report.page import checks
+
+    if first is None or first.seen is None or first.wanted is None:
+        return None
+    return checks.difference(str(first), first.row, first.column, first.seen, first.wanted)
 
 
 def _arrays(values: Values) -> list[np.ndarray]:

@@ -7,9 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from test_report_sections import a_plan, result
 
 import hwgen
+from hwgen.api import _difference
+from hwgen.emit.synthesis import Row, Synthesis
+from hwgen.explore.fronts import explore
+from hwgen.network import shapes
+from hwgen.report.page import fronts, html
+from hwgen.simulate.check import compare
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -141,4 +149,48 @@ def test_paper(browser, tmp_path, digits):
     """Printed in light colours, whatever the screen has."""
     opened = Opened(browser, written(tmp_path, digits.page()), "dark")
     assert len(opened.page.pdf(format="A4")) > 20_000
+    assert opened.said == []
+
+
+def test_sections_of_other_verbs(browser, tmp_path, digits):
+    """A difference is drawn three times, with a cross; estimates stand beside what Yosys makes."""
+    rng = np.random.default_rng(0)
+    wanted = rng.integers(0, 200, (1, 2, 9, 12)).astype(np.uint8)
+    seen = wanted.copy()
+    seen[0, 1, 4, 6:8] += 3
+    outputs = rng.random((50, 10)).astype(np.float32)
+    drawn = _difference(compare(seen, wanted, layer="conv2"))
+    found = result(outputs, mismatches=2, difference=drawn).document(rng.integers(0, 10, 50))
+    rows = [
+        Row(layer=layer.name, component="compute", estimate=layer.resources, measured=layer.resources)
+        for layer in digits.config.layers
+    ]
+    page = html.render({**digits.document(), **found, "synthesis": Synthesis(tuple(rows)).document()})
+    for scheme, size in (("light", DESK), ("dark", PHONE)):
+        opened = Opened(browser, written(tmp_path, page), scheme, size)
+        check_readable(opened, size)
+        chart = "document.getElementById('chart-difference').data"
+        assert opened.page.evaluate(f"{chart}[2].z[4].slice(5, 9)") == [0, 3, 3, 0]
+        assert opened.page.evaluate(f"[{chart}[3].x[0], {chart}[3].y[0]]") == [6, 4]
+        bars = "document.getElementById('chart-synthesis').data"
+        assert opened.page.evaluate(f"{bars}.length") == 4
+
+
+def test_fronts(browser, tmp_path):
+    """Pointing at a front's point names its groups; the plan is marked."""
+    network = shapes.graph("vgg19").first(5)
+    names = [layer.name for layer in network.layers]
+    plan = fronts.chosen(a_plan(names[:2], names[2:]), "plan.json", network)
+    document = fronts.document(explore(network, hwgen.boards.load("vc709")), plan)
+    path = written(tmp_path, html.render({"title": "fronts", "fronts": document}))
+    check_readable(Opened(browser, path, "dark", PHONE), PHONE)
+    opened = Opened(browser, path)
+    check_readable(opened, DESK)
+    x, y = opened.centre("#chart-front-0 .scatterlayer .trace:nth-child(2) .point")
+    opened.page.mouse.move(x - 30, y)
+    opened.page.mouse.move(x, y)
+    opened.page.wait_for_selector("#chart-front-0 .hoverlayer .hovertext")
+    assert "conv1_1" in opened.page.locator("#chart-front-0 .hoverlayer").inner_text()
+    traces = opened.page.evaluate("document.getElementById('chart-front-0').data.map((trace) => trace.name)")
+    assert "the plan" in traces
     assert opened.said == []

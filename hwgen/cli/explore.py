@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hwgen.cli import options
 from hwgen.cli.outputs import Outputs, json_bytes
+from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.network.graph import Network
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
     parser.add_argument("--first", type=options.positive, metavar="N", help="the first N layers only")
     parser.add_argument("--json", metavar="FILE", help="write the fronts there")
+    options.report_option(parser)
+    parser.add_argument("--plan", metavar="plan.json", help="with --report: mark this plan of the same layers")
     parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs the extra 'plot')")
 
 
@@ -25,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.explore.fronts import explore
     from hwgen.network import shapes
     from hwgen.report import fronts
+    from hwgen.report.page import fronts as page
+    from hwgen.report.page import html
     from hwgen.report.picture import kind_of
 
     outputs = Outputs(arguments)
@@ -36,11 +46,37 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.first is not None:
         network = network.first(arguments.first)
     groups, points = published.depth_groups(network), published.points(network)
+    plan = chosen_plan(arguments, network)
     result = explore(network, board, depth_groups=groups, published=points)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json(), indent=1))
     if kind is not None:
         outputs.add(arguments.plot, fronts.plot(result, kind))
+    if arguments.report is not None:
+        title = f"{network.name}: what may be traded for what"
+        outputs.add(arguments.report, html.render({"title": title, "fronts": page.document(result, plan)}))
     outputs.write()
     print(fronts.table(result))
     return 0
+
+
+def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, Any] | None:
+    """Where the plan of ``--plan`` stands among the fronts; ``None`` if there is none.
+
+    Raises
+    ------
+    InputError
+        If it can't be read, is of other layers, or there is no report to show it in.
+    """
+    from hwgen.report.page import fronts as page
+
+    if arguments.plan is None:
+        return None
+    if arguments.report is None:
+        raise InputError("--plan is marked in the page that --report writes, which is not given")
+    try:
+        text = Path(arguments.plan).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise InputError(f"plan {arguments.plan} can't be read: {reason}") from error
+    return page.chosen(text, arguments.plan, network)

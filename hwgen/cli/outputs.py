@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 OUTPUTS = ("output", "json", "plot", "waves", "report")
-INPUTS = ("model", "layer", "input", "calibration", "plan", "board", "program")
+INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "program")
 
 
 class Outputs:

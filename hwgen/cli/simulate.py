@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 from hwgen.cli import engine, options
 from hwgen.cli import plan as common
-from hwgen.cli.outputs import Outputs, check_values_file, json_bytes, values_bytes
+from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes
 from hwgen.errors import InputError
 
 
@@ -46,16 +47,20 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
+    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: say how many are right")
+    options.report_option(parser)
 
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Plan, simulate, compare, print, write; returns the exit status."""
     from hwgen import api
+    from hwgen.report.page.checks import accuracy_line, check_labels
 
     if arguments.integers and arguments.output is None:
         raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
+    labels = None if arguments.labels is None else api.read_array(arguments.labels)
     engine.check_options(arguments)
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
@@ -66,8 +71,12 @@ def simulate(arguments: argparse.Namespace) -> int:
             of_input = f" {name}" if len(model.inputs) > 1 else ""
             print(f"input{of_input}: random {each.type} over its whole range, {arguments.random:,} frames, seed 0")
     prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
-    if note := check_jobs(arguments, len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)):
+    count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
+    if labels is not None:
+        check_labels(labels, count, len(model.output_names))
+    if note := check_jobs(arguments, count):
         print(note)
+    known: dict[str, Any] = {"title": f"{model.name} on the engine in {arguments.engine}"}
     if board is None:
         result = engine.simulate(model, frames, arguments)
     else:
@@ -82,9 +91,13 @@ def simulate(arguments: argparse.Namespace) -> int:
             memory_latency=arguments.memory_latency,
             bandwidth=arguments.bandwidth,
         )
+        known = {} if arguments.report is None else design.document()
+    accuracy = None if labels is None else result.accuracy(labels)
     outputs.add(arguments.output, values_bytes(result.integers if arguments.integers else result.outputs))
     if arguments.json is not None:
-        outputs.add(arguments.json, json_bytes(result.to_json()))
+        outputs.add(arguments.json, json_bytes(result.to_json() | ({"accuracy": accuracy} if accuracy else {})))
+    if arguments.report is not None:
+        add_page(outputs, arguments.report, {**known, **result.document(labels)})
     outputs.write()
     print(
         f"{result.frames:,} frames, {result.cycles:,} cycles in {result.wall_s:.1f} s "
@@ -92,6 +105,8 @@ def simulate(arguments: argparse.Namespace) -> int:
         f"{result.read_bytes:,} bytes read, {result.written_bytes:,} written"
     )
     print(result.summary())
+    if accuracy is not None:
+        print(accuracy_line(accuracy))
     if result.first_mismatch is not None:
         print(f"hwgen: first mismatch: {result.first_mismatch}", file=sys.stderr)
     elif not result.as_predicted:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hwgen.cli.options import plan_options
-from hwgen.cli.outputs import Outputs, json_bytes
+from hwgen.cli.options import plan_options, report_option
+from hwgen.cli.outputs import Outputs, add_page, json_bytes
 from hwgen.cli.plan import planned
 
 
@@ -13,6 +13,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen synth``."""
     plan_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    report_option(parser)
     parser.add_argument(
         "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
     )
@@ -38,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json()))
+    if arguments.report is not None:
+        add_page(outputs, arguments.report, {**design.document(), "synthesis": result.document()})
     outputs.write()
     print()
     print(result.table())

@@ -110,6 +110,23 @@ class Synthesis:
             "components": [self._row_to_json(row) for row in self.rows],
         }
 
+    def document(self) -> dict[str, Any]:
+        """The section of ``report.html`` (`hwgen.report.page`), as plain values."""
+        layers = dict.fromkeys(row.layer for row in self.rows)
+        components = [_entry(row.name, row.measured, row.estimate) for row in self.rows]
+        for entry, row in zip(components, self.rows, strict=True):
+            entry["path"] = None if row.path is None else f"{row.path.as_dict()['delay_ns']:.2f}"
+        return {
+            "paths": self.with_paths,
+            "components": components,
+            "total": {**_entry("total", self.measured, self.estimate), "path": None},
+            "layers": [{"name": name, **self._of(name).measured.as_dict()} for name in layers],
+            "estimates": [{"name": name, **self._of(name).estimate.as_dict()} for name in layers],
+        }
+
+    def _of(self, layer: str) -> Synthesis:
+        return Synthesis(tuple(row for row in self.rows if row.layer == layer))
+
     def _row_to_json(self, row: Row) -> dict[str, Any]:
         document = {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()}
         return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
@@ -124,6 +141,10 @@ class Synthesis:
     def path_table(self) -> str:
         """The worst logic delay of each component and where it is, for people."""
         return paths.table([(row.name, row.path) for row in self.rows])
+
+
+def _entry(name: str, measured: Resources, estimate: Resources) -> dict[str, Any]:
+    return {"name": name, "measured": measured.as_dict(), "estimate": estimate.as_dict()}
 
 
 def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ...]:

@@ -179,6 +179,20 @@ def listing(layers: Layers) -> list[tuple[int, int]]:
     return points
 
 
+def place(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
+    """Storage and traffic of one grouping, in words, as `fusion.storage_traffic` counts them.
+
+    Parameters
+    ----------
+    spans : sequence of Span
+        Its groups; each begins and ends at a boundary of the network.
+    """
+    linked = Linked.of(layers)
+    words = fusion.storage_words(linked)
+    groups = [linked.layers[begin:end] for begin, end in spans]
+    return max(words[span] for span in spans), pyramid.map_traffic(groups)
+
+
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
     """Of a layer in so many serial depth groups, or more if the board lacks multipliers for that."""
     need = fusion.depth_multipliers(layer, groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class Mismatch:
     frame, channel, row, column : int
         Where it is.
     value, expected : int
+    seen, wanted : ndarray
+        ``(H, W)``: the channel's map, as the hardware gave it (where it gave nothing, as expected) and as expected.
     """
 
     count: int
@@ -47,6 +49,8 @@ class Mismatch:
     value: int
     expected: int
     output: str = ""
+    seen: np.ndarray | None = field(default=None, compare=False, repr=False)
+    wanted: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         place = f"layer {self.layer}, " if self.layer else f"output {self.output}, " if self.output else ""
@@ -90,6 +94,8 @@ def _compare(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str)
         return None
     frame, pixel, channel = (int(i) for i in np.unravel_index(np.argmax(wrong), wrong.shape))
     row, column = divmod(int(place[pixel]), width)
+    seen = expected[frame, channel].flatten()
+    seen[place] = pixels[frame, channel]
     return Mismatch(
         count=int(np.count_nonzero(wrong)),
         size=pixels.size,
@@ -100,6 +106,8 @@ def _compare(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str)
         column=column,
         value=int(pixels[frame, channel, pixel]),
         expected=int(should[frame, channel, pixel]),
+        seen=seen.reshape(height, width),
+        wanted=expected[frame, channel].copy(),
     )
 
 

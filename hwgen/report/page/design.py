@@ -163,7 +163,7 @@ def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
     columns = legend.of(group.template.name)[0]
     found = {}
     for node, (_, _, _, *cells) in zip(group.network.layers, rows(group), strict=True):
-        said = [(f"{name}: {says}", cell) for (name, says), cell in zip(columns.items(), cells, strict=True) if cell]
+        said = [(name, cell) for name, cell in zip(columns, cells, strict=True) if cell]
         found[node.name] = [*_maps(node), *said]
     return found
 

@@ -40,7 +40,7 @@
     ...more,
   });
   const axis = (title, more = {}) => ({
-    title: { text: title, font: { size: 12 } }, gridcolor: colour("line"), zerolinecolor: colour("line"),
+    title: { text: title, font: { size: 12 }, standoff: 10 }, gridcolor: colour("line"), zerolinecolor: colour("line"),
     linecolor: colour("line"), automargin: true, ...more,
   });
   const below = { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0 };
@@ -254,6 +254,104 @@
     }
     if (at("fifo")) at("fifo").addEventListener("change", () => draw("chart-fifo"));
   }
+
+  // The first difference: the hardware's map, the golden model's, and what lies between.
+  const difference = data.verification && data.verification.difference;
+  if (difference) {
+    chart("chart-difference", () => {
+      const [top, left] = difference.begin, rows = difference.wanted.length, columns = difference.wanted[0].length;
+      const between = difference.wanted.map((row, y) => row.map((value, x) => difference.seen[y][x] - value));
+      const flat = [...difference.wanted.flat(), ...difference.seen.flat()], low = Math.min(...flat), high = Math.max(...flat);
+      const most = Math.max(1, ...between.flat().map(Math.abs)), stacked = phone();
+      const map = (z, place, more) => ({
+        type: "heatmap", z, x0: left, dx: 1, y0: top, dy: 1, xaxis: `x${place || ""}`, yaxis: `y${place || ""}`, showscale: false,
+        hovertemplate: "row %{y}, column %{x}: %{z}<extra></extra>", ...more,
+      });
+      const cross = (place) => ({
+        type: "scatter", mode: "markers", x: [difference.column], y: [difference.row], xaxis: `x${place || ""}`, yaxis: `y${place || ""}`,
+        marker: { symbol: "x-thin", size: 14, line: { width: 2, color: colour("mark") } }, hoverinfo: "skip",
+      });
+      const grey = [[0, "#101418"], [1, "#f2f4f7"]], signed = [[0, "#2f7fc1"], [0.5, colour("paper")], [1, "#d0553f"]];
+      const titles = ["the hardware", "the golden model", "hardware minus golden model"];
+      const axes = {};
+      titles.forEach((title, place) => {
+        const name = place ? place + 1 : "", part = [place / 3 + 0.012, (place + 1) / 3 - 0.012], up = [(2 - place) / 3 + 0.03, (3 - place) / 3 - 0.03];
+        axes[`xaxis${name}`] = axis(title, { domain: stacked ? [0, 1] : part, anchor: `y${name}`, showgrid: false, zeroline: false, constrain: "domain", automargin: false });
+        axes[`yaxis${name}`] = axis("", {
+          domain: stacked ? up : [0, 1], anchor: `x${name}`, autorange: "reversed", showgrid: false, zeroline: false, showticklabels: rows * columns > 1 && !place,
+          scaleanchor: `x${name}`, constrain: "domain", automargin: false,
+        });
+      });
+      const wide = Math.max(220, Math.min(340, 340 * rows / columns));
+      return {
+        traces: [
+          map(difference.seen, 0, { zmin: low, zmax: Math.max(high, low + 1), colorscale: grey }),
+          map(difference.wanted, 2, { zmin: low, zmax: Math.max(high, low + 1), colorscale: grey }),
+          map(between, 3, { zmin: -most, zmax: most, colorscale: signed }), cross(0), cross(2), cross(3),
+        ],
+        layout: layout({ height: (stacked ? 3 : 1) * wide + 70, margin: { l: 34, r: 8, t: 8, b: 44 }, ...axes }),
+      };
+    });
+  }
+
+  // Synthesis: each layer's estimate beside what Yosys makes of it.
+  if (data.synthesis) {
+    chart("chart-synthesis", () => {
+      const { layers, estimates } = data.synthesis, names = layers.map((layer) => short(layer.name, phone() ? 12 : 24));
+      const bar = (name, list, key, hue, place) => ({
+        type: "bar", name, x: names, y: list.map((layer) => layer[key]), marker: { color: hue }, xaxis: `x${place}`, yaxis: `y${place}`,
+        hovertemplate: `%{x}: %{y:,} ${key.toUpperCase()} ${name}<extra></extra>`, showlegend: place === "",
+      });
+      const half = phone() ? { x: [[0, 1], [0, 1]], y: [[0.6, 1], [0, 0.4]] } : { x: [[0, 0.47], [0.53, 1]], y: [[0, 1], [0, 1]] };
+      return {
+        traces: [
+          bar("estimated", estimates, "lut", colour("second"), ""), bar("by Yosys", layers, "lut", colour("first"), ""),
+          bar("estimated", estimates, "ff", colour("second"), "2"), bar("by Yosys", layers, "ff", colour("first"), "2"),
+        ],
+        layout: layout({
+          barmode: "group", height: phone() ? 560 : 320, showlegend: true, legend: below, margin: { l: 8, r: 14, t: 40, b: 44 },
+          xaxis: axis("", { domain: half.x[0], showgrid: false }), yaxis: axis("LUTs", { domain: half.y[0] }),
+          xaxis2: axis("", { domain: half.x[1], anchor: "y2", showgrid: false }), yaxis2: axis("flip-flops", { domain: half.y[1], anchor: "x2" }),
+        }),
+      };
+    });
+  }
+
+  // Fronts of an exploration, with what others published and with a plan.
+  (data.fronts ? data.fronts.fronts : []).forEach((front, place) => {
+    chart(`chart-front-${place}`, () => {
+      const wrap = (text) => text.replace(/(.{60,80}?), /g, "$1,<br>").slice(0, 900);
+      const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+      const dots = (points, name, hue, symbol, size) => ({
+        type: "scatter", mode: "markers", name, x: points.map((point) => point.x), y: points.map((point) => point.y),
+        text: points.map((point) => wrap(escaped(point.text || name))), marker: { color: hue, symbol, size, line: { color: colour("paper"), width: 0.7 } },
+        hovertemplate: `%{x:,.4~r} ${front.x.replace(/ \[.*/, "")}, %{y:,.4~r} ${front.y.replace(/ \[.*/, "")}<br>%{text}<extra></extra>`,
+      });
+      const fitting = front.points.filter((point) => point.fits), others = front.points.filter((point) => !point.fits);
+      const traces = [{
+        type: "scatter", mode: "lines", x: front.points.map((point) => point.x), y: front.points.map((point) => point.y), showlegend: false,
+        line: { shape: front.key === "storage_multiplications" ? "linear" : "hv", color: colour("line"), width: 1.4 }, hoverinfo: "skip",
+      }];
+      if (front.key === "storage_multiplications") traces.pop();
+      traces.push(dots(fitting, front.fits ? `fits ${front.board}` : "front", colour("first"), "circle", 7));
+      if (others.length) traces.push(dots(others, `does not fit ${front.board}`, colour("soft"), "circle-open", 7));
+      if (front.published.length) traces.push(dots(front.published, "published", colour("mark"), "x", 10));
+      if (front.chosen) traces.push(dots([{ ...front.chosen, text: `the plan ${data.fronts.chosen}` }], "the plan", colour("second"), "star", 16));
+      const most = Math.max(...front.points.map((point) => point.x));
+      const shapes = front.limit && front.limit <= 4 * most ? [{
+        type: "line", x0: front.limit, x1: front.limit, yref: "paper", y0: 0, y1: 1, line: { color: colour("mark"), width: 1.3, dash: "dash" },
+      }] : [];
+      const scale = front.log ? "log" : "linear";
+      return {
+        traces,
+        layout: layout({
+          height: 380, showlegend: true, legend: below, margin: { l: 8, r: 14, t: 40, b: 48 }, shapes,
+          xaxis: axis(front.x, { ...(front.key === "dsp_cycles" ? { type: "log", dtick: 1 } : { rangemode: "tozero" }), tickformat: ",~r" }),
+          yaxis: axis(front.y, { type: scale, ...(front.log ? { dtick: front.key === "dsp_cycles" ? 1 : "D2" } : { rangemode: "tozero" }), tickformat: ",~s" }),
+        }),
+      };
+    });
+  });
 
   // The drawing of the network.
   const SVG = "http://www.w3.org/2000/svg";
