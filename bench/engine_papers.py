@@ -108,8 +108,10 @@ def on_engine(found: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) 
     row = run_frame(found, random_frame(found.network), circuit, timing, traffic_regions(found))
     moved = {name: read + written for name, (read, written) in row.pop("regions").items()}
     moved["weights"] = sum(moved.pop(name) for name in [*moved] if name.startswith("weights"))
-    print(f"  {row['network']}: {row['cycles']:,} cycles, {row['wall_s']} s", file=sys.stderr, flush=True)
-    return {**row, **moved, "moved": row["read"] + row["written"], "right": is_right(row)}
+    right = is_right(row)
+    state = "as predicted, all values right" if right else "NOT right"
+    print(f"  {row['network']}: {row['cycles']:,} cycles, {state}, {row['wall_s']} s", file=sys.stderr, flush=True)
+    return {**row, **moved, "moved": row["read"] + row["written"], "right": right}
 
 
 def cecconi(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -213,7 +215,7 @@ def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
     whole, macs = alone("conv3", "speed-sign"), peemen.layer().macs
     optima = peemen.optimise(peemen.layer(), peemen.MEMORIES)
     published: dict[int, peemen.Schedule] = dict(zip(peemen.MEMORIES, optima, strict=True))
-    circuits = {maps: engine.files(EngineConfig(maps=maps)) for maps in ARRAYS}
+    circuits: dict[int, dict[str, bytes]] = {}
     rows: list[dict[str, Any]] = []
     for sums in (True, False):
         for memory in memories:
@@ -223,7 +225,9 @@ def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
             if found is not None:
                 maps, tile = found
                 row |= {"maps": maps, "tile": repr(tile), "held": tile.held, "counted": tile.words / macs}
-                row |= on_part(whole, EngineConfig(maps=maps), tile, most_jobs, circuits[maps])
+                config = EngineConfig(maps=maps)
+                circuits[maps] = circuits.get(maps) or engine.files(config)
+                row |= on_part(whole, config, tile, most_jobs, circuits[maps])
             rows.append(row)
     return rows
 

@@ -54,7 +54,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     """Compiled anew and gone through; the layers' cycles and bytes add up to them."""
     network = hwgen.load(name).network
     made = plan.make(network, BOARD, template="tile", bandwidth=bandwidth, macs_per_dsp=2)
-    jobs = schedule(network, EngineConfig()).jobs
+    jobs = schedule(network, EngineConfig(), pace=pace).jobs
     run = EngineSchedule(EngineConfig(), jobs, MemoryTiming(pace=pace)).run()
     cycles = START_CYCLES + run.cycles + DONE_CYCLES
     assert (made.latency, made.interval) == (cycles, cycles)

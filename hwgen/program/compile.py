@@ -125,6 +125,7 @@ def schedule(
     double_buffered: bool = True,
     tilings: Mapping[str, Tiling] | None = None,
     room: Room | None = None,
+    pace: int = 1,
     choices: Choices | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Schedule:
@@ -141,6 +142,8 @@ def schedule(
         How layers are to be cut, by their names, instead of as the compiler would; those are computed by themselves.
     room : Room, optional
         What may be taken of the map buffer and of the weight buffer, if not all.
+    pace : int
+        Cycles of the port for a word, for which cycles shall be few. The program runs at any pace.
     choices : Choices, optional
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
     say : callable
@@ -160,7 +163,7 @@ def schedule(
             _check_sums(task, engine)
     _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
     anywhere = places(network, 0, [[layer.step] for layer in found])[0]
-    whole = replace(room or Room.whole(engine), in_turn=not double_buffered)
+    whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
     grouping = Grouping(engine, anywhere, whole, tilings, say=say)
     if choices is not None:
         groups = grouping.follow(found, choices)

@@ -83,7 +83,7 @@ def _check_kind(task: Pass, tiling: Tiling, room: Room) -> None:
     if tiling.by_taps and (tiling.rolling or tiling.box_rows != tiling.rows):
         raise PlanError(f"{task.name}: boxes by_taps must have one tile each, and not be rolling")
     if tiling.rolling and (tiling.channels < task.channels or tiling.box_rows != tiling.rows):
-        raise PlanError(f"{task.name}: rolling boxes must have one tile each, with all channels of one map")
+        raise PlanError(f"{task.name}: rolling boxes must have one tile each, with all channels")
     if tiling.rolling and room.shared:
         raise PlanError(f"{task.name}: rolling boxes must have the map buffer to themselves, not side by side")
 

@@ -15,7 +15,7 @@ from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import Place, Step
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
-from hwgen.schedule.engine import EngineSchedule
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 
 #: Layers that are computed side by side at most.
 MOST_LAYERS = 3
@@ -201,6 +201,7 @@ class Grouping:
             by_rows=by_rows,
             shared=True,
             resident=sum(weight_steps(task, self._engine) for task in tasks) <= whole.weight_steps,
+            pace=whole.pace,
         )
 
     def _measured(self, works: tuple[Work, ...]) -> float:
@@ -221,7 +222,9 @@ class Grouping:
             emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places, self._whole)
             emitter.add(*(replace(work, data=work.nowhere) for work in works))
             emitter.end()
-            self._cycles[shapes] = EngineSchedule(self._engine, emitter.jobs).run().cycles
+            self._cycles[shapes] = (
+                EngineSchedule(self._engine, emitter.jobs, MemoryTiming(pace=self._whole.pace)).run().cycles
+            )
         return self._cycles[shapes]
 
     def _edges(self, works: Sequence[Work]) -> list[str]:

@@ -72,6 +72,8 @@ class Room:
         Whether all weights stay in the buffer, whatever ``weight_steps`` is.
     in_turn : bool
         Whether the port and the array take turns, instead of working at the same time.
+    pace : int
+        Cycles of the port for a word.
     """
 
     map_words: int
@@ -80,6 +82,7 @@ class Room:
     shared: bool = False
     resident: bool = False
     in_turn: bool = False
+    pace: int = 1
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
@@ -298,11 +301,12 @@ class Estimator:
         jobs = self._folds * parts * tiles
         words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
-        port = words + (0 if halves else loaded)  # without a second half, loads and steps take turns
+        pace = self._room.pace
+        port = pace * (words + (0 if halves else loaded))  # without a second half, loads and steps take turns
         if self._room.in_turn:
-            port = words + array
+            port = pace * words + array
         first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.blocks
-        ends = first + tiling.rows * tiling.columns * self._fold_blocks
+        ends = pace * first + tiling.rows * tiling.columns * self._fold_blocks
         if self._room.by_rows:  # who follows waits for the first boxes
             ends += max(array, port) // (2 * row_boxes)
         return Cost(array, port, ends, words, jobs, map_words, weight_steps)

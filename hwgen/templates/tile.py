@@ -95,7 +95,7 @@ class Tile(Template):
             If it can't compute a layer, or has no room for it.
         """
         try:
-            made = schedule(network, self.engine, choices=choices, **options)
+            made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, **options)
         except ModelError as error:
             raise PlanError(str(error)) from None
         return TileGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
@@ -400,6 +400,9 @@ def _tiling(entry: Any, where: str) -> Tiling:
     if loops not in (MAPS_STAY, WEIGHTS_STAY):
         allowed = " or ".join(shown(" ".join(each)) for each in (MAPS_STAY, WEIGHTS_STAY))
         raise PlanError(f"{where}: order must be {allowed}, as a list, not {shown(' '.join(map(str, loops)))}")
+    more: dict[str, Any] = {
+        each.name: _number(entry, each.name, each.default, where) for each in _more() if each.name in entry
+    }
     return Tiling(
         rows=rows,
         columns=columns,
@@ -407,7 +410,7 @@ def _tiling(entry: Any, where: str) -> Tiling:
         channels=channels,
         taps=taps,
         maps_stay=loops == MAPS_STAY,
-        **{each.name: _number(entry, each.name, each.default, where) for each in _more() if each.name in entry},
+        **more,
     )
 
 

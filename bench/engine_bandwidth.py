@@ -1,0 +1,114 @@
+"""The engine in front of memories of 8, 4, 2 and 1 bytes a cycle: cycles beside what compute or transfer takes alone.
+
+Usage: python bench/engine_bandwidth.py [--measure] [--plot FILE] [--json FILE] [NETWORK ...]
+
+For each network and pace (cycles of a word of 8 bytes) a program is made, whose cycles are those of the exact schedule;
+with --measure they are also counted in Verilator, where every value and byte must be right. The bound beside them is,
+over all groups of layers that are computed side by side, the sum of the longer of the array's and of the port's cycles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from engine import is_right, run_frame
+
+import hwgen
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.job import Job
+from hwgen.network.quantise import prepare_inputs
+from hwgen.program.compile import Schedule, schedule
+from hwgen.report.picture import FORMATS, kind_of, picture
+from hwgen.report.table import columns
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming, beats, load_boxes, store_boxes
+from hwgen.schedule.engine_core import group_steps
+from hwgen.simulate import engine
+
+NETWORKS = ("alexnet", "mobilenetv1@64x64")
+PACES = (1, 2, 4, 8)
+HEAD = ("network", "bytes a cycle", "array", "port", "bound", "cycles", "over", "measured")
+
+
+def bound(found: Schedule, pace: int) -> tuple[int, int, int]:
+    """Cycles of the array, of the port, and of the longer of both group by group."""
+    group_of = {number: place for place, group in enumerate(found.groups) for number in group}
+    array, port = ([0] * len(found.groups) for _ in range(2))
+    for job, owner in zip(found.jobs, found.owners, strict=True):
+        place = group_of[owner]
+        drained = job.drain.blocks * job.drain.pixels
+        array[place] += max(job.compute.groups * group_steps(job.compute), drained)
+        boxes = [(0, 0, 0, 1, 1, Job.WORDS), *load_boxes(found.engine, job.load), *store_boxes(job.store)]
+        port[place] += pace * sum(max(count, 2) for box in boxes for count in beats(box))
+    return sum(array), sum(port), sum(map(max, array, port))
+
+
+def row_of(name: str, pace: int, circuit: dict[str, bytes] | None) -> dict[str, Any]:
+    """A program made for a pace, its bound and its cycles."""
+    model, timing = hwgen.load(name), MemoryTiming(pace=pace)
+    found = schedule(model.network, EngineConfig(), pace=pace)
+    array, port, least = bound(found, pace)
+    cycles = START_CYCLES + EngineSchedule(found.engine, found.jobs, timing).run().cycles + DONE_CYCLES
+    row = {"network": name, "pace": pace, "array": array, "port": port, "bound": least, "cycles": cycles}
+    if circuit is not None:
+        (frames,) = prepare_inputs(model.network, model.random_frames(1))
+        run = run_frame(found, frames[0], circuit, timing)
+        row |= {"measured": run["cycles"], "right": is_right(run)}
+    return row
+
+
+def line(row: dict[str, Any]) -> tuple[str, ...]:
+    figures = (f"{row[name]:,}" for name in ("array", "port", "bound", "cycles"))
+    measured = f"{row['measured']:,}" if "measured" in row else ""
+    return (row["network"], f"{8 / row['pace']:g}", *figures, f"{row['cycles'] / row['bound'] - 1:.1%}", measured)
+
+
+def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
+    """Cycles and bounds over bytes a cycle, a plot for each network."""
+    names = list(dict.fromkeys(row["network"] for row in rows))
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        those = [row for row in rows if row["network"] == name]
+        width = [8 / row["pace"] for row in those]
+        for what, style, text in (
+            ("array", ":", "array alone"),
+            ("port", "--", "port alone"),
+            ("bound", "-", "the longer of both, layer by layer"),
+            ("cycles", "o", "cycles"),
+        ):
+            axes.plot(width, [row[what] / 1e6 for row in those], style, label=text)
+        axes.set(title=name, xlabel="bytes a cycle", ylabel="million cycles of a frame", xscale="log")
+        axes.set_xticks(width, [f"{each:g}" for each in width])
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", default=NETWORKS)
+    parser.add_argument("--measure", action="store_true", help="count cycles in Verilator, too")
+    parser.add_argument("--plot", metavar="FILE", help=f"a picture: {' or '.join(FORMATS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    kind = kind_of(arguments.plot)
+    circuit = engine.files(EngineConfig()) if arguments.measure else None
+    rows = []
+    for name in arguments.networks:
+        for pace in PACES:
+            rows.append(row_of(name, pace, circuit))
+            print("  ".join(line(rows[-1])), flush=True)
+    print("\n".join(["", *columns([HEAD, *map(line, rows)], rules=(1,))]))
+    if kind:
+        title = "The engine, 32 maps by 13 pixels: cycles of a frame by memory bandwidth"
+        Path(arguments.plot).write_bytes(picture(title, lambda figure: draw(figure, rows), kind, (11, 4.5)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    right = all(row.get("right", True) and row.get("measured", row["cycles"]) == row["cycles"] for row in rows)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
