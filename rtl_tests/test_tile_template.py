@@ -18,6 +18,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.job import Job
+from hwgen.network.graph import Network
 from hwgen.network.maps import INT16
 from hwgen.program.compile import schedule
 from hwgen.report import legend
@@ -208,3 +209,18 @@ def test_an_edit_that_makes_another_plan(digits, text):
     assert (tiling.rows, tiling.columns, tiling.box_rows, tiling.maps_stay) == (2, 8, 2, False)
     assert made.interval != document["cycles"]["interval"]
     assert plan.write(plan.read(plan.write(made), digits, BOARD)) == plan.write(made)
+
+
+def test_a_group_that_fits_no_other_way():
+    """The second layer has more weights than the board holds, the first one is built as a stream."""
+    first = conv(kernel=1, channels=8, maps=1024, size=(1, 1))
+    second = conv(kernel=1, channels=1024, maps=1200, size=(1, 1))
+    layers = replace(first, name="one"), replace(second, name="two", input=first.output)
+    network = Network(name="both", layers=layers)
+    made = plan.make(network, BOARD, groups="one,two")
+    assert [group.template.name for group in made.groups] == ["stream", "tile"]
+    assert made.interval == sum(group.frame_cycles for group in made.groups)
+    assert str(made.obstacle) == "2 groups, some of which an engine computes"
+    again = plan.read(plan.write(made), network, BOARD)
+    assert plan.write(again) == plan.write(made)
+    assert [line.split()[0] for line in table(made).splitlines() if line.startswith("layer ")] == ["layer", "layer"]

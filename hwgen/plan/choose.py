@@ -82,6 +82,18 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
     raise refusal
 
 
+def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
+    """`best_group`, or `off_chip_group` if none fits."""
+    try:
+        return best_group(task, begin, end, in_turn=in_turn)
+    except OverBudgetError:
+        try:
+            return off_chip_group(task, begin, end, in_turn=in_turn)
+        except PlanError:
+            pass
+        raise
+
+
 def _templates(holding: bool) -> list[type[Template]]:
     """Those with all weights on the chip, or the others."""
     return [template for template in TEMPLATES.values() if template.holds_weights == holding]

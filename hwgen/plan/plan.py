@@ -73,6 +73,8 @@ class Plan:
     @property
     def obstacle(self) -> str | None:
         """Why the plan can't be built yet; ``None`` if it can."""
+        if len(self.groups) > 1 and any(isinstance(group, TileGroup) for group in self.groups):
+            return f"{len(self.groups)} groups, some of which an engine computes"
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
@@ -15,17 +15,21 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.plan import grouping
-from hwgen.plan.choose import best_group, can_be_built, may_fit, off_chip_group, plan_of, task_of
+from hwgen.plan.choose import any_group, best_group, can_be_built, may_fit, off_chip_group, plan_of, task_of
 from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates import TEMPLATES
+from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_weight_bits, weights_of
 from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
 
 #: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
 MOST_TRIES = 4
+
+Choose = Callable[..., Group]
+"""Finds the group of some layers: `best_group`, or another function with its parameters."""
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
@@ -125,14 +129,13 @@ def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ..
     refusal = sure_refusal(weights_of(task.network.layers), task.board) if free else ""
     if refusal and (plan := _off_chip(task, notes, refusal)) is not None:
         return plan
-    grouping.check_layers(task)
     if groups is not None:
-        spans = grouping.parse(groups, task.network)
-        if len(spans) > 1:
-            return _in_turn(task, spans, notes, in_turn)
-        if in_turn:
-            raise PlanError(f"in_turn needs two groups or more, not the one of --groups {groups}")
-        return plan_of(task, (best_group(task, 0, len(task.works)),), notes)
+        try:
+            return _in_given_groups(task, groups, in_turn, notes)
+        except OverBudgetError:
+            grouping.check_layers(task)  # says more, if a layer is to blame
+            raise
+    grouping.check_layers(task)
     if in_turn:
         return _cut(task, notes)
     try:
@@ -144,6 +147,16 @@ def _planned(task: Task, groups: str | None, in_turn: bool, notes: tuple[str, ..
         if (plan := _off_chip(task, notes, str(error))) is not None:
             return plan
         return _cut(task, (*notes, refusal, *_in_tiles(task)))
+
+
+def _in_given_groups(task: Task, groups: str, in_turn: bool, notes: tuple[str, ...]) -> Plan:
+    """Each by the first template under which it fits, from off-chip memory if need be."""
+    spans = grouping.parse(groups, task.network)
+    if len(spans) > 1:
+        return _in_turn(task, spans, notes, in_turn, any_group)
+    if in_turn:
+        raise PlanError(f"in_turn needs two groups or more, not the one of --groups {groups}")
+    return plan_of(task, (any_group(task, 0, len(task.works)),), notes)
 
 
 def _off_chip(task: Task, notes: tuple[str, ...], refusal: str) -> Plan | None:
@@ -258,7 +271,7 @@ def _in_tiles(task: Task) -> tuple[str, ...]:
     return (f"layer by layer in the best tiles (hwgen block): {moved:,} bytes and at least {cycles:,} cycles a frame",)
 
 
-def _apart(task: Task, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | None:
+def _apart(task: Task, spans: Sequence[Span], notes: tuple[str, ...], choose: Choose) -> Plan | None:
     """Given groups with hardware of their own each; ``None`` if they don't fit together.
 
     A group's time falls with its slices, and the times add up: the sum is least if slices go by the roots of the work.
@@ -268,27 +281,27 @@ def _apart(task: Task, spans: Sequence[Span], notes: tuple[str, ...]) -> Plan | 
     roots = [max(sqrt(macs), 1) for macs in work]
     shares = [max(int(task.goal.dsp * root / sum(roots)), 1) for root in roots]
     try:
-        groups = [
-            best_group(task.aiming(dsp=dsp), *span, in_turn=True) for span, dsp in zip(spans, shares, strict=True)
-        ]
+        groups = [choose(task.aiming(dsp=dsp), *span, in_turn=True) for span, dsp in zip(spans, shares, strict=True)]
         plan = plan_of(task, tuple(groups), notes)
     except OverBudgetError:
         return None
     return plan if plan.obstacle is None else None
 
 
-def _in_turn(task: Task, spans: Sequence[Span], notes: tuple[str, ...], shared: bool = False) -> Plan:
+def _in_turn(
+    task: Task, spans: Sequence[Span], notes: tuple[str, ...], shared: bool = False, choose: Choose = best_group
+) -> Plan:
     """Given groups in turn: with hardware of their own each, if that fits (and not ``shared``), or sharing the slices.
 
     The fewest slices are found by bisection over those that a group may have: each is as fast as it can be with them.
     """
     goal = task.goal
-    if goal.objective != "dsp" and not shared and (apart := _apart(task, spans, notes)) is not None:
+    if goal.objective != "dsp" and not shared and (apart := _apart(task, spans, notes, choose)) is not None:
         return apart
 
     def made(dsp: int) -> Plan:
         aimed = task if goal.objective != "dsp" else task.aiming(objective="interval", interval=None, dsp=dsp)
-        return plan_of(task, tuple(best_group(aimed, *span, in_turn=True) for span in spans), notes)
+        return plan_of(task, tuple(choose(aimed, *span, in_turn=True) for span in spans), notes)
 
     def late(plan: Plan) -> bool:
         return goal.interval is not None and plan.interval is not None and plan.interval > goal.interval
