@@ -59,7 +59,7 @@ def refuse(capfd):
 
 def expected_cycles(name: str, timing: MemoryTiming) -> int:
     """From ``start`` to ``done``, by a program that is compiled here."""
-    jobs = schedule(hwgen.load(name).network, SMALL).jobs
+    jobs = schedule(hwgen.load(name).network, SMALL, pace=MEMORY.pace).jobs
     return START_CYCLES + EngineSchedule(SMALL, jobs, timing).run().cycles + DONE_CYCLES
 
 
