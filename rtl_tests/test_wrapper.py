@@ -127,6 +127,28 @@ def test_two_inputs(tmp_path):
 
 @pytest.mark.long
 @needs_cocotb
-@pytest.mark.parametrize("source", [str(DIGITS), "resnet8", "vgg16:4@32x32"], ids=["digits", "resnet8", "vgg16"])
-def test_networks(source, tmp_path):
-    check(hwgen.load(source).plan("zedboard"), tmp_path, 1)
+def test_digits(tmp_path):
+    check(hwgen.load(DIGITS).plan("zedboard"), tmp_path, 1)
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize(
+    ("source", "board", "dsp"),
+    [("resnet8", "zedboard", 220), ("vgg16:4@32x32", "vc709", 900)],
+    ids=["resnet8", "vgg16"],
+)
+def test_large(source, board, dsp, tmp_path):
+    """65,536 cycles a frame: few frames, of which one is wrong and one comes behind a reset."""
+    design = hwgen.load(source).plan(board, dsp=dsp)
+    built = Built.of(design, tmp_path / "built")
+    interval = json.loads(design.to_json())["cycles"]["interval"]
+    assert interval == 65_536
+    built.run(
+        tmp_path,
+        [
+            built.phase(3, interval=interval),
+            built.phase(2, {0: -0.5}, pause=0.1, seed=1),
+            built.phase(1, reset="pin", reset_at=interval // 3, seed=2),
+        ],
+    )

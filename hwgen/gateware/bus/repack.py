@@ -128,8 +128,9 @@ class RepackConfig:
     def resources(self) -> Resources:
         cost, bits = Cost(), self.depth * self.unit * self.shape.width
         level = counter_bits(self.depth + 1)
-        sides = self.takes, self.gives
-        counters = sum(counter_bits(side.count) + counter_bits(len(side.sizes)) for side in sides)
+        counters = counter_bits(self.gives.count) + counter_bits(len(self.gives.sizes))
+        if self.takes.least < self.takes.most:  # otherwise nobody asks which piece comes
+            counters += counter_bits(self.takes.count) + counter_bits(len(self.takes.sizes))
         cost.ff += bits + level + counters
         units = self.takes.most // self.unit
         each = next(luts for most, luts in _SLOT_LUTS if units <= most or most == 0)
