@@ -21,8 +21,10 @@ from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
-from hwgen.network.ops import Add, Concat, Conv, DepthToSpace, MaxPool, Op, Select, SpaceToDepth, Upsample
+from hwgen.network.ops import Add, AveragePool, Concat, Conv, DepthToSpace, MaxPool, Op, Select, SpaceToDepth, Upsample
+from hwgen.network.requantise import requantise
 from hwgen.program import interpret
+from hwgen.program.average import average_rule
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
 from hwgen.program.layout import (
@@ -693,3 +695,70 @@ def test_pixels_that_are_moved(layer):
 def test_blocks_of_pixels_that_are_refused():
     with pytest.raises(ModelError, match="moved: the engine takes blocks of 1 to 4, the same both ways, not"):
         schedule(alone(moved("moved", SpaceToDepth, a_map(2, 4, 6), blocks=(2, 3))), SMALL)
+
+
+def average(
+    x_scale: float, y_scale: float, kernel: int = 3, zero: tuple[int, int] = (0, 0), **parameters
+) -> AveragePool:
+    source = replace(a_map(20, 11, 13), zero_point=zero[0])
+    window = Window(kernel=(kernel, kernel), stride=(2, 2), padding=(1,) * 4)
+    rows, columns = window.output_size(11, 13)
+    output = replace(source, height=rows, width=columns, zero_point=zero[1])
+    scales = {"x_scale": float(np.float32(x_scale)), "y_scale": float(np.float32(y_scale))}
+    return AveragePool(
+        name="average", input=source, output=output, window=window, **scales, **{"include_padding": True, **parameters}
+    )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        average(0.25, 0.25, kernel=2),  # nothing is rounded, and the zero point is even
+        average(0.25, 0.19, zero=(7, 100)),
+        average(0.0317, 0.0291),
+        average(0.0317, 0.0171, zero=(128, 131)),
+    ],
+)
+def test_average_pools(layer):
+    """Sums that are requantised give what float32 gives, tap by tap."""
+    check(schedule(alone(layer), SMALL))
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (average(0.25, 0.25, kernel=2, zero=(0, 3)), "lies so near a tie"),  # 2 of 4 and 3 are 3.5, rounded up
+        (average(0.1, 0.1, kernel=2), "lies so near a tie"),
+        (average(0.25, 0.19, include_padding=False), "those at the map's edges have 4 values, others 9"),
+    ],
+)
+def test_average_pools_that_are_refused(layer, message):
+    with pytest.raises(ModelError, match=f"average: .*{message}"):
+        schedule(alone(layer), SMALL)
+
+
+@settings(max_examples=40)
+@given(
+    scales=st.tuples(st.floats(1e-3, 1), st.floats(1e-3, 1)),
+    size=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    zero=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    power=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_rules_of_average_pools(scales, size, zero, power, seed):
+    """A rule that isn't refused gives what the golden model gives, for windows of values near each other and not."""
+    rng, (rows, columns) = np.random.default_rng(seed), size
+    x_scale, y_scale = (float(np.float32(2.0 ** round(np.log2(each)) if power else each)) for each in scales)
+    source = replace(a_map(3000, rows, columns), zero_point=zero[0])
+    output = replace(source, height=1, width=1, zero_point=zero[1])
+    window = {"window": Window(kernel=size), "include_padding": True}
+    layer = AveragePool(name="average", input=source, output=output, x_scale=x_scale, y_scale=y_scale, **window)
+    try:
+        rule = average_rule(layer)
+    except ModelError:
+        return
+    most = rng.integers(1, 257, (3000, 1, 1))
+    frame = np.clip(rng.integers(0, 256, (3000, 1, 1)) + rng.integers(-256, 257, (3000, *size)) % most, 0, 255)
+    sums = frame.sum(axis=(1, 2)) - zero[0] * rows * columns
+    wanted = layer.compute(frame.astype(np.uint8))[:, 0, 0]
+    np.testing.assert_array_equal(requantise(sums[None], rule, 1 << 24)[0], wanted)

@@ -16,6 +16,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import (
     Add,
+    AveragePool,
     Concat,
     Conv,
     Copy,
@@ -33,6 +34,7 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import find_shares
+from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 
 #: A weight is a byte.
@@ -256,6 +258,16 @@ def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
     if isinstance(op, Lookup):
         return replace(task, target=target, tables=(*task.tables, _lookup_table(op)))
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
+
+
+def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    assert isinstance(op, AveragePool)
+    zero = op.input.zero_point - offset(op.input.type)
+    given, bias = average_rule(op), np.full(LANES, -zero * op.taps)
+    rule = _rule(op.output.type, given.zero_point, given.low, given.high)
+    ones = np.ones(LANES, np.int64)
+    words = parameter_words(bias, given.significand * ones, given.shift * ones)
+    return (replace(_kept(op, edges, op.output.type), rule=rule, parameters=words),)
 
 
 def _with_sum(task: Pass, op: Add, edges: Sequence[str], place: int) -> Pass:
@@ -525,6 +537,7 @@ def _sum_tables(op: Add, place: int) -> np.ndarray:
 _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Conv: _conv,
     MaxPool: _max_pool,
+    AveragePool: _average_pool,
     GlobalAveragePool: _global_average,
     Add: _add,
     Sub: _add,
