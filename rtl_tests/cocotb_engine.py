@@ -3,11 +3,11 @@
 Its scenario:
 
 - ``image``, ``result``: files with the memory's bytes before and after;
-- ``runs``: how often the program is started, each time when it has ended;
+- ``runs``: for each start of the program the error that ends it;
+- ``damaged``: bits of the memory, counted from its first byte's lowest one, that are wrong in the first run;
 - ``pause``: how likely a channel pauses, on average;
 - ``reset_at``: cycles after which a first attempt ends by a reset, 0 for none;
-- ``forbidden``: for ``read`` and ``write`` the address from which on an access is answered by SLVERR;
-- ``error``: the engine's, after each run.
+- ``forbidden``: for ``read`` and ``write`` the address from which on an access is answered by SLVERR.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ async def run(dut: Any, limit: int) -> bool:
     return False
 
 
+def flip(ram: AxiRam, bits: list[int]) -> None:
+    for bit in bits:
+        ram.write_byte(bit // 8, ram.read_byte(bit // 8) ^ 1 << bit % 8)
+
+
 async def reset(dut: Any) -> None:
     dut.rst.value = 1
     await ClockCycles(dut.clk, 2)
@@ -92,7 +97,10 @@ async def program(dut: Any) -> None:
         assert not await run(dut, told["reset_at"]), "ended before the reset"
         await reset(dut)
         ram.write(0, image)
-    for _ in range(told["runs"]):
+    flip(ram, told["damaged"])
+    for number, error in enumerate(told["runs"]):
         assert await run(dut, LIMIT), "stuck"
-        assert int(dut.error.value) == told["error"]
+        assert int(dut.error.value) == error, f"run {number}"
+        if number == 0:
+            flip(ram, told["damaged"])
     Path(told["result"]).write_bytes(ram.read(0, len(image)))

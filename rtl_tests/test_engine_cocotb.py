@@ -16,6 +16,7 @@ from test_program import SMALL, alone, conv
 import hwgen
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
@@ -57,15 +58,8 @@ def run(circuit, place: Path, memory: bytes, **scenario: Any) -> bytes:
     """What lies in memory after a run."""
     before, after = place / "before.bin", place / "after.bin"
     before.write_bytes(memory)
-    told: dict[str, Any] = {
-        "image": str(before),
-        "result": str(after),
-        "runs": 1,
-        "pause": 0,
-        "reset_at": 0,
-        "error": 0,
-    }
-    told["forbidden"] = {"read": NEVER, "write": NEVER}
+    told: dict[str, Any] = {"image": str(before), "result": str(after), "runs": [0], "pause": 0, "reset_at": 0}
+    told |= {"damaged": [], "forbidden": {"read": NEVER, "write": NEVER}}
     cocotb_bench.run(circuit, "bench", "cocotb_engine", place, **told | scenario)
     return after.read_bytes()
 
@@ -85,8 +79,9 @@ SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 
 
 def test_a_convolution(circuit, place):
-    """Pauses on every channel, a reset in the midst of a first attempt, and then two runs."""
-    check(circuit, place, SHORT, pause=0.2, reset_at=333, runs=2)
+    """Pauses on every channel, a reset in the midst of a first attempt, a refused program, and then two runs."""
+    wrong = [8 * (5 * Job.BYTES + 20)]
+    check(circuit, place, SHORT, pause=0.2, reset_at=333, damaged=wrong, runs=[Error.DAMAGED.value, 0, 0])
 
 
 @pytest.mark.long
@@ -102,7 +97,7 @@ def test_errors(circuit, place, kind, error):
     memory, _ = image(SHORT, 0)
     refused = SHORT.outputs[0].address if kind == "write" else SHORT.input.address
     forbidden = {"read": NEVER, "write": NEVER} | {kind: refused}
-    run(circuit, place, memory, forbidden=forbidden, error=error.value, runs=2, pause=0.2)
+    run(circuit, place, memory, forbidden=forbidden, runs=[error.value] * 2, pause=0.2)
 
 
 @pytest.mark.long
