@@ -14,13 +14,10 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.block_ram import block_rams
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
-from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.job import Job
-from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule, schedule
@@ -46,8 +43,6 @@ BUFFERS = tuple(each.name for each in fields(EngineConfig) if each.name.endswith
 #: weights of a fold serve the whole map.
 MAPS_STAY = ("box", "fold", "tile", "chunk")
 WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
-#: LUTs and flip-flops of the core: of a pair of maps in a lane, of a lane, and of the rest, as measured by Yosys.
-_LUT, _FF = (131, 400, 2100), (140, 450, 1560)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +72,7 @@ class Tile(Template):
         for maps, pixels in ARRAYS:
             engine = EngineConfig(maps=maps, pixels=pixels)
             try:
-                check_budget(resources(engine), task.board, task.goal.dsp)
+                check_budget(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
             except OverBudgetError as error:
                 refusal = error
                 continue
@@ -236,7 +231,7 @@ class TileGroup(Group):
 
     @cached_property
     def resources(self) -> Resources:
-        return resources(self.template.engine)
+        return EngineDesign(engine=self.template.engine).resources
 
     def predict(self, frames: int | None = None) -> Cycles:
         return Cycles(latency=self.cycles, interval=self.cycles, steady=True)
@@ -274,21 +269,6 @@ def pace_of(board: Board, engine: EngineConfig, latency: int | None = None) -> M
             f"{engine.bus_bytes} bytes in {most} cycles, not {board.memory_gb_s:g}"
         )
     return MemoryTiming(pace=pace) if latency is None else MemoryTiming(pace=pace, latency=latency)
-
-
-def resources(engine: EngineConfig) -> Resources:
-    """What an engine takes; LUTs and flip-flops are estimated."""
-    finish = FinishConfig(engine=engine)
-    side = MemorySideConfig(engine=engine, read_latency=finish.read_latency)
-    elements = engine.pairs * engine.pixels
-    core = Resources(
-        dsp=elements,
-        bram36=engine.pixels * block_rams(8 * LANES, engine.map_words)
-        + block_rams(8 * engine.maps, engine.weight_steps),
-        lut=round(_LUT[0] * elements * engine.sum_bits / 32) + _LUT[1] * engine.pixels + _LUT[2],
-        ff=_FF[0] * elements + _FF[1] * engine.pixels + _FF[2],
-    )
-    return core + finish.resources + side.resources
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from amaranth import Array as Choice
 from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
 
@@ -38,6 +40,39 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 def select_layout(config: EngineConfig) -> data.StructLayout:
     """Which sums are drained: those of a block of maps and a lane in a slot."""
     return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayConfig:
+    """The array of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        engine, cost = self.engine, Cost()
+        word = LANES * engine.sum_bits
+        kept = engine.pixels * engine.blocks  # words of sums: as many memories, and as many to choose from
+        joined = -(-kept // _JOINED)
+        elements, operands = engine.pixels * engine.maps, min(engine.pairs, LANES + 1)
+        cost.dsp = engine.pixels * engine.pairs
+        for _ in range(kept):
+            cost.ram(word, engine.slots, "lut")
+        # An adder with its choice for each sum, the drain's choice, operands, packed weights, maxima.
+        cost.lut += elements * engine.sum_bits + word * (joined + _any_luts(joined))
+        cost.lut += engine.pixels * 8 * (2 + operands) + engine.pairs * (_PRODUCT_BITS + 9) + engine.pixels * LANES * 6
+        # Operands and weights lie in the slices' own registers, but for the words that they are taken from.
+        cost.ff += elements * engine.sum_bits + engine.pixels * 8 * (LANES + 1) + word * (joined + 1)
+        cost.ff += 36 + 6 * counter_bits(engine.slots) + kept  # what goes along with a step; who is read
+        return cost.resources
+
+    def component(self) -> Array:
+        return Array(self.engine)
+
+
+def _any_luts(values: int) -> int:
+    """LUTs of the bitwise or of so many values, a bit."""
+    return 0 if values < 2 else -(-(values - 1) // (_JOINED - 1))
 
 
 @dataclass

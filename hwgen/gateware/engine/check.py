@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.crc import catalog
 from amaranth.lib.wiring import In, Out
@@ -30,6 +30,7 @@ from hwgen.gateware.engine.job import (
     engine_seal,
 )
 from hwgen.gateware.engine.port import Error
+from hwgen.gateware.lookup import delayed
 
 #: The parts of a job in memory's order, by their names in `Job`.
 PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
@@ -41,14 +42,32 @@ _FACTORS = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition of some fields of a job, of its number in the program, and what to say where it is broken.
+    """A condition of some fields of a job and of its number in the program, and what to say where it is broken.
 
-    ``broken`` takes the number and the fields, as integers or as Amaranth's values.
+    Parameters
+    ----------
+    fields : tuple of str
+        Those that it looks at, as ``part.name``.
+    broken : callable
+        Takes the number, the fields, the lengths and the products, all as integers or all as Amaranth's values.
+    must : str
+        What the last part of these should be.
+    lengths : tuple of str
+        Fields of which it needs to know the number of bits, up to the highest one.
+    products : tuple of (str, int)
+        Fields of earlier words, times constants.
     """
 
     fields: tuple[str, ...]
     broken: Callable[..., Any]
     must: str
+    lengths: tuple[str, ...] = ()
+    products: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """All fields."""
+        return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
 @cache
@@ -66,15 +85,13 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         "x_rows and x_words must not be 0 where x_blocks is not",
     )
     words = engine.pixels * engine.map_words
-    yield Rule(
-        ("load.x_blocks", "load.x_rows", "load.x_words"),
-        lambda _, *sizes: _exceed(sizes, words),
-        f"x_blocks times x_rows times x_words must be at most {words:,}",
-    )
-    yield Rule(
-        ("load.addend", "load.x_blocks", "load.x_rows", "load.x_words"),
-        lambda _, addend, *sizes: (addend != 0) & _exceed(sizes, engine.addend_words),
-        f"x_blocks times x_rows times x_words must be at most {engine.addend_words:,} with addend",
+    yield _fits("load", ("x_blocks", "x_rows", "x_words"), words)
+    yield _fits(
+        "load",
+        ("x_blocks", "x_rows", "x_words"),
+        engine.addend_words,
+        only=("load.addend",),
+        where=lambda addend: addend != 0,
     )
     yield from _banks(engine, "load", "x_blocks", ("x_first", "x_pitch_rest"))
     yield Rule(
@@ -102,20 +119,14 @@ def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
             lambda _, groups, size: (groups != 0) & (size == 0),
             f"{name} must not be 0 where groups is not",
         )
-    yield Rule(
-        ("compute.groups", "compute.kernel_rows", "compute.kernel_columns", "compute.channels", "compute.channelwise"),
-        lambda _, groups, rows, columns, channels, alone: (
-            (groups != 0) & (alone == 0) & _exceed((rows, columns, channels), engine.weight_steps)
-        ),
-        f"kernel_rows times kernel_columns times channels must be at most {engine.weight_steps:,}",
-    )
-    yield Rule(
-        ("compute.groups", "compute.kernel_rows", "compute.kernel_columns", "compute.channels", "compute.channelwise"),
-        lambda _, groups, rows, columns, channels, alone: (
-            (groups != 0) & (alone != 0) & _exceed((rows, columns, channels), LANES * engine.weight_steps)
-        ),
-        f"kernel_rows times kernel_columns times channels must be at most {LANES * engine.weight_steps:,} channelwise",
-    )
+    for name, value, most in (("channelwise", 0, 1), ("channelwise", 1, LANES)):
+        yield _fits(
+            "compute",
+            ("kernel_rows", "kernel_columns", "channels"),
+            most * engine.weight_steps,
+            only=("compute.groups", f"compute.{name}"),
+            where=lambda groups, alone, value=value: (groups != 0) & (alone == value),
+        )
     yield Rule(
         ("compute.groups", "compute.stride"),
         lambda _, groups, stride: (groups != 0) & ((stride < STRIDES[0]) | (stride > STRIDES[-1])),
@@ -138,11 +149,10 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
     )
     yield Rule(("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}")
     yield Rule(
-        ("compute.groups", "drain.blocks", "drain.pixels"),
-        lambda _, groups, blocks, pixels: (
-            (blocks != 0) & ((pixels > groups * engine.pixels) | (pixels + engine.pixels <= groups * engine.pixels))
-        ),
+        ("drain.blocks", "drain.pixels"),
+        lambda _, blocks, pixels, held: (blocks != 0) & ((pixels > held) | (pixels + engine.pixels <= held)),
         f"pixels must be as many as its groups of {engine.pixels} hold",
+        products=(("compute.groups", engine.pixels),),
     )
     yield Rule(
         ("drain.pool", "drain.columns"),
@@ -157,11 +167,7 @@ def _store_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "rows and words must not be 0 where blocks is not",
     )
-    yield Rule(
-        ("store.blocks", "store.rows", "store.words"),
-        lambda _, *sizes: _exceed(sizes, engine.output_words),
-        f"blocks times rows times words must be at most {engine.output_words:,}",
-    )
+    yield _fits("store", ("blocks", "rows", "words"), engine.output_words)
 
 
 def _earlier(part: str, count: str) -> Rule:
@@ -177,32 +183,37 @@ def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -
         )
 
 
-def _exceed(factors: tuple[Any, ...], most: int) -> Any:
-    """Whether a product of three numbers exceeds a limit: for integers exactly; for values by their lengths, which
-    tells all that exceed it eightfold, and none that don't."""
-    if all(isinstance(factor, int) for factor in factors):
-        return factors[0] * factors[1] * factors[2] > most
-    first, second, third = (_length(factor) for factor in factors)
-    return first + second + third > most.bit_length() - 1 + _FACTORS
-
-
-def _length(value: Value) -> Value:
-    """Bits up to the highest one."""
-    found: Value = Value.cast(0)
-    for bit in range(len(value)):
-        found = Mux(value[bit], bit + 1, found)
-    return found
+def _fits(
+    part: str,
+    factors: tuple[str, str, str],
+    most: int,
+    *,
+    only: tuple[str, ...] = (),
+    where: Callable[..., Any] = lambda: 1,
+) -> Rule:
+    """A product is no larger than a buffer, as far as lengths tell: all that exceed it eightfold are found, and none
+    that don't exceed it."""
+    longest = most.bit_length() - 1 + _FACTORS
+    return Rule(
+        only,
+        lambda _, *values: where(*values[: len(only)]) & (sum(values[len(only) + 1 :], values[len(only)]) > longest),
+        f"{' times '.join(factors)} must be at most {most:,}",
+        lengths=tuple(f"{part}.{name}" for name in factors),
+    )
 
 
 def faults(engine: EngineConfig, number: int, job: Job) -> Iterator[str]:
-    """What is wrong with the fields of job ``number`` of a program."""
+    """What is wrong with the fields of job ``number`` of a program: whatever `JobCheck` finds there."""
     for rule in rules(engine):
-        values = [getattr(getattr(job, part), name) for part, name in (field.split(".") for field in rule.fields)]
-        if rule.broken(number, *values):
-            named = (field.partition(".")[2] for field in rule.fields)
-            pairs = [f"{name} {value}" for name, value in zip(named, values, strict=True)]
-            shown = ", ".join(pairs) if len(pairs) > 1 else f"{values[0]}"
-            yield f"job {number}: {rule.fields[-1].partition('.')[0]}.{rule.must}, not {shown}"
+        values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.looks_at}
+        operands = [values[field] for field in rule.fields]
+        operands += [values[field].bit_length() for field in rule.lengths]
+        operands += [values[field] * factor for field, factor in rule.products]
+        if rule.broken(number, *operands):
+            pairs = [f"{field.partition('.')[2]} {value}" for field, value in values.items()]
+            shown = ", ".join(pairs) if len(pairs) > 1 else pairs[0].split()[1]
+            part = max(rule.looks_at, key=_word).partition(".")[0]
+            yield f"job {number}: {part}.{rule.must}, not {shown}"
 
 
 class JobCheck(wiring.Component):
@@ -222,7 +233,7 @@ class JobCheck(wiring.Component):
     """
 
     #: Cycles from a job's last word to what is wrong with it.
-    LATENCY = 2
+    LATENCY = 3
 
     def __init__(self, config: EngineConfig):
         self._config = config
@@ -238,7 +249,11 @@ class JobCheck(wiring.Component):
         place, number = Signal(range(Job.WORDS)), Signal(COUNT_BITS)
         sealed = valid & (place == Job.WORDS - 1)
         judged = Signal()
-        m.d.sync += [word.eq(self.word.payload), valid.eq(self.word.valid), judged.eq(sealed)]
+        m.d.sync += [
+            word.eq(self.word.payload),
+            valid.eq(self.word.valid),
+            judged.eq(delayed(m, "sealed", sealed, 1, reset_less=False)),
+        ]
         with m.If(valid):
             m.d.sync += place.eq(Mux(sealed, 0, place + 1))
         with m.If(judged):
@@ -256,48 +271,91 @@ class JobCheck(wiring.Component):
 
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, number: Signal, judged: Signal
-    ) -> tuple[Signal, Signal]:
+    ) -> tuple[Value, Value]:
         """Whether the last word's checksum, and its engine, is another one."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
-        m.submodules.crc = crc
-        begin = Signal(init=1)  # with the number of the job to come
-        damaged, foreign = Signal(reset_less=True), Signal(reset_less=True)
+        m.submodules.crc = ResetInserter(judged)(crc)  # which begins anew for less than its own ``start``
+        m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
+        damaged, foreign = Signal(4, reset_less=True), Signal(reset_less=True)
+        differ = crc.crc ^ word[SEAL_BITS:] ^ number
+        size = len(differ) // len(damaged)
         m.d.sync += [
-            begin.eq(judged),
-            damaged.eq(crc.crc != word[SEAL_BITS:]),
+            damaged.eq(Cat(differ[size * part : size * (part + 1)].any() for part in range(len(damaged)))),
             foreign.eq(word[:SEAL_BITS] != engine_seal(self.config)),
         ]
-        m.d.comb += [crc.start.eq(begin), crc.valid.eq(begin | of_parts), crc.data.eq(Mux(begin, number, word))]
-        return damaged, foreign
+        late = delayed(m, "damaged", damaged.any(), 1)
+        return late, delayed(m, "foreign", foreign, 1)
 
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, place: Signal, number: Signal, judged: Signal
     ) -> Signal:
-        """Whether a rule is broken: each is looked at with the last word that it needs; earlier fields are kept."""
+        """Whether a rule is broken: each is looked at with the last word that it needs; what it needs of earlier ones
+        is kept."""
+        operands = _Operands(m, word, place)
+        here = delayed(m, "valid", valid, 1, reset_less=False)
         bad = Signal()
         broken = []
-        kept: dict[str, Signal] = {}
         for count, rule in enumerate(rules(self.config)):
-            last = max(_word(field) for field in rule.fields)
-            values = []
-            for field in rule.fields:
-                here = _view(field, word)
-                if _word(field) != last:
-                    if field not in kept:
-                        kept[field] = Signal.like(here, name=f"kept_{field.replace('.', '_')}", reset_less=True)
-                        with m.If(place == _word(field)):
-                            m.d.sync += kept[field].eq(here)
-                    here = kept[field]
-                values.append(here)
+            last = max(_word(field) for field in rule.looks_at)
+            values = [operands.field(field, last) for field in rule.fields]
+            values += [operands.length(field, last) for field in rule.lengths]
+            values += [operands.product(field, factor) for field, factor in rule.products]
             found = Signal(name=f"broken_{count}")
-            m.d.sync += found.eq(valid & (place == last) & rule.broken(number, *values))
+            m.d.sync += found.eq(here & (operands.place == last) & rule.broken(number, *values))
             broken.append(found)
         with m.If(judged):
             m.d.sync += bad.eq(0)
-        for found in broken:
-            with m.If(found):
-                m.d.sync += bad.eq(1)
+        with m.Elif(Cat(broken).any()):
+            m.d.sync += bad.eq(1)
         return bad
+
+
+class _Operands:
+    """What rules look at, a cycle after the word: of that word, or kept of earlier ones. Equal ones are made once."""
+
+    def __init__(self, m: Module, word: Signal, place: Signal) -> None:
+        self._m, self._now = m, word
+        self._word = Signal.like(word, name="word_late", reset_less=True)
+        self.place = Signal.like(place, name="place_late", reset_less=True)
+        m.d.sync += [self._word.eq(word), self.place.eq(place)]
+        self._made: dict[Any, Signal] = {}
+
+    def field(self, field: str, last: int) -> Value:
+        return self._kept(field, _view(field, self._word), last, field)
+
+    def length(self, field: str, last: int) -> Value:
+        first, width = _bits(field)
+        made = self._made.get((first, width))
+        if made is None:
+            made = self._made[first, width] = Signal(range(width + 1), name=f"length_{first}_{width}", reset_less=True)
+            self._m.d.sync += made.eq(_length(self._now[first : first + width]))
+        return self._kept(f"length of {field}", made, last, field)
+
+    def product(self, field: str, factor: int) -> Value:
+        value = self.field(field, -1)
+        product = Signal(len(value) + factor.bit_length(), name=f"{field.replace('.', '_')}_product", reset_less=True)
+        parts = [value << bit for bit in range(factor.bit_length()) if factor >> bit & 1]
+        self._m.d.sync += product.eq(sum(parts[1:], parts[0]))  # no slice for this
+        return product
+
+    def _kept(self, key: str, value: Value, last: int, field: str) -> Value:
+        if _word(field) == last:
+            return value
+        if key not in self._made:
+            name = f"kept_{key.replace('.', '_').replace(' ', '_')}"
+            self._made[key] = Signal(len(value), name=name, reset_less=True)
+            with self._m.If(self.place == _word(field)):
+                self._m.d.sync += self._made[key].eq(value)
+        return self._made[key]
+
+
+def _length(value: Value) -> Value:
+    """Bits up to the highest one."""
+    if len(value) == 1:
+        return value
+    half = 1 << (len(value) - 1).bit_length() - 1
+    low, high = value[:half], value[half:]
+    return Mux(high.any(), half + _length(high), _length(low))
 
 
 def _word(field: str) -> int:
@@ -307,9 +365,14 @@ def _word(field: str) -> int:
     return sum(PARTS[each].WORDS for each in before) + PARTS[part].layout()[name].offset // WORD_BITS
 
 
-def _view(field: str, word: Signal) -> Value:
-    """A field in its word."""
+def _bits(field: str) -> tuple[int, int]:
+    """The first bit of a field in its word, and how many there are."""
     part, name = field.split(".")
     place = PARTS[part].layout()[name]
-    first = place.offset % WORD_BITS
-    return word[first : first + place.width]
+    return place.offset % WORD_BITS, place.width
+
+
+def _view(field: str, word: Signal) -> Value:
+    """A field in its word."""
+    first, width = _bits(field)
+    return word[first : first + width]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
-from hwgen.gateware.engine.array import Array
+from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.drain import DrainWalk, drain_beat
+from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_beat
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
-from hwgen.gateware.engine.lanes import Lanes
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, map_write
-from hwgen.gateware.engine.steps import Steps
-from hwgen.gateware.engine.weight_buffer import WeightBuffer, weight_write
+from hwgen.gateware.engine.lanes import Lanes, LanesConfig
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, map_write
+from hwgen.gateware.engine.steps import Steps, StepsConfig
+from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig, weight_write
+from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
 
 
@@ -40,6 +45,46 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
 def words_latency(config: EngineConfig) -> int:
     """Cycles from a step to its words at the array, and from a job's last step to its count as computed."""
     return Lanes.LATENCY + config.buffer_latency
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreConfig:
+    """The core of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def parts(self) -> dict[str, ComponentConfig]:
+        """What it consists of, but for what delays signals between them, by its names in `Core`."""
+        kinds = {
+            "steps": StepsConfig,
+            "lanes": LanesConfig,
+            "maps": ReuseBufferConfig,
+            "weights": WeightBufferConfig,
+            "array": ArrayConfig,
+            "drains": DrainWalkConfig,
+        }
+        return {name: kind(engine=self.engine) for name, kind in kinds.items()}
+
+    @cached_property
+    def resources(self) -> Resources:
+        return sum((part.resources for part in self.parts.values()), self.own)
+
+    @cached_property
+    def own(self) -> Resources:
+        """Without the parts: what goes along with steps and with drained sums, and the count of computed jobs."""
+        cost, engine = Cost(), self.engine
+        words = words_latency(engine)
+        cost.delay(engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
+        cost.delay(counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY)
+        cost.delay(control_layout(engine).size, words)
+        cost.delay(NOTE.size, Array.DRAIN_LATENCY)
+        cost.ff += words + (words - 1) + (words + Array.SUM_LATENCY - 2) + Array.DRAIN_LATENCY + COUNT_BITS
+        cost.lut += COUNT_BITS
+        return cost.resources
+
+    def component(self) -> Core:
+        return Core(self.engine)
 
 
 class Core(wiring.Component):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
@@ -43,6 +47,25 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
     last beat. The other fields are those of `Drain`.
     """
     return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainWalkConfig:
+    """The walk of the drain of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        # As measured: most of it are the job that is drained and the next one, and what goes with a beat.
+        cost.ff = 287 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
+        cost.lut = 194
+        cost.ram(3, engine.slots, "lut")
+        return cost.resources
+
+    def component(self) -> DrainWalk:
+        return DrainWalk(self.engine)
 
 
 class DrainWalk(wiring.Component):

@@ -2,22 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.bursts import ADDRESS_BITS
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.core import Core
+from hwgen.gateware.engine.core import Core, CoreConfig
 from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
 from hwgen.gateware.engine.port import PACE_BITS, Error
+from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
 #: Cycles from ``start`` to ``begin`` inside, and from the last job's last count to ``done``.
 START_CYCLES, DONE_CYCLES = 2, 1
 #: Cycles in which nothing moves, after which a run is stuck: many more than pass between any two things that do.
 STUCK_CYCLES = 4096
+#: Name of the circuit, and of its module.
+TOP = "engine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineDesign:
+    """The circuit of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    name = TOP
+    #: It has no streams from outside.
+    input_ports = guards = ()
+
+    @property
+    def memory_side(self) -> MemorySideConfig:
+        return MemorySideConfig(engine=self.engine, read_latency=self.finish.read_latency)
+
+    @property
+    def core(self) -> CoreConfig:
+        return CoreConfig(engine=self.engine)
+
+    @property
+    def finish(self) -> FinishConfig:
+        return FinishConfig(engine=self.engine)
+
+    @cached_property
+    def components(self) -> dict[str, ComponentConfig]:
+        """What it consists of, each small enough to be synthesised alone."""
+        return {"memory_side": self.memory_side, **self.core.parts, "finish": self.finish}
+
+    @property
+    def layers(self) -> tuple[EngineDesign, ...]:
+        """As accelerators have them: the engine has one."""
+        return (self,)
+
+    @cached_property
+    def resources(self) -> Resources:
+        """Of the whole: what joins the components included."""
+        return sum((part.resources for part in self.components.values()), self.core.own + self._own)
+
+    @property
+    def _own(self) -> Resources:
+        """The beginning and the end of runs: an address, a counter, and the comparison of four counts."""
+        cost = Cost()
+        cost.ff = ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
+        cost.lut = 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
+        return cost.resources
+
+    def component(self) -> Engine:
+        return Engine(self.engine)
 
 
 class Engine(wiring.Component):

@@ -306,9 +306,9 @@ def engine_seal(engine: EngineConfig) -> int:
 
 
 def seal(engine: EngineConfig, number: int, packed: bytes) -> int:
-    """The last word of a job: `engine_seal`, and above it the CRC-32 (that of zlib) of the job's number in its program,
-    as a word of its own, and of the words of its parts."""
-    return zlib.crc32(number.to_bytes(WORD_BITS // 8, "little") + packed) << SEAL_BITS | engine_seal(engine)
+    """The last word of a job: `engine_seal`, and above it the CRC-32 (that of zlib) of the words of its parts,
+    exclusive or the job's number in its program."""
+    return (zlib.crc32(packed) ^ number) << SEAL_BITS | engine_seal(engine)
 
 
 def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.steps import step_layout
@@ -13,6 +17,25 @@ from hwgen.gateware.lookup import delayed
 
 #: Rows and columns, of windows and of taps, are from ``-2**15`` to ``2**15 - 1``.
 PLACE_BITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanesConfig:
+    """The lanes of ``engine``, and what they take."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        word = counter_bits(engine.map_words)
+        # Of each lane: rows, columns and words, in group 0 and now, and an address; of the walk and of the tap.
+        cost.ff = engine.pixels * (100 + 3 * word) + 218 + 10 * word
+        cost.lut = engine.pixels * (163 + 4 * word) + 195 + 5 * word  # as measured
+        return cost.resources
+
+    def component(self) -> Lanes:
+        return Lanes(self.engine)
 
 
 class Lanes(wiring.Component):

@@ -25,9 +25,9 @@ from hwgen.gateware.engine.weight_buffer import weight_write
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.stream import join
 
-#: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, and the
-#: addresses of three users' bursts.
-_FF, _LUT = 2330, 1570
+#: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, the
+#: addresses of three users' bursts, and the check of jobs.
+_FF, _LUT = 2499, 2270
 
 
 @dataclass(frozen=True, kw_only=True)

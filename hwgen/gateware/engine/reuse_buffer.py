@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Array, Module, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
 
@@ -18,6 +22,29 @@ def map_write(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout(
         {"bank": range(config.pixels), "word": range(config.map_words), "data": data.ArrayLayout(signed(8), LANES)}
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseBufferConfig:
+    """The map buffer of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine, word = Cost(), self.engine, LANES * 8
+        for _ in range(engine.pixels):
+            cost.ram(word, engine.map_words, "block")
+        # Both rotations, a LUT and a register a bit in each stage; the banks' words; what is written, and where to.
+        rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
+        cost.lut = rotated + engine.pixels
+        cost.ff = rotated + engine.pixels * word + map_write(engine).size + 1
+        cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
+        cost.ff += 2 * counter_bits(engine.pixels) * (engine.rotation_stages - 1)
+        return cost.resources
+
+    def component(self) -> ReuseBuffer:
+        return ReuseBuffer(self.engine)
 
 
 class ReuseBuffer(wiring.Component):

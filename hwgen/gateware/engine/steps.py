@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
@@ -36,6 +40,24 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
             "slot": range(config.slots),
         }
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsConfig:
+    """The walk of the steps of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        # As measured: most of it are two jobs, the one that is computed and the next one, and counters of their fields.
+        cost.ff = 762 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
+        cost.lut = 185 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
+        return cost.resources
+
+    def component(self) -> Steps:
+        return Steps(self.engine)
 
 
 class Steps(wiring.Component):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from amaranth import Module, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
 
@@ -15,6 +19,25 @@ def weight_write(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout(
         {"step": range(config.weight_steps), "block": range(config.blocks), "data": data.ArrayLayout(signed(8), LANES)}
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightBufferConfig:
+    """The weight buffer of ``engine``, and what it takes."""
+
+    engine: EngineConfig
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        for _ in range(engine.blocks):
+            cost.ram(LANES * 8, engine.weight_steps, "block")
+        cost.ff = 8 * engine.maps + weight_write(engine).size + 1
+        cost.lut = engine.blocks
+        return cost.resources
+
+    def component(self) -> WeightBuffer:
+        return WeightBuffer(self.engine)
 
 
 class WeightBuffer(wiring.Component):
