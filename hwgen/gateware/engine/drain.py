@@ -59,8 +59,8 @@ class DrainWalkConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         # As measured: most of it are the job that is drained and the next one, and what goes with a beat.
-        cost.ff = 287 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
-        cost.lut = 194
+        cost.ff = 398 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
+        cost.lut = 225
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 

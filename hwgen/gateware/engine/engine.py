@@ -25,8 +25,6 @@ from hwgen.gateware.stream import join
 START_CYCLES, DONE_CYCLES = 2, 1
 #: Cycles in which nothing moves, after which a run is stuck: many more than pass between any two things that do.
 STUCK_CYCLES = 4096
-#: Name of the circuit, and of its module.
-TOP = "engine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class EngineDesign:
 
     engine: EngineConfig
 
-    name = TOP
+    name = "engine"
     #: It has no streams from outside.
     input_ports = guards = ()
 
