@@ -190,7 +190,7 @@ def test_fronts(browser, tmp_path):
     opened.page.mouse.move(x - 30, y)
     opened.page.mouse.move(x, y)
     opened.page.wait_for_selector("#chart-front-0 .hoverlayer .hovertext")
-    assert "conv1_1" in opened.page.locator("#chart-front-0 .hoverlayer").inner_text()
+    assert "conv1_1" in opened.page.locator("#chart-front-0 .hoverlayer").text_content()
     traces = opened.page.evaluate("document.getElementById('chart-front-0').data.map((trace) => trace.name)")
     assert "the plan" in traces
     assert opened.said == []

@@ -106,6 +106,7 @@ def test_page_of_a_plan(digits: hwgen.Design):
     assert whole["rate"] == pytest.approx(macs / digits.interval * 0.1)  # GMAC/s at 100 MHz
 
 
+@pytest.mark.long
 def test_drawing_of_groups_in_turn():
     """Edges between groups, where a copy stands in front of the second one or not, are those of the network."""
     network = hwgen.load("resnet8@8x8")

@@ -41,7 +41,7 @@
   });
   const axis = (title, more = {}) => ({
     title: { text: title, font: { size: 12 }, standoff: 10 }, gridcolor: colour("line"), zerolinecolor: colour("line"),
-    linecolor: colour("line"), automargin: true, ...more,
+    linecolor: colour("line"), automargin: true, ...(phone() ? { nticks: 5 } : {}), ...more,
   });
   const below = { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0 };
   const chart = (id, make, after) => { if (at(id)) charts.set(id, { make, after, drawn: false }); };
