@@ -135,10 +135,17 @@ def test_what_fits_no_other_way():
     [
         ({"groups": "conv1-fc"}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
         ({"in_turn": True}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
-        ({"dsp": 47}, r"no engine fits, the smallest is 16 maps by 5 pixels: plan needs 48 DSP slices, but 47 may"),
+        (
+            {"dsp": 47},
+            r"no engine fits, the last that was tried is 16 maps by 5 pixels: plan needs 48 DSP slices, but 47 may",
+        ),
         ({"bram": 40}, r"no engine fits, .* BRAM36, but zedboard \(XC7Z020\) has 40"),
         ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
         ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template tile"),
+        ({"array": (20, 13)}, r"^array: maps must be a multiple of 16, not 20$"),
+        ({"array": (16, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
+        ({"array": (64, 13)}, r"no engine fits, the last that was tried is 64 maps by 13 pixels: plan needs 424 DSP"),
+        ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
     ],
 )
 def test_options_that_make_no_engine(digits, options, message):
@@ -224,3 +231,14 @@ def test_a_group_that_fits_no_other_way():
     again = plan.read(plan.write(made), network, BOARD)
     assert plan.write(again) == plan.write(made)
     assert [line.split()[0] for line in table(made).splitlines() if line.startswith("layer ")] == ["layer", "layer"]
+
+
+def test_an_array_that_is_asked_for(digits):
+    """Its name is enough to plan an engine; other templates have no array."""
+    made = plan.make(digits, BOARD, array=(16, 7))
+    assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (16, 7)
+    for options in ({"template": "stream"}, {"overlap": "reuse"}):
+        with pytest.raises(PlanError, match=r"^array goes with the template tile, not with"):
+            plan.make(digits, BOARD, array=(16, 7), **options)
+    with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template tile"):
+        plan.make(digits, BOARD, array=(16, 7), in_turn=True)

@@ -155,6 +155,9 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
         choices=["reuse", "reload", "recompute"],
         help="of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
     )
+    sub.add_argument(
+        "--array", type=pair, metavar="MxP", help="of an engine: output maps and pixels at once, such as 32x13"
+    )
     if given:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
     else:

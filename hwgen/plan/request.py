@@ -61,6 +61,8 @@ class Request:
     overlap : str, optional
         What becomes of what neighbouring pyramids share: ``reuse``, ``reload`` or ``recompute``, see
         `hwgen.templates.tiles`. By default ``reuse``, and ``recompute`` if that does not fit.
+    array : tuple of int, optional
+        Output maps and pixels that an engine computes at once; by default the first of some that fit.
 
     Raises
     ------
@@ -86,6 +88,7 @@ class Request:
     template: str | None = None
     tile: tuple[int, int] | None = None
     overlap: str | None = None
+    array: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -124,16 +127,22 @@ class Request:
         if self.template not in (None, *TEMPLATES):
             raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
         tile, tiled = self.tile, TEMPLATES["pyramid"]
-        asked = TEMPLATES.get(self.template or "")
+        engine = next(name for name, template in TEMPLATES.items() if "array" in template.options)
+        if self.array is not None:
+            if self.template not in (None, engine) or not (self.tile is self.overlap is None):
+                raise PlanError(
+                    f"array goes with the template {engine}, not with {self.template or 'tile and overlap'}"
+                )
+            if not _is_pair(self.array):
+                raise PlanError(f"array must be two positive integers, maps and pixels, not {self.array!r}")
+        asked = TEMPLATES.get(self.template or (engine if self.array is not None else ""))
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
                 f"groups and in_turn don't go with the template {asked.name}, which computes whole networks"
             )
         if self.template not in (None, tiled.name) and not (tile is self.overlap is None):
             raise PlanError(f"tile and overlap go with pyramids, not with the template {self.template}")
-        if tile is not None and not (
-            isinstance(tile, tuple | list) and len(tile) == 2 and all(_is_integer(size) and size >= 1 for size in tile)
-        ):
+        if tile is not None and not _is_pair(tile):
             raise PlanError(f"tile must be two positive integers, rows and columns, not {tile!r}")
         if self.overlap is not None and self.overlap not in KINDS:
             raise PlanError(f"overlap must be one of {', '.join(KINDS)}, not {self.overlap!r}")
@@ -212,7 +221,7 @@ class Request:
         budget = board.dsp if self.dsp is None else self.dsp
         if not 1 <= budget <= board.dsp:
             raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
-        options = {name for name in ("tile", "overlap") if getattr(self, name) is not None}
+        options = {name for name in ("tile", "overlap", "array") if getattr(self, name) is not None}
         steered = next((name for name, template in TEMPLATES.items() if options & {*template.options}), self.template)
         return Goal(
             objective=self.objective,
@@ -221,11 +230,19 @@ class Request:
             template=steered,
             tile=self.tile,
             overlap=self.overlap,
+            array=self.array,
         )
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_pair(value: Any) -> bool:
+    """Two positive integers."""
+    return (
+        isinstance(value, tuple | list) and len(value) == 2 and all(_is_integer(size) and size >= 1 for size in value)
+    )
 
 
 def _is_integer(value: Any) -> bool:

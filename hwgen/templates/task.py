@@ -41,6 +41,8 @@ class Goal:
         Rows and columns of a pyramid's tip.
     overlap : str, optional
         Of neighbouring pyramids, as in `hwgen.templates.tiles`.
+    array : tuple of int, optional
+        Output maps and pixels that an engine computes at once.
     """
 
     objective: str
@@ -51,6 +53,7 @@ class Goal:
     template: str | None = None
     tile: tuple[int, int] | None = None
     overlap: str | None = None
+    array: tuple[int, int] | None = None
 
     @property
     def products(self) -> int:

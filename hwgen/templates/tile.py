@@ -60,6 +60,7 @@ class Tile(Template):
     memory: MemoryTiming
 
     name = "tile"
+    options = ("array",)
     holds_weights = False
     streams = False
 
@@ -69,8 +70,11 @@ class Tile(Template):
         if len(network.inputs) > 1:
             raise PlanError(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
         refusal: PlanError | None = None
-        for maps, pixels in ARRAYS:
-            engine = EngineConfig(maps=maps, pixels=pixels)
+        for maps, pixels in ARRAYS if task.goal.array is None else (task.goal.array,):
+            try:
+                engine = EngineConfig(maps=maps, pixels=pixels)
+            except ConfigError as error:
+                raise PlanError(f"array: {error}") from None
             try:
                 check_budget(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
             except OverBudgetError as error:
@@ -79,7 +83,7 @@ class Tile(Template):
             template = cls(engine=engine, memory=pace_of(task.board, engine))
             return template.grouped(network, say=lambda text: lines.say(f"hwgen: {network.name} on the engine: {text}"))
         assert refusal is not None
-        raise PlanError(f"no engine fits, the smallest is {maps} maps by {pixels} pixels: {refusal}")
+        raise PlanError(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> TileGroup:
         """The network on this engine, as given or as the search finds it.
