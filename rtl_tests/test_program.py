@@ -555,11 +555,12 @@ def test_layers_that_are_refused(change, message):
         schedule(alone(layer), SMALL)
 
 
-def test_groups_that_are_refused():
-    layer = conv(channels=24, maps=24)
-    layer = replace(layer, groups=2, weights=layer.weights[:, :12])
-    with pytest.raises(ModelError, match="conv: the engine takes groups of multiples of 8 channels"):
-        schedule(alone(layer), SMALL)
+@pytest.mark.parametrize(("channels", "maps", "groups"), [(24, 24, 2), (12, 20, 4), (16, 6, 2), (5, 15, 5)])
+def test_groups_that_are_no_whole_blocks(channels, maps, groups):
+    """They are computed as one, whose other weights are zero."""
+    layer = conv(channels=channels, maps=maps)
+    layer = replace(layer, groups=groups, weights=layer.weights[:, : channels // groups])
+    check(schedule(alone(layer), SMALL))
 
 
 def test_strides_that_are_refused():

@@ -345,21 +345,37 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
             **_geometry(op, (edge, 0)),
         )
         return (whole,)
-    return tuple(_group(op, edge, group, rule, parameters) for group in range(op.groups))
+    groups, weights = op.groups, op.weights if rule else None
+    if groups > 1 and (op.channels // groups % LANES or op.outputs // groups % LANES):
+        groups, weights = 1, _spread(op) if rule else None
+    return tuple(_group(op, edge, group, groups, weights, rule, parameters) for group in range(groups))
 
 
-def _group(op: Conv, edge: str, group: int, rule: Rule | None, parameters: np.ndarray | None) -> Pass:
-    channels, maps = op.channels // op.groups, op.outputs // op.groups
-    if op.groups > 1 and (channels % LANES or maps % LANES):
-        raise ModelError(
-            f"{op.name}: the engine takes groups of multiples of {LANES} channels, or of one channel each, "
-            f"not {op.groups} groups of {channels} to {maps}"
-        )
+def _spread(op: Conv) -> np.ndarray:
+    """The weights of groups as those of one, with zeros for the channels of others."""
+    maps, channels = op.outputs // op.groups, op.channels // op.groups
+    whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
+    for group, weights in enumerate(op.weights.reshape(op.groups, maps, channels, *op.window.kernel)):
+        whole[group, :, group] = weights
+    return whole.reshape(op.outputs, op.channels, *op.window.kernel)
+
+
+def _group(
+    op: Conv,
+    edge: str,
+    group: int,
+    groups: int,
+    weights: np.ndarray | None,
+    rule: Rule | None,
+    parameters: np.ndarray | None,
+) -> Pass:
+    """One of so many groups, which lie on whole blocks."""
+    channels, maps = op.channels // groups, op.outputs // groups
     those = slice(group * maps, (group + 1) * maps)
     return Pass(
         channels=channels,
         maps=maps,
-        weights=op.weights[those] if rule else None,
+        weights=None if weights is None else weights[those],
         rule=rule,
         parameters=None if parameters is None else parameters[those],
         **_geometry(op, (edge, group * blocks(channels)), block=group * blocks(maps)),

@@ -4,9 +4,6 @@ Three tables of 256 entries serve all lanes. Two hold, for each value of an oper
 point, with `FRACTION` bits behind the point. The third says, by the 8 low bits of a sum's whole part, from which
 fraction on it is rounded up. Who makes the tables (`hwgen.templates.joins`) proves for all pairs of values that the
 outcome is the one that is wanted.
-
-With a second table of zeros the first one maps values to outputs: a layer that looks values up is an addition of
-whatever.
 """
 
 from __future__ import annotations
