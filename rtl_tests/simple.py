@@ -5,7 +5,7 @@ It stands in for an accelerator in the tests of simulation and emission, and can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from amaranth import Module, Mux, Signal
@@ -26,7 +26,7 @@ class SimpleConfig:
     name: str
     input: BeatFormat
     depth: int = 7
-    seed: int = 0
+    seed: int = field(default=0, repr=False)
     fault: str | None = None
 
     @property

@@ -20,7 +20,7 @@ from simple import Simple, SimpleConfig
 
 from hwgen import emit, simulate
 from hwgen.emit import verilog
-from hwgen.errors import InputError, ToolError
+from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
@@ -99,7 +99,7 @@ def test_names_and_heads():
     text = files["my_net.v"].decode()
     assert text.startswith("// my-net: written by hwgen.")
     assert "// i: 5 x 11 x 9 (channels, rows, columns), signed 20-bit values" in text
-    assert "\nmodule my_net(" in text
+    assert "\nmodule my_net (" in text
     assert "\nmodule my_net_rom_block #(" in text
     assert '(* ram_style = "block" *)\n    reg [WIDTH-1:0] memory' in text
     assert "amaranth" not in text.lower()
@@ -148,15 +148,6 @@ def test_written_only_if_changed(tmp_path):
     assert after["new/out/my_net.table.mem"] != before["new/out/my_net.table.mem"]
     with pytest.raises(InputError, match=r"output folder .* can't be written"):
         verilog.write(config(), paths[0] / "x", component=Simple)
-
-
-def test_yosys_that_fails(monkeypatch):
-    def fail(*_, **__):
-        raise verilog.verilog.YosysError("first line\nsecond line")
-
-    monkeypatch.setattr(verilog.verilog, "convert_fragment", fail)
-    with pytest.raises(ToolError, match="Yosys can't write the Verilog of my_net: first line second line"):
-        verilog.files(config(), component=Simple)
 
 
 class Ports(wiring.Component):
@@ -298,6 +289,7 @@ def test_the_folder(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         "Makefile",
         "expected.hex",
+        "lint.vlt",
         "manifest.json",
         "my_net.table.mem",
         "my_net.v",
@@ -405,6 +397,17 @@ def test_make_icarus(tmp_path):
     status, said = run_make(folder, "clean")
     assert status == 0
     assert not (folder / "my_net_tb.vvp").exists()
+
+
+def test_make_lint(tmp_path):
+    """Verilator minds nothing, neither in the accelerator nor in its wrapper; what it does mind fails."""
+    folder = build(tmp_path / "good")
+    status, said = run_make(folder, "lint")
+    assert status == 0, said
+    (folder / "lint.vlt").write_text("`verilator_config\n")
+    status, said = run_make(folder, "lint")
+    assert status != 0
+    assert "PROCASSINIT" in said
 
 
 @needs_icarus

@@ -54,7 +54,7 @@ class Circuit:
         Raises
         ------
         ToolError
-            If Yosys is missing or fails.
+            If Verilog can't be written of one of its operators.
         """
         return cls(engine=engine, memory=memory, board=board, verilog=files(engine))
 
@@ -79,7 +79,7 @@ def files(config: EngineConfig) -> dict[str, bytes]:
     Raises
     ------
     ToolError
-        If Yosys is missing or fails.
+        If Verilog can't be written of one of its operators.
     """
     return convert(Engine(config), TOP, head="The programmable engine: written by hwgen. Do not edit.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def build(
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
     ``NAME_driver.py``,
     ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
-    ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``,
+    ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
     doesn't goes, unless somebody changed it; all else in the folder stays.
 
@@ -71,7 +72,7 @@ def build(
     InputError
         If the folder can't be written, or frames or expected outputs don't fit.
     ToolError
-        If Yosys is missing or fails.
+        If Verilog can't be written of one of its operators.
     """
     directory = Path(directory)
     check_folder(directory)
@@ -155,6 +156,7 @@ def _contents(
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
     contents["Makefile"] = testbench.makefile(top).encode()
+    contents["lint.vlt"] = resources.files("hwgen.emit").joinpath("lint.vlt").read_bytes()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     text = _report(report, config, top, contents, count) + "\n".join(_bus_report(shell, top, slowest))
     contents["report.md"] = text.encode(errors="backslashreplace")
@@ -279,7 +281,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
             "its registers and streams, for programs, for C and for Python",
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
-        ("`Makefile`", "`make icarus`, `make verilator`"),
+        ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
+        ("`lint.vlt`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
     lines = [

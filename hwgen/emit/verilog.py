@@ -14,12 +14,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
-from amaranth.back import verilog
+from amaranth import ClockSignal, Const, Elaboratable, Instance, Shape, ShapeCastable
+from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-defined]  # not in the stubs
+from amaranth.hdl import Fragment
 from amaranth.lib import memory, wiring
 
-from hwgen import installing
-from hwgen.errors import InputError, ToolError
+from hwgen.emit import rtlil
+from hwgen.emit.faces import components, faces, outputs
+from hwgen.emit.module_text import ModuleText
+from hwgen.emit.netlist import netlist
+from hwgen.errors import InputError
 from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
@@ -99,7 +103,7 @@ def files(
     Raises
     ------
     ToolError
-        If Yosys is missing or fails.
+        If Verilog can't be written of one of its operators.
     """
     top = top or identifier(config.name)
     head = [
@@ -118,7 +122,7 @@ def write(config: Config, directory: str | Path, *, component: Factory | None = 
     InputError
         If the folder can't be written.
     ToolError
-        If Yosys is missing or fails.
+        If Verilog can't be written of one of its operators.
     """
     return write_files(files(config, component=component, taps=taps), directory)
 
@@ -147,24 +151,44 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     Raises
     ------
     ToolError
-        If Yosys is missing or fails.
+        If it has an operator that Verilog can't be written of.
     """
     platform = _Platform(name)
-    try:
-        with _no_collection():
-            text = verilog.convert(component, name, platform, emit_src=False, strip_internal_attrs=True)
-    except verilog.YosysError as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ToolError(
-            f"Yosys can't write the Verilog of {name}: {reason}; {installing.command('amaranth')}"
-        ) from error
-    text, names = _name_files(_tidy(text), platform)
+    with _no_collection():
+        elaborated = _Elaborated(component)
+        design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
+        outside = faces(design, components(elaborated.fragment, name))
+        drivers = outputs(elaborated.fragment)
+        modules = [
+            "\n".join(ModuleText(netlist(module, design, drivers), outside[module.name], outside).lines())
+            for module in design.values()
+        ]
+    names = _files(design, platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
-    text = "\n".join([comment, text.strip("\n"), *platform.modules.values()]) + "\n"
-    result = {f"{name}.v": text.encode(errors="backslashreplace")}  # names of files need not be UTF-8
+    result = (
+        "\n\n".join([comment.rstrip("\n"), *modules, *(text.strip("\n") for text in platform.modules.values())]) + "\n"
+    )
+    for number, file in names.items():
+        result = result.replace(f'"{_placeholder(number)}"', f'"{file}"')
+    files = {f"{name}.v": result.lstrip("\n").encode(errors="backslashreplace")}  # names of files need not be UTF-8
     for number, file in sorted(names.items(), key=lambda item: item[1]):
-        result[file] = platform.contents[number]
-    return result
+        files[file] = platform.contents[number]
+    return files
+
+
+class _Elaborated(Elaboratable):
+    """A component whose fragment is kept when it is elaborated; all else about it is the component's own."""
+
+    def __init__(self, component: wiring.Component) -> None:
+        self._component = component
+        self.fragment: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._component, name)
+
+    def elaborate(self, platform: Any) -> Fragment:
+        self.fragment = Fragment.get(self._component, platform)
+        return self.fragment
 
 
 def _describe(of: Port) -> list[str]:
@@ -257,6 +281,12 @@ def _placeholder(number: int) -> str:
     return f"hwgen-memory-{number}"
 
 
+def _number(parameter: object) -> int | None:
+    """Of a memory's contents, if that is what a parameter stands for."""
+    match = re.fullmatch(r"hwgen-memory-(\d+)", str(parameter))
+    return int(match[1]) if match else None
+
+
 def _content(this: memory.Memory, width: int) -> bytes | None:
     """Rows in hexadecimal, one a line; None when all are zero."""
     shape = this.shape
@@ -287,7 +317,12 @@ def _memory_module(
     body += ["    reg [WIDTH-1:0] memory [0:DEPTH-1];", ""]
     if initialised:
         # Yosys also reads the module as it stands, without a file.
-        body += ["    generate", '        if (INIT != "") initial $readmemh(INIT, memory);', "    endgenerate", ""]
+        body += [
+            "    generate",
+            '        if (INIT != "") begin : contents',
+            "            initial $readmemh(INIT, memory);",
+        ]
+        body += ["        end", "    endgenerate", ""]
     else:
         body += [
             "    // A device's memories begin with zeros anyway, and synthesis would take this loop row by row.",
@@ -335,35 +370,14 @@ def _memory_module(
     return "\n".join(lines)
 
 
-# Text
-
-_MODULE = re.compile(r"^module (\\\S+ |\w+)", re.MULTILINE)
-_INSTANCE = re.compile(r'"hwgen-memory-(\d+)"[^;]*?\) (\\\S+ |\w+) \(')
-
-
-def _tidy(text: str) -> str:
-    """Without Yosys' own head, its long helper names, and initial values of mere aliases.
-
-    Each ``always @*`` waits for a change of a helper at time 0, so that it runs at all when its other inputs never
-    change. In SystemVerilog a value in the declaration is no change; one set by ``initial`` is.
-    """
-    text = re.sub(r"\A/\*.*?\*/\n", "", text, flags=re.DOTALL)
-    text = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", r"\\$always", text)
-    text = text.replace("  reg \\$always  = 0;\n", "  reg \\$always ;\n  initial \\$always = 0;\n")
-    return re.sub(r"^ *\(\* init = [^\n]* \*\)\n(?=  (?:output )?wire )", "", text, flags=re.MULTILINE)
-
-
-def _name_files(text: str, platform: _Platform) -> tuple[str, dict[int, str]]:
-    """Call each memory file by the module and the instance that read it."""
-    names: dict[int, str] = {}
-    starts = [(match.start(), match[1]) for match in _MODULE.finditer(text)]
-    position = 0
-    for match in _INSTANCE.finditer(text):
-        while position + 1 < len(starts) and starts[position + 1][0] < match.start():
-            position += 1
-        path = f"{starts[position][1]}.{match[2]}".replace("\\", "").replace(" ", "")
-        names[int(match[1])] = re.sub(r"[^\w.-]", "_", path)
-    if set(names) != set(platform.contents):
+def _files(design: rtlil.Design, platform: _Platform) -> dict[int, str]:
+    """What each memory file is called: as the module and the instance that read it."""
+    paths = {}
+    for module in design.values():
+        for cell in module.cells:
+            number = _number(cell.parameters.get("INIT"))
+            if number is not None:
+                paths[number] = re.sub(r"\$\d+|[^\w.-]", "", f"{module.name}.{cell.name}")
+    if set(paths) != set(platform.contents):
         raise AssertionError("a memory of the design was not found in its Verilog")
-    names = dict(zip(names, (f"{name}.mem" for name in unique(names.values())), strict=True))
-    return re.sub(r'"hwgen-memory-(\d+)"', lambda match: f'"{names[int(match[1])]}"', text), names
+    return dict(zip(paths, (f"{name}.mem" for name in unique(paths.values())), strict=True))

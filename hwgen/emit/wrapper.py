@@ -62,7 +62,7 @@ def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
     Raises
     ------
     ToolError
-        If Yosys is missing or fails.
+        If Verilog can't be written of one of its operators.
     """
     name = module(top)
     head = [

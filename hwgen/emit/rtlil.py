@@ -1,0 +1,276 @@
+"""RTLIL, the netlist language of Yosys in which Amaranth writes a design, read into objects.
+
+Only what Amaranth writes is read: https://yosyshq.readthedocs.io/projects/yosys/en/latest/appendix/rtlil_text.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["Assign", "Cell", "Chunk", "Design", "Memory", "Module", "Process", "Sig", "Switch", "Wire", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Neighbouring bits of a wire, or of a constant (then ``wire`` is empty, and ``value`` holds them)."""
+
+    wire: str
+    low: int
+    width: int
+    value: int = 0
+
+    @property
+    def is_const(self) -> bool:
+        return not self.wire
+
+
+Sig = tuple[Chunk, ...]
+"""Bits of wires and constants, the lowest first."""
+
+
+@dataclass(slots=True)
+class Wire:
+    """``port`` is ``input``, ``output`` or empty; ``init`` is the value that its register has before the first edge.
+
+    ``source`` is the file and the line that it comes from.
+    """
+
+    name: str
+    width: int
+    signed: bool
+    port: str
+    attributes: dict[str, str | int]
+    init: int | None = None
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    """``width`` bits by ``depth`` words."""
+
+    name: str
+    width: int
+    depth: int
+    attributes: dict[str, str | int]
+
+
+@dataclass(slots=True)
+class Cell:
+    """An operator, a register, a port of a memory, or an instance of a module (whose kind begins with a backslash).
+
+    ``source`` is the file and the line that it comes from.
+    """
+
+    kind: str
+    name: str
+    parameters: dict[str, str | int]
+    ports: dict[str, Sig] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    left: Sig
+    right: Sig
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The first of ``cases`` with a pattern that ``test`` has; patterns are of ``0``, ``1``, ``-``; none fits all."""
+
+    test: Sig
+    cases: tuple[tuple[tuple[str, ...], Body], ...]
+
+
+Body = tuple["Assign | Switch", ...]
+"""Statements, of which later ones take precedence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    body: Body
+
+
+@dataclass(slots=True)
+class Module:
+    name: str
+    wires: dict[str, Wire] = field(default_factory=dict)
+    memories: dict[str, Memory] = field(default_factory=dict)
+    cells: list[Cell] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    connections: list[Assign] = field(default_factory=list)
+
+
+Design = dict[str, Module]
+"""Modules by name, the top module first."""
+
+
+def parse(text: str) -> Design:
+    """The modules that ``text`` describes.
+
+    Raises
+    ------
+    ValueError
+        If there is a line that Amaranth has never written.
+    """
+    return _Reader(text).design()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._lines = (line.strip() for line in text.splitlines())
+        self._attributes: dict[str, str | int] = {}
+        self._module = Module("")
+
+    def design(self) -> Design:
+        found = {}
+        for line in self._words():
+            word, _, rest = line.partition(" ")
+            if word == "attribute":
+                self._attribute(rest)
+            elif word == "module":
+                self._take_attributes()
+                self._read_module(rest)
+                found[self._module.name] = self._module
+            else:
+                raise ValueError(f"no RTLIL at the top: {line!r}")
+        return found
+
+    def _words(self) -> Iterator[str]:
+        return (line for line in self._lines if line)
+
+    def _attribute(self, rest: str) -> None:
+        name, _, value = rest.partition(" ")
+        self._attributes[name.removeprefix("\\")] = _value(value)
+
+    def _take_attributes(self) -> dict[str, str | int]:
+        taken, self._attributes = self._attributes, {}
+        return taken
+
+    def _read_module(self, name: str) -> None:
+        module = self._module = Module(name.removeprefix("\\"))
+        for line in self._words():
+            word, _, rest = line.partition(" ")
+            if word == "attribute":
+                self._attribute(rest)
+            elif word == "wire":
+                self._wire(rest.split())
+            elif word == "memory":
+                _, width, _, depth, name = rest.split()
+                attributes = self._take_attributes()
+                attributes.pop("src", None)
+                module.memories[name] = Memory(name, int(width), int(depth), attributes)
+            elif word == "cell":
+                module.cells.append(self._cell(*rest.split()))
+            elif word == "process":
+                self._take_attributes()
+                module.processes.append(Process(self._body("end")[0]))
+            elif word == "connect":
+                module.connections.append(self._assign(rest))
+            elif word == "end":
+                return
+            else:
+                raise ValueError(f"no RTLIL of a module: {line!r}")
+
+    def _wire(self, words: list[str]) -> None:
+        attributes = self._take_attributes()
+        init = attributes.pop("init", None)
+        source = str(attributes.pop("src", ""))
+        port = next((word for word in words if word in ("input", "output", "inout")), "")
+        if port == "inout":
+            raise ValueError(f"ports that are inputs and outputs at once are not supported: {words[-1]}")
+        name = words[-1]
+        self._module.wires[name] = Wire(
+            name, int(words[1]), "signed" in words, port, attributes, None if init is None else int(init), source
+        )
+
+    def _cell(self, kind: str, name: str) -> Cell:
+        source = str(self._take_attributes().get("src", ""))
+        cell = Cell(kind, name.removeprefix("\\"), {}, source=source)
+        for line in self._words():
+            word, _, rest = line.partition(" ")
+            if word == "end":
+                return cell
+            if word == "parameter":
+                rest = rest.removeprefix("signed ")
+                key, _, value = rest.partition(" ")
+                cell.parameters[key.removeprefix("\\")] = _value(value)
+            elif word == "connect":
+                key, _, value = rest.partition(" ")
+                cell.ports[key.removeprefix("\\")] = self._sig(value)
+            else:
+                break
+        raise ValueError(f"no RTLIL of a cell: {kind} {name}")
+
+    def _body(self, *ends: str) -> tuple[Body, str]:
+        """Statements, and the line behind them that begins with one of ``ends``."""
+        body: list[Assign | Switch] = []
+        for line in self._words():
+            word, _, rest = line.partition(" ")
+            if word in ends:
+                return tuple(body), line
+            if word == "assign":
+                body.append(self._assign(rest))
+            elif word == "switch":
+                body.append(self._switch(rest))
+            elif word == "attribute":
+                continue
+            else:
+                break
+        raise ValueError("no RTLIL of a process")
+
+    def _switch(self, test: str) -> Switch:
+        cases = []
+        _, line = self._body("case", "end")
+        while line != "end":
+            patterns = tuple(each.strip().partition("'")[2] for each in line[5:].split(",") if each.strip())
+            body, line = self._body("case", "end")
+            cases.append((patterns, body))
+        return Switch(self._sig(test), tuple(cases))
+
+    def _assign(self, rest: str) -> Assign:
+        words = rest.split()
+        end = _first_sig(words)
+        return Assign(self._sig_of(words[:end]), self._sig_of(words[end:]))
+
+    def _sig(self, text: str) -> Sig:
+        return self._sig_of(text.split())
+
+    def _sig_of(self, words: list[str]) -> Sig:
+        if words[0] in ("{", "{}"):
+            words = words[1:-1]
+        chunks: list[Chunk] = []
+        for word in words:
+            if word[0] in "\\$":
+                chunks.append(Chunk(word, 0, self._module.wires[word].width))
+            elif word[0] == "[":
+                high, _, low = word[1:-1].partition(":")
+                chunks[-1] = Chunk(chunks[-1].wire, int(low or high), int(high) - int(low or high) + 1)
+            else:
+                width, _, bits = word.partition("'")
+                chunks.append(_const(int(width), bits) if bits else Chunk("", 0, 32, int(width)))
+        return tuple(reversed(chunks))
+
+
+def _first_sig(words: list[str]) -> int:
+    """How many of ``words`` make up the first of two signals."""
+    if words[0] == "{":
+        return words.index("}") + 1
+    return 2 if words[1][0] == "[" else 1
+
+
+def _const(width: int, bits: str) -> Chunk:
+    return Chunk("", 0, width, int(bits.replace("x", "0") or "0", 2))
+
+
+_ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
+
+
+def _value(text: str) -> str | int:
+    """Of a parameter or an attribute: a string, or a number of any width."""
+    if text.startswith('"'):
+        return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), text[1:-1])
+    width, _, bits = text.partition("'")
+    return int(bits.replace("x", "0") or "0", 2) if bits or "'" in text else int(width)

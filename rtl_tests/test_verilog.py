@@ -1,0 +1,396 @@
+"""The Verilog itself: that it says what Amaranth means, and that people can read it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import equivalence
+import pytest
+from accelerators import cases
+from amaranth import Module, Signal, signed
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+from hypothesis import given, settings
+from random_circuit import INPUTS, RandomCircuit
+
+import hwgen
+from hwgen.emit import engine, rtlil, verilog
+from hwgen.emit.expression import const, signed_const
+from hwgen.emit.synthesis import SideBySide
+from hwgen.errors import ToolError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.simulate import verilator
+
+ROOT = Path(__file__).resolve().parent.parent
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+LINT = ROOT / "hwgen" / "emit" / "lint.vlt"
+needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+needs_slang = pytest.mark.skipif(
+    not importlib.util.find_spec("pyslang"), reason="pyslang is missing: pip install pyslang"
+)
+
+
+# What it means
+
+
+def in_amaranth(component: wiring.Component, stimuli: list[dict[str, int]]) -> list[list[int]]:
+    """Outputs, as unsigned numbers, before each clock edge."""
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    outputs = [name for name, member in component.signature.members.items() if member.flow == Out]
+    found = []
+
+    async def bench(ctx):
+        for inputs in stimuli:
+            for name, value in inputs.items():
+                ctx.set(getattr(component, name), value)
+            found.append([ctx.get(getattr(component, name).as_unsigned()) for name in outputs])
+            await ctx.tick()
+
+    simulator.add_testbench(bench)
+    simulator.run()
+    return found
+
+
+BENCH = """
+module tb;
+    reg clk = 0, rst = 0;
+    {declarations}
+    {name} dut (.clk(clk), .rst(rst), {connections});
+    reg [{bits}:0] stimuli [0:{last}];
+    integer cycle;
+    initial begin
+        $readmemh("stimuli.hex", stimuli);
+        for (cycle = 0; cycle <= {last}; cycle = cycle + 1) begin
+            {{{inputs}}} = stimuli[cycle];
+            #1 $display("{format}", {outputs});
+            clk = 1;
+            #1 clk = 0;
+        end
+    end
+endmodule
+"""
+
+
+def in_icarus(component: wiring.Component, stimuli: list[dict[str, int]], folder: Path) -> list[list[int]]:
+    """The same of the emitted Verilog."""
+    members = component.signature.members
+    widths = {name: len(getattr(component, name)) for name in members}
+    inputs = [name for name, member in members.items() if member.flow == In]
+    outputs = [name for name, member in members.items() if member.flow == Out]
+    declared = [f"{'reg' if name in inputs else 'wire'} [{widths[name] - 1}:0] {name};" for name in members]
+    rows = []
+    for values in stimuli:
+        row = 0
+        for name in inputs:
+            row = row << widths[name] | values[name] & (1 << widths[name]) - 1
+        rows.append(f"{row:x}\n")
+    bench = BENCH.format(
+        declarations=" ".join(declared),
+        name="dut_top",
+        connections=", ".join(f".{name}({name})" for name in members),
+        bits=sum(widths[name] for name in inputs) - 1,
+        last=len(rows) - 1,
+        inputs=", ".join(inputs),
+        format=" ".join("%h" for _ in outputs),
+        outputs=", ".join(outputs),
+    )
+    verilog.write_files(verilog.convert(component, "dut_top"), folder)
+    (folder / "stimuli.hex").write_text("".join(rows))
+    (folder / "tb.v").write_text(bench)
+    command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tb", "-o", "tb", "tb.v", "dut_top.v"]
+    said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    assert not said.stderr, said.stderr
+    run = subprocess.run(["vvp", "-n", "tb"], cwd=folder, check=True, capture_output=True, text=True)
+    return [[int(word, 16) for word in line.split()] for line in run.stdout.splitlines()]
+
+
+def stimuli_for(seed: int, count: int) -> list[dict[str, int]]:
+    random = Random(seed)
+    rows = []
+    for _ in range(count):
+        row = {}
+        for name, shape in INPUTS.items():
+            low = -(1 << shape.width - 1) if shape.signed else 0
+            high = low + (1 << shape.width) - 1
+            row[name] = random.choice((low, high, 0, random.randint(low, high), random.randint(low, high)))
+        rows.append(row)
+    return rows
+
+
+def check_circuit(seed: int, folder: Path, cycles: int = 60) -> None:
+    stimuli = stimuli_for(seed, cycles)
+    assert in_icarus(RandomCircuit(seed), stimuli, folder) == in_amaranth(RandomCircuit(seed), stimuli)
+
+
+@needs_icarus
+@pytest.mark.parametrize("seed", range(4))
+def test_random_circuits(seed, tmp_path):
+    """Icarus runs the Verilog as Amaranth's simulator runs the circuit: all operators, conditions and memories."""
+    check_circuit(seed, tmp_path)
+
+
+@needs_icarus
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(8))
+def test_many_random_circuits(block, tmp_path):
+    for seed in range(100 + 25 * block, 125 + 25 * block):
+        (tmp_path / str(seed)).mkdir()
+        check_circuit(seed, tmp_path / str(seed))
+
+
+@needs_icarus
+def test_a_random_accelerator_reads_well(tmp_path):
+    """Several layers with random shapes and unroll factors: no name of a machine, nothing that a linter minds."""
+    found = []
+
+    @settings(max_examples=1, database=None)
+    @given(case=cases())
+    def pick(case):
+        found.append(verilog.files(case.config))
+
+    pick()
+    check_text(found[-1])
+    check_lint(found[-1], tmp_path)
+
+
+# How it reads
+
+
+@cache
+def digits() -> dict[str, bytes]:
+    return verilog.files(hwgen.load(str(DIGITS)).plan(board="zedboard").config)
+
+
+@cache
+def small_engine() -> dict[str, bytes]:
+    return engine.files(EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4))
+
+
+def text_of(files: dict[str, bytes]) -> str:
+    return next(content for name, content in files.items() if name.endswith(".v")).decode()
+
+
+def code_of(text: str) -> str:
+    """Without comments and strings."""
+    return re.sub(r'//[^\n]*|"[^"\n]*"', "", text)
+
+
+def modules_of(text: str) -> list[str]:
+    return re.findall(r"^module (\w+)", text, re.MULTILINE)
+
+
+def check_text(files: dict[str, bytes]) -> None:
+    text = text_of(files)
+    code = code_of(text)
+    assert "\\" not in code, "an escaped identifier"
+    assert set(re.findall(r"\$\w+", code)) <= {"$signed", "$clog2", "$readmemh"}
+    assert not re.search(r"\b(src|init|full_case|keep|generator)\s*=", code)
+    assert "/work" not in text
+    assert ".py" not in text
+    for module in modules_of(text):
+        assert re.search(rf"^//[^\n]*\nmodule {module}\b", text, re.MULTILINE), f"{module} has no comment"
+    for module in re.findall(r"^module .*?^endmodule", code, re.MULTILINE | re.DOTALL):
+        words = r"^ {4}(?:\(\*.*?\*\) )?(?:input|output|wire|reg)\b(?: +(?:wire|reg))? +(?:\[[^\]]*\] )?(\w+)"
+        declared = re.findall(words, module, re.MULTILINE)
+        assert len(set(declared)) == len(declared)
+        assert len(re.findall(r"always @\(posedge \w+\) begin", module)) <= 1 + module.count(" [0:")
+
+
+def test_digits_read_well():
+    files = digits()
+    text = text_of(files)
+    assert len(text.splitlines()) <= 12_000
+    check_text(files)
+    assert "\nmodule digits_conv1_window (\n    input  wire clk,\n    input  wire rst,\n" in text
+    head = text[text.index("// digits_conv2_fifo: ") : text.index("module digits_conv2_fifo")]
+    assert "First in, first out" in head
+    assert "depth = 26" in head
+    assert "latency: 2 cycles" in head
+    assert "// last [16], data [15:0]: 2 x 1 of 8 bits" in text
+
+
+def test_engine_reads_well():
+    check_text(small_engine())
+
+
+class Named(wiring.Component):
+    """Adds. Multiplies."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "left": In(4),
+                "right": In(signed(4)),
+                "pair": In(data.StructLayout({"low": 3, "high": signed(2)})),
+                "total": Out(8),
+                "flag": Out(1),
+                "again": Out(8),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        both = self.left + self.right
+        state = Signal(8, init=3)
+        with m.If(self.left == 3):
+            m.d.sync += state.eq(state + both)
+        with m.Elif(self.flag):
+            m.d.sync += state.eq(0)
+        m.d.comb += [self.flag.eq(state[0] & (both > 2)), self.total.eq(both * state), self.again.eq(both)]
+        return m
+
+
+def test_names_of_the_source():
+    """By hand: a variable's name for what the netlist calls by a number, an if for an if, one always block."""
+    text = verilog.convert(Named(), "named", head="One line.")["named.v"].decode()
+    assert text == (
+        """\
+// One line.
+
+// named: Adds.
+module named (
+    input  wire clk,
+    input  wire rst,
+    input  wire [3:0] left,
+    input  wire [3:0] right,  // signed
+    input  wire [4:0] pair,  // high [4:3]: signed, low [2:0]
+    output wire [7:0] total,
+    output wire flag,
+    output wire [7:0] again
+);
+
+    reg  [7:0] state = 8'd3;
+
+"""
+        + text[text.index("    wire ") :]
+    )
+    assert re.search(r"wire \[\d:0\] both = \$signed\(\{1'b0, left\}\) \+ \$signed\(right\);", text)
+    assert text.endswith(
+        """\
+    always @(posedge clk) begin
+        if (left == 4'd3) begin
+            state <= $signed(state) + $signed(both);
+        end else if (flag) begin
+            state <= 8'd0;
+        end
+        if (rst) begin
+            state <= 8'd3;
+        end
+    end
+endmodule
+"""
+    )
+
+
+def test_constants():
+    assert [const(1, 1), const(5, 4), const(0x1234, 16)] == ["1'b1", "4'd5", "16'h1234"]
+    assert [signed_const(3, 4), signed_const(0b1101, 4), signed_const(8, 4)] == ["4'sd3", "-4'sd3", "4'sh8"]
+
+
+# What can't be written
+
+
+def outputs_of(make) -> wiring.Component:
+    class Other(wiring.Component):
+        def __init__(self):
+            super().__init__({"a": In(signed(8)), "b": In(signed(8)), "y": Out(signed(9))})
+
+        def elaborate(self, platform):
+            m = Module()
+            make(m, self)
+            return m
+
+    return Other()
+
+
+def test_signed_division():
+    """Amaranth rounds down, Verilog towards zero."""
+    with pytest.raises(ToolError, match="Verilog can't be written of divfloor with signed operands"):
+        verilog.convert(outputs_of(lambda m, this: m.d.comb.__iadd__(this.y.eq(this.a // this.b))), "top")
+
+
+def test_transparent_memory():
+    def make(m, this):
+        m.submodules.store = store = memory.Memory(shape=8, depth=4, init=[])
+        write = store.write_port()
+        read = store.read_port(transparent_for=(write,))
+        m.d.comb += [write.addr.eq(this.a), write.data.eq(this.b), write.en.eq(1), read.addr.eq(this.b)]
+        m.d.comb += this.y.eq(read.data)
+
+    with pytest.raises(ToolError, match="a read would see what is written in the same cycle"):
+        verilog.convert(outputs_of(make), "top")
+
+
+@pytest.mark.parametrize(
+    "text", ["hello", "module \\a\n  hello\nend", "module \\a\n  cell $add $1\n    hello\n  end\nend"]
+)
+def test_no_rtlil(text):
+    with pytest.raises(ValueError, match="no RTLIL"):
+        rtlil.parse(text)
+
+
+# Linters
+
+
+def check_lint(files: dict[str, bytes], folder: Path) -> None:
+    """Verilator with the waivers that are written beside each design, and Icarus with none."""
+    verilog.write_files(files, folder)
+    name = next(name for name in files if name.endswith(".v"))
+    root = verilator._root()
+    command = [str(root / "bin" / "verilator_bin"), "--lint-only", "-Wall", str(LINT), name]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[:3000]
+    assert "%Warning" not in run.stderr
+    command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", "lint", name]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert not run.stderr, run.stderr[:3000]
+
+
+@needs_icarus
+@pytest.mark.parametrize("which", ["digits", "engine"])
+def test_lint(which, tmp_path):
+    check_lint(digits() if which == "digits" else small_engine(), tmp_path)
+
+
+SLANG = """
+import sys, pyslang
+driver = pyslang.driver.Driver()
+driver.addStandardArgs()
+# A signed result that is kept in a plain vector keeps its bits.
+good = driver.parseCommandLine("slang -Wextra -Wconversion -Wno-sign-conversion -Werror " + sys.argv[1])
+good = good and driver.processOptions() and driver.parseAllSources()
+driver.reportCompilation(driver.createCompilation(), True)
+sys.exit(not (good and driver.reportDiagnostics(True)))
+"""
+
+
+@needs_slang
+@pytest.mark.parametrize("which", ["digits", "engine"])
+def test_slang(which, tmp_path):
+    files = digits() if which == "digits" else small_engine()
+    verilog.write_files(files, tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-c", SLANG, f"{which}.v"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, (run.stdout + run.stderr)[:3000]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layer", ["conv1", "pool1"])
+def test_yosys_proves_layers(layer, tmp_path):
+    """Line buffer, multipliers, requantiser, FIFOs: each register's next value and each output, whatever the state."""
+    config = hwgen.load(str(DIGITS)).plan(board="zedboard").config
+    found = next(each for each in config.layers if each.name == layer)
+    checked = equivalence.check(SideBySide([part.component() for part in found.components.values()]), "parts", tmp_path)
+    assert len(checked) >= 5
