@@ -28,7 +28,7 @@ from hwgen.network.quantise import quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document, planner
-from hwgen.schedule.solve import Schedule, enough_frames
+from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 from hwgen.schedule.stall import check_stall
 from hwgen.simulate.counts import multiplications, windows
 from hwgen.templates.latency import estimate_latency
@@ -179,6 +179,32 @@ def test_stall_for_ever(case, data):
 def resnet8():
     network = load("resnet8")
     return network, planner.make(network, boards.load("zedboard"), macs_per_dsp="auto")
+
+
+def test_no_layer_lives_on_its_lead():
+    """The interval that is planned is that of frames long after.
+
+    With the buffers below the layers behind ``stack2_short`` live for nine frames on what it is ahead; a row more of
+    it, and FIFOs that are shallower, keep the interval for ever.
+    """
+    plan = planner.make(load("resnet8"), boards.load("zedboard"))
+    config = plan.groups[0].config
+    assert Schedule(config, 12).cycles.interval == plan.cycles.interval == 65_536
+    buffers = {
+        "stack1_conv2": (3, (14,)),
+        "stack1_add": (0, (4, 2226)),
+        "stack2_short": (1, (494,)),
+        "stack2_conv2": (3, (156,)),
+        "stack2_add": (0, (4, 2272)),
+        "stack3_short": (1, (244,)),
+    }
+    layers = {layer.name: layer for layer in config.layers}
+    for name, (rows, depths) in buffers.items():
+        rowed = layers[name].with_rows(rows) if rows else layers[name]
+        layers[name] = replace(rowed, fifo_depths=depths)
+    less = replace(config, layers=tuple(layers.values()))
+    assert Schedule(less, 5).cycles.interval == 65_536
+    assert steady_cycles(less).interval == Schedule(less, 12).cycles.interval == 66_336
 
 
 def test_shortcuts_of_resnet8(resnet8):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from amaranth import Const, Module, Value
 from amaranth.lib import wiring
@@ -27,7 +27,9 @@ from hwgen import installing, processes
 from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.report.table import columns
 
@@ -151,31 +153,11 @@ def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ..
     return (name, *(f"{value:,g}" if value % 1 else f"{int(value):,}" for pair in pairs for value in pair))
 
 
-class Layer(Protocol):
-    """Components that belong together, with names."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def components(self) -> Mapping[str, ComponentConfig]: ...
-
-
-class Design(Protocol):
-    """What consists of components: an accelerator, or an engine."""
-
-    @property
-    def layers(self) -> Sequence[Layer]: ...
-
-    @property
-    def input_ports(self) -> Sequence[Any]: ...
-
-    @property
-    def guards(self) -> Sequence[ComponentConfig]: ...
-
-
 def synthesise(
-    config: Design, *, with_paths: bool = False, progress: Callable[[int, int, str], None] | None = None
+    config: AcceleratorConfig | EngineDesign,
+    *,
+    with_paths: bool = False,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Synthesis:
     """Every component of an accelerator, or of an engine, through Yosys.
 

@@ -3,10 +3,11 @@
 Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
 number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
 the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. The interval
-is kept if no frame follows the one before it at a greater distance than it did. There is no interval between the first
-two frames, so a slip of all frames but the first is no loss, nor one that later frames make good. It may
-let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs come first that
-would hold the most bits. The test is the exact schedule, not a simulation.
+is kept if no frame follows the one before it at a greater distance than it did, and no layer takes longer for the last
+frame than the interval, or than it did: it would live on what came early, until that is gone. There is no interval
+between the first two frames, so a slip of all frames but the first is no loss, nor one that later frames make good. It
+may let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs come first
+that would hold the most bits. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     schedule = Schedule(config, frames, depths=depths)
     schedule.mark()
     target = schedule.frame_ends
-    latest = schedule.latest(target)
+    latest, most = schedule.latest(target), _longest(schedule)
     for number, layer in enumerate(config.layers):
         for rows in range(layer.least_rows, layer.window.rows):
             schedule.shrink(number, rows=rows)
-            if schedule.solve(latest):
+            if schedule.solve(latest) and (schedule.last_distances() <= most).all():
                 schedule.mark()
                 break
             schedule.revert()
@@ -71,7 +72,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         # A ring of one row is read a cycle faster: fewer credits are in flight.
         schedule = Schedule(shrunk, frames, depths=depths)
         schedule.solve()
-        target = schedule.frame_ends
+        target, most = schedule.frame_ends, _longest(schedule)
     deadline = target + MOST_SLIP
     deadline[0] = target[0]
     latest = schedule.latest(deadline)
@@ -80,7 +81,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         before = list(schedule.depths)
         for number in list(undecided):
             least = max(config.layers[config.links[number].source].fold_beats)
-            if _least_depth(schedule, number, least, target, latest):
+            if _least_depth(schedule, number, least, target, latest, most):
                 undecided.remove(number)
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
 
@@ -103,7 +104,13 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
     return replace(config, layers=tuple(layers))
 
 
-def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times) -> bool:
+def _longest(schedule: Schedule) -> Times:
+    """Cycles that each input of a layer may be taken in at most, for the last frame."""
+    interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
+    return np.maximum(schedule.last_distances(), interval)
+
+
+def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times, most: Times) -> bool:
     """Make FIFO ``number`` as shallow as may be, between what is needed for sure and what is used.
 
     What is needed for all to be in time, if nothing else comes later, is mostly enough; it is tried first, then what
@@ -120,7 +127,7 @@ def _least_depth(schedule: Schedule, number: int, least: int, target: Times, lat
         schedule.shrink(number, depth=middle)
         on_time = schedule.solve(latest)
         late = schedule.frame_ends[1:] - target[1:]
-        if on_time and (np.diff(late) <= 0).all():
+        if on_time and (np.diff(late) <= 0).all() and (schedule.last_distances() <= most).all():
             high = middle
         else:
             schedule.revert()

@@ -373,10 +373,17 @@ class Schedule:
             steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.drains(distances[-1])),
         )
 
+    def last_distances(self) -> Times:
+        """Cycles from the end of the last frame but one, as each input of a layer took it, to that of the last.
+
+        Of one frame alone 0.
+        """
+        ends = (self._frame_ends(times)[-2:] for times in self.taken)
+        return np.array([each[-1] - each[0] for each in ends])
+
     def drains(self, interval: int) -> bool:
         """Whether a layer took longer than ``interval`` for the last frame: the output will be late in time."""
-        frames = (self._frame_ends(times) for times in self.taken)
-        return self.frames > 1 and any(ends[-1] - ends[-2] > interval for ends in frames)
+        return bool((self.last_distances() > interval).any())
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
@@ -427,7 +434,8 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
     """Cycles of so many frames back to back; of as many as it takes to settle, if ``None``.
 
     An interval has settled, and stays, once it has not changed for `enough_frames`, but for the first (two alike alone
-    may be part of a pattern that repeats). So long runs cost no more than short ones.
+    may be part of a pattern that repeats), and no layer loses the lead that it has. Layers may take turns at losing and
+    gaining one, so that is awaited for four times as many frames at most. So long runs cost no more than short ones.
     """
     if (short := shorter(config, frames)) is not None and (cycles := _continued(*short, frames)) is not None:
         return cycles
@@ -438,7 +446,8 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
         cycles = schedule.cycles
         enough = enough_frames(config, cycles)
         distances = np.diff(schedule.frame_ends)[1 - enough :]
-        if covered == limit or (covered >= enough and bool((distances[1:] == cycles.interval).all())):
+        sure = covered >= (1 if cycles.steady else 4) * enough
+        if covered == limit or (sure and bool((distances[1:] == cycles.interval).all())):
             return cycles
         covered = max(covered + 2, enough)
 
