@@ -686,6 +686,8 @@ def test_packing_halves_the_slices(lenet):
         if layer.kind == "conv":
             assert layer.macs_per_dsp == min(2, layer.tm)
             assert config.compute.multipliers == layer.tn * -(-layer.tm // 2) * layer.tk * layer.tp
+    assert "*" not in table(one)
+    assert "*: two multiply-adds a slice" in table(two)
 
 
 def test_a_weight_too_large(lenet):

@@ -102,6 +102,7 @@ def test_table(digits):
         assert rows[names[-1]][-3:] == [f"{cycles[names[-1]]:,}", f"{each:,.1f}", f"{each / 416:.0%}"]
     assert rows["pool1"][-2:] == ["with", "conv2"]
     assert "memory: 8 bytes in each cycle, words come 20 cycles after they are asked for" in table(made)
+    assert "*" not in table(made)  # no row has the mark of two multiply-adds a slice
 
 
 @pytest.mark.parametrize(

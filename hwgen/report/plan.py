@@ -128,7 +128,8 @@ def _spared(plan: Plan) -> list[str]:
 def summary(plan: Plan) -> list[str]:
     """The lines under the table."""
     lines = []
-    if any(layer.macs_per_dsp > 1 for layer in plan.layers):
+    with_marks = (group for group in plan.groups if "mult" in legend.of(group.template.name)[0])
+    if any(layer.macs_per_dsp > 1 for group in with_marks for layer in group.layers):
         lines.append("*: two multiply-adds a slice")
     for group in plan.groups:
         lines += group.template.summary(group)
