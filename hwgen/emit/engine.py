@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit.folder import check_folder, replace_folder
+from hwgen.emit import testbench
+from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import ConfigError, HwgenError, InputError
 from hwgen.gateware.engine.config import EngineConfig
@@ -101,9 +102,9 @@ def build(
 ) -> Path:
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
-    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``plan.json``, ``report.md`` and
-    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
-    `hwgen.emit.folder.build`.
+    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``Makefile`` and ``lint.vlt``,
+    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
+    that are there is said in `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -117,6 +118,8 @@ def build(
         **circuit.verilog,
         NAME: circuit.described,
         name: bytes(program),
+        "Makefile": testbench.makefile_of_lint(TOP).encode(),
+        LINT: waivers(),
         "plan.json": plan_json.encode(),
         "report.md": _report(report, name, program).encode(errors="backslashreplace"),
         **(others or {}),
@@ -209,6 +212,8 @@ def _report(text: str, name: str, program: Program) -> str:
         (f"`{TOP}.v`", f"module `{TOP}` and those below it"),
         (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
         (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
+        ("`Makefile`", "`make lint`"),
+        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
     lines = [

@@ -18,7 +18,10 @@ from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 
-__all__ = ["build", "build_groups", "check_folder"]
+__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
+
+#: File of what Verilator's ``-Wall`` is told to accept.
+LINT = "lint.vlt"
 
 
 def build(
@@ -156,11 +159,16 @@ def _contents(
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
     contents["Makefile"] = testbench.makefile(top).encode()
-    contents["lint.vlt"] = resources.files("hwgen.emit").joinpath("lint.vlt").read_bytes()
+    contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     text = _report(report, config, top, contents, count) + "\n".join(_bus_report(shell, top, slowest))
     contents["report.md"] = text.encode(errors="backslashreplace")
     return contents | around
+
+
+def waivers() -> bytes:
+    """The contents of `LINT`: the same for all Verilog that is written."""
+    return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
 
 
 def _bus_report(shell: ShellConfig, top: str, slowest: int) -> list[str]:
@@ -282,7 +290,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
-        ("`lint.vlt`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
+        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
     lines = [

