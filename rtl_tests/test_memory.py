@@ -12,7 +12,7 @@ from yosys import cells, luts
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.block_ram import block_rams, memory_luts
-from hwgen.gateware.lookup import rom_attributes
+from hwgen.gateware.lookup import ram_attributes, rom_attributes
 
 # Width, depth, RAMB36: by hand.
 SHAPES = [
@@ -115,6 +115,18 @@ def test_yosys_blocks(tmp_path):
 )
 def test_memory_luts(width, depth, rom, expected):
     assert memory_luts(width, depth, rom=rom) == expected
+
+
+def test_vivado_knows_the_attributes():
+    """Values of UG901 (2023.1), "RAM_STYLE" and "ROM_STYLE"."""
+    known = {
+        "ram_style": {"block", "distributed", "registers", "ultra", "mixed", "auto"},
+        "rom_style": {"block", "distributed"},
+    }
+    for attributes in (rom_attributes, ram_attributes):
+        for where in ("lut", "block"):
+            for name, value in attributes(8, where).items():
+                assert value in known[name]
 
 
 def test_yosys_luts(tmp_path):

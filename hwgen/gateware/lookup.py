@@ -43,10 +43,11 @@ def check_place(name: str, where: str | None, depth: int) -> None:
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
     """Where synthesis shall put a read-only memory: ``lut``, ``block``, or by its depth.
 
-    Yosys refuses a ROM that is "distributed" (it knows RAM of that kind only); Vivado doesn't know "logic".
+    Vivado has ``rom_style`` for it (UG901). Yosys looks at ``ram_style`` first, and refuses a ROM that is
+    "distributed", as it knows RAM of that kind only: "registers" is the value for LUTs that both know.
     """
     if (where or place(depth)) == "lut":
-        return {"rom_style": "distributed", "ram_style": "logic"}
+        return {"rom_style": "distributed", "ram_style": "registers"}
     return {"rom_style": "block", "ram_style": "block"}
 
 
