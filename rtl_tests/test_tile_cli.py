@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from test_program import SMALL
 import hwgen
 from hwgen import boards
 from hwgen.cli import main as cli
-from hwgen.emit import manifest
+from hwgen.emit import manifest, synthesis
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.plan.engine import on_engine
 from hwgen.program.compile import schedule
@@ -264,7 +265,23 @@ def test_options_of_engines_alone(refuse):
     assert "--program is run on an engine that exists: give its folder with --engine" in line
 
 
-@pytest.mark.parametrize("verb", ["synth"])
-def test_verbs_that_take_no_engine(refuse, verb):
-    line = refuse(verb, MODEL, "--board", "zedboard", "--template", "tile")
-    assert "digits is computed by an engine (template tile), not by an accelerator of its layers" in line
+def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
+    """Yosys is given each component of the planned engine, once; what it makes of them is tested in
+    test_engine_resources.py."""
+    given = []
+
+    def cells(parts):
+        given.extend(type(part).__name__ for part in parts)
+        return [Counter(LUT6=7, FDRE=5) for _ in parts]
+
+    monkeypatch.setattr(synthesis, "cells", cells)
+    arguments = ["--board", "zedboard", "--template", "tile", "--array", "16x5", "--json", str(tmp_path / "s.json")]
+    assert cli.main(["synth", MODEL, *arguments]) == 0
+    names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert [part["name"] for part in document["components"]] == [f"engine.{name}" for name in names]
+    assert len(given) == len(set(given)) == len(names)
+    assert document["total"] == {"dsp": 0, "bram36": 0, "lut": 8 * 7, "ff": 8 * 5}
+    # 16 maps by 5 pixels, the weights of two maps in a slice, and eight lanes that requantise.
+    assert document["estimate"]["dsp"] == 16 * 5 // 2 + 8
+    assert capsys.readouterr().out.splitlines()[-1].split()[0] == "total"

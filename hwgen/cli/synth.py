@@ -1,4 +1,4 @@
-"""``hwgen synth``: what Yosys makes of an accelerator, beside what its plan estimates."""
+"""``hwgen synth``: what Yosys makes of an accelerator, or of an engine, beside what its plan estimates."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     def progress(done: int, total: int, names: str) -> None:
         lines.say(f"hwgen: Yosys: {done} of {total} components done; now {names}")
 
+    engine = design.plan.on_engine
     parts = [
-        synthesis.synthesise(config, with_paths=arguments.paths, progress=progress) for config in design.plan.configs()
+        synthesis.synthesise(config, with_paths=arguments.paths, progress=progress)
+        for config in (design.plan.configs() if engine is None else [engine.design])
     ]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:

@@ -163,10 +163,7 @@ class Tile(Template):
         return cls.read(document, network, ()).grouped(network, _choices(document, network))
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        raise PlanError(
-            f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers; "
-            "docs/engine.md says what Yosys makes of engines"
-        )
+        raise PlanError(f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers")
 
     def summary(self, group: Group) -> list[str]:
         of, engine, memory = _of(group), self.engine, self.memory
@@ -233,9 +230,14 @@ class TileGroup(Group):
         weights = read - (self.map_bytes - self.run_bytes[1])
         return {"feature_maps": self.map_bytes, "weights": weights, "jobs": self.run.fetched}
 
+    @property
+    def design(self) -> EngineDesign:
+        """The circuit."""
+        return EngineDesign(engine=self.template.engine)
+
     @cached_property
     def resources(self) -> Resources:
-        return EngineDesign(engine=self.template.engine).resources
+        return self.design.resources
 
     def predict(self, frames: int | None = None) -> Cycles:
         return Cycles(latency=self.cycles, interval=self.cycles, steady=True)
