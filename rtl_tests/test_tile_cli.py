@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import hwgen
 from hwgen import boards
 from hwgen.cli import main as cli
 from hwgen.emit import manifest, synthesis
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.plan.engine import on_engine
 from hwgen.program.compile import schedule
@@ -270,11 +270,11 @@ def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
     test_engine_resources.py."""
     given = []
 
-    def cells(parts):
+    def measure(parts):
         given.extend(type(part).__name__ for part in parts)
-        return [Counter(LUT6=7, FDRE=5) for _ in parts]
+        return [Resources(lut=7, ff=5) for _ in parts]
 
-    monkeypatch.setattr(synthesis, "cells", cells)
+    monkeypatch.setattr(synthesis, "measure", measure)
     arguments = ["--board", "zedboard", "--template", "tile", "--array", "16x5", "--json", str(tmp_path / "s.json")]
     assert cli.main(["synth", MODEL, *arguments]) == 0
     names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
