@@ -63,6 +63,7 @@ def test_use_it_covers_the_verbs():
         "build",
         "report",
         "simulate",
+        "compile",
         "golden",
         "explore",
         "block",
