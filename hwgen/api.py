@@ -644,12 +644,12 @@ class Design:
             return emit.engine.build(self._circuit(), self.program, self.to_json(), folder, self.report(), **how)
         frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
-        others = {page.NAME: self.page()}
+        how = {"part": self.board.part, "others": {page.NAME: self.page()}, "say": say}
         if len(configs) > 1:
             maps = self._maps(frames[0])
-            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), others=others, say=say)
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)
         expected = golden.outputs(self.network, frames)
-        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), others=others, say=say)
+        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """What goes into the first group, and what leaves each, by the golden model."""

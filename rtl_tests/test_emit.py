@@ -298,6 +298,7 @@ def test_the_folder(tmp_path):
         "my_net_registers.h",
         "my_net_registers.py",
         "my_net_tb.v",
+        "package_ip.tcl",
         "plan.json",
         "registers.json",
         "report.md",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import manifest, stimuli, testbench, wrapper
+from hwgen.emit import manifest, package, stimuli, testbench, wrapper
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.bus.shell import ShellConfig
@@ -33,13 +33,14 @@ def build(
     report: str,
     *,
     component: Factory | None = None,
+    part: str = "",
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
-    ``NAME_driver.py``,
+    ``NAME_driver.py``, ``package_ip.tcl``,
     ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
@@ -60,6 +61,8 @@ def build(
         What ``report.md`` says of the plan, in Markdown; a list of the files is added.
     component : callable, optional
         Makes another component than ``Accelerator``.
+    part : str, optional
+        The board's device, as Vivado calls it.
     others : mapping of str to bytes, optional
         More files of the folder, by their names.
     say : callable, optional
@@ -80,8 +83,8 @@ def build(
     directory = Path(directory)
     check_folder(directory)
     inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
-    contents = _contents(identifier(config.name), config, inputs, outputs, report, component)
-    contents["plan.json"] = plan_json.encode()
+    plan = {"plan.json": plan_json.encode()}
+    contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, part, plan)
     replace_folder({**contents, **(others or {})}, directory, say)
     return directory
 
@@ -93,6 +96,7 @@ def build_groups(
     directory: str | Path,
     report: str,
     *,
+    part: str = "",
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -104,6 +108,8 @@ def build_groups(
     ----------
     maps : sequence of ndarray
         ``(n, C, H, W)``: what goes into the first group, and what leaves each.
+    part : str, optional
+        The board's device, as Vivado calls it.
 
     Raises
     ------
@@ -116,7 +122,7 @@ def build_groups(
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(top, config, [frames], [expected], title, None).items():
+        for name, content in _contents(top, config, [frames], [expected], title, None, part).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
@@ -135,8 +141,10 @@ def _contents(
     expected: Sequence[np.ndarray],
     report: str,
     component: Factory | None,
+    part: str,
+    software: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """The files of one accelerator whose top module is ``top``, but for its plan."""
+    """The files of one accelerator whose top module is ``top``, but for ``software``, which its IP has as well."""
     sources, sinks, count = input_ports(config), output_ports(config), len(frames[0])
     for each in (*frames, *expected):
         if count != len(each):
@@ -145,6 +153,7 @@ def _contents(
     contents = files(config, component=component, top=top)
     shell = wrapper.shell_of(config, contents)
     around = wrapper.files(config, shell, top)
+    around[package.NAME] = package.script(shell, top, part, [*contents, *around, *software])
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         inputs=sources,
@@ -289,6 +298,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
             "its registers and streams, for programs, for C and for Python",
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
+        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
         ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
         (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
         ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),

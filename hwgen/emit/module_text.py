@@ -332,13 +332,15 @@ class ModuleText:
             kinds.append(f"{each.port:6} {kind:4} {_bits(each.width)}{self._initial(wire)}")
         notes = [self._face.notes.get(name, "") for name in self._face.ports.values()]
         lines = [f"module {self._face.name} ("]
-        for number, (text, note) in enumerate(zip(kinds, notes, strict=True)):
+        # Only the ports of the outermost module are what a tool packages.
+        asked = ["" if self._face.instance else _attributes(self._wires[wire]) for wire in self._face.ports]
+        for number, (text, note, attributes) in enumerate(zip(kinds, notes, asked, strict=True)):
             comma = "," if number + 1 < len(kinds) else ""
             line = f"    {text}{comma}{f'  // {note}' if note else ''}"
             if len(line) > COLUMNS:
                 lines += textwrap.wrap(note, COLUMNS, initial_indent="    // ", subsequent_indent="    // ")
                 line = f"    {text}{comma}"
-            lines.append(line)
+            lines += [*([f"    {attributes.rstrip()}"] if attributes else []), line]
         return [*lines, ");"]
 
     def _initial(self, wire: str) -> str:

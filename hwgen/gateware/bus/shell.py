@@ -179,6 +179,16 @@ class ShellConfig:
         return Shell(self)
 
 
+def signature_of(config: ShellConfig) -> wiring.Signature:
+    """What `Shell` is connected by."""
+    members: dict[str, wiring.Member] = {"control": In(LITE), "interrupt": Out(1), "reset": Out(1)}
+    for end in config.inputs:
+        members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
+    for end in config.outputs:
+        members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
+    return wiring.Signature(members)
+
+
 class Shell(wiring.Component):
     """Registers, and for each stream of the accelerator what makes of it one of the bus.
 
@@ -205,12 +215,7 @@ class Shell(wiring.Component):
 
     def __init__(self, config: ShellConfig):
         self._config = config
-        members: dict[str, wiring.Member] = {"control": In(LITE), "interrupt": Out(1), "reset": Out(1)}
-        for end in config.inputs:
-            members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
-        for end in config.outputs:
-            members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
-        super().__init__(members)
+        super().__init__(signature_of(config))
 
     @property
     def config(self) -> ShellConfig:

@@ -5,14 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from amaranth import ClockDomain, Const, Instance, Module
+from amaranth import ClockDomain, Const, Instance, Module, Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.bus.shell import Shell, ShellConfig
+from hwgen.gateware.bus.shell import Shell, ShellConfig, signature_of
 
 #: What ports begin with on the register bus.
 CONTROL = "s_axi_control"
+
+
+def _port(shell: ShellConfig, path: Sequence[str | int]) -> str:
+    """The port of a bus that a signal of the shell goes to; empty for other signals."""
+    prefixes = {"control": CONTROL} | {end.name: end.name for end in (*shell.inputs, *shell.outputs)}
+    return f"{prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in prefixes else ""
+
+
+def ports(shell: ShellConfig) -> dict[str, wiring.Member]:
+    """Ports of a wrapper by their names, in order."""
+    members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
+    for path, member in signature_of(shell).members.flatten():
+        if name := _port(shell, path):
+            members[name] = member.flow(Shape.cast(member.shape).width)
+    return members | {"interrupt": Out(1)}
+
+
+def parameters(shell: ShellConfig) -> dict[str, dict[str, str]]:
+    """What Vivado should know of the clock, the reset and the interrupt (UG994, Common Internal Bus Interfaces)."""
+    busses = ":".join([*(end.name for end in (*shell.inputs, *shell.outputs)), CONTROL])
+    return {
+        "aclk": {"ASSOCIATED_BUSIF": busses, "ASSOCIATED_RESET": "aresetn"},
+        "aresetn": {"POLARITY": "ACTIVE_LOW"},
+        "interrupt": {"SENSITIVITY": "LEVEL_HIGH"},
+    }
 
 
 class Wrapper(wiring.Component):
@@ -42,22 +67,17 @@ class Wrapper(wiring.Component):
     def __init__(self, shell: ShellConfig, top: str, error_ports: Sequence[str] = ()):
         self._top, self._error_ports = top, error_ports
         self._shell: Any = Shell(shell)
-        members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
-        for name, flow, value in self._bus():
-            members[name] = flow(len(value))
-        super().__init__(members | {"interrupt": Out(1)})
-        busses = ":".join([*(end.name for end in (*shell.inputs, *shell.outputs)), CONTROL])
-        self.aclk.attrs["X_INTERFACE_PARAMETER"] = f"ASSOCIATED_BUSIF {busses}, ASSOCIATED_RESET aresetn"
-        self.aresetn.attrs["X_INTERFACE_PARAMETER"] = "POLARITY ACTIVE_LOW"
-        self.interrupt.attrs["X_INTERFACE_PARAMETER"] = "SENSITIVITY LEVEL_HIGH"
+        super().__init__(ports(shell))
+        for name, entries in parameters(shell).items():
+            text = ", ".join(f"{key} {value}" for key, value in entries.items())
+            getattr(self, name).attrs["X_INTERFACE_PARAMETER"] = text
 
     def _bus(self) -> Iterator[tuple[str, Any, Any]]:
         """Name, direction and the shell's signal of each port of a bus."""
         shell = self._shell
-        prefixes = {"control": CONTROL} | {end.name: end.name for end in (*shell.config.inputs, *shell.config.outputs)}
         for path, member, value in shell.signature.flatten(shell):
-            if len(path) == 2 and path[0] in prefixes:
-                yield f"{prefixes[path[0]]}_{path[1]}", member.flow, value
+            if name := _port(shell.config, path):
+                yield name, member.flow, value
 
     def elaborate(self, platform):
         m = Module()

@@ -1,0 +1,164 @@
+# From here on the script is the same for every design.
+
+proc fail {reason} {
+    error "package_ip.tcl: $reason"
+}
+
+# The part to package for: the board's, or what stands behind -tclargs.
+proc part_of {part arguments} {
+    if {[llength $arguments] == 2 && [lindex $arguments 0] eq "--part"} {
+        set part [lindex $arguments 1]
+    } elseif {[llength $arguments]} {
+        fail "takes --part PART behind -tclargs, not $arguments"
+    }
+    if {$part eq ""} {
+        fail "the design was built for no part; give one: -tclargs --part PART"
+    }
+    if {[llength [get_parts -quiet $part]] != 1} {
+        fail "this Vivado has no part $part; install its family of devices, or give another: -tclargs --part PART"
+    }
+    return $part
+}
+
+proc check_files {folder names} {
+    foreach name $names {
+        if {![file isfile [file join $folder $name]]} {
+            fail "$name is missing in $folder; build the design again"
+        }
+    }
+}
+
+# Make room for the IP, but not at the cost of something else.
+proc clear {root} {
+    if {[file exists $root] && ![file isfile [file join $root component.xml]]} {
+        fail "$root is there already and is not an IP; move it away"
+    }
+    file delete -force $root
+}
+
+# A project with the sources, and the IP that Vivado makes of it by itself.
+proc begin {} {
+    global here root top part sources vendor library
+    set paths {}
+    foreach name $sources {
+        lappend paths [file join $here $name]
+    }
+    create_project -force -part $part package_ip [file join $here ip_project]
+    add_files -norecurse $paths
+    set_property top $top [current_fileset]
+    update_compile_order -fileset sources_1
+    ipx::package_project -root_dir $root -vendor $vendor -library $library -taxonomy /UserIP -import_files \
+        -set_current true -force
+    return [ipx::current_core]
+}
+
+proc identify {core} {
+    global top version revision description
+    set_property name $top $core
+    set_property display_name $top $core
+    set_property description $description $core
+    set_property version $version $core
+    set_property core_revision $revision $core
+    set_property vendor_display_name hwgen $core
+}
+
+# Vivado infers interfaces by the names of ports. Whatever it has inferred, it is these in the end.
+proc define_interface {core name type mode signals parameters} {
+    set bus [ipx::get_bus_interfaces -quiet $name -of_objects $core]
+    if {$bus eq ""} {
+        set bus [ipx::add_bus_interface $name $core]
+    }
+    set_property bus_type_vlnv xilinx.com:$type:1.0 $bus
+    set_property abstraction_type_vlnv xilinx.com:${type}_rtl:1.0 $bus
+    set_property interface_mode $mode $bus
+    foreach {signal port} $signals {
+        set map [ipx::get_port_maps -quiet $signal -of_objects $bus]
+        if {$map eq ""} {
+            set map [ipx::add_port_map $signal $bus]
+        }
+        set_property physical_name $port $map
+    }
+    foreach {parameter value} $parameters {
+        set entry [ipx::get_bus_parameters -quiet $parameter -of_objects $bus]
+        if {$entry eq ""} {
+            set entry [ipx::add_bus_parameter $parameter $bus]
+        }
+        set_property value $value $entry
+    }
+}
+
+proc define_interfaces {core} {
+    global interfaces
+    set names {}
+    foreach {name type mode signals parameters} $interfaces {
+        lappend names $name
+        define_interface $core $name $type $mode $signals $parameters
+    }
+    foreach bus [ipx::get_bus_interfaces -of_objects $core] {
+        set name [get_property name $bus]
+        if {$name ni $names} {
+            ipx::remove_bus_interface $name $core
+        }
+    }
+}
+
+# One block of addresses: PYNQ calls an IP that has several by another name.
+proc define_registers {core} {
+    global control bytes registers
+    set map [ipx::get_memory_maps -quiet $control -of_objects $core]
+    if {$map eq ""} {
+        set map [ipx::add_memory_map $control $core]
+    }
+    set_property slave_memory_map_ref $control [ipx::get_bus_interfaces $control -of_objects $core]
+    foreach block [ipx::get_address_blocks -quiet -of_objects $map] {
+        ipx::remove_address_block [get_property name $block] $map
+    }
+    set block [ipx::add_address_block reg0 $map]
+    set_property base_address 0 $block
+    set_property range $bytes $block
+    set_property width 32 $block
+    set_property usage register $block
+    foreach {name offset access about fields} $registers {
+        set register [ipx::add_register $name $block]
+        set_property address_offset $offset $register
+        set_property size 32 $register
+        set_property access $access $register
+        set_property description $about $register
+        foreach {name low bits about} $fields {
+            set field [ipx::add_field $name $register]
+            set_property bit_offset $low $field
+            set_property bit_width $bits $field
+            set_property access $access $field
+            set_property description $about $field
+        }
+    }
+}
+
+# What software needs travels with the IP.
+proc add_software {core} {
+    global here root software
+    file mkdir [file join $root software]
+    set group [ipx::add_file_group -type misc {} $core]
+    foreach name $software {
+        file copy -force [file join $here $name] [file join $root software $name]
+        ipx::add_file software/$name $group
+    }
+}
+
+set here [file dirname [file normalize [info script]]]
+set root [file join $here ip]
+set part [part_of $part [expr {[info exists argv] ? $argv : ""}]]
+check_files $here [concat $sources $software]
+clear $root
+set core [begin]
+identify $core
+define_interfaces $core
+define_registers $core
+add_software $core
+ipx::create_xgui_files $core
+ipx::update_checksums $core
+ipx::check_integrity $core
+ipx::save_core $core
+close_project -delete
+file delete -force [file join $here ip_project]
+puts "wrote $vendor:$library:$top:$version to $root"
