@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_registers import shell
 
 import hwgen
-from hwgen import boards
+from hwgen import boards, emit
 from hwgen.emit import package, verilog, wrapper
 from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.network import golden
 
 HERE = Path(__file__).resolve().parent
 TCLSH = shutil.which("tclsh")
@@ -222,6 +224,18 @@ def test_several_inputs(tmp_path):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     check(folder, packaged(folder), plan=False)
+
+
+@needs_tcl
+def test_a_group(tmp_path):
+    """An IP for each of several groups, without a plan of its own."""
+    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20)
+    (source,) = design.network.input_maps
+    frames = np.zeros((1, *source.shape), source.type.dtype)
+    maps = [frames, golden.run(design.network, frames)]
+    emit.build_groups("{}", design.plan.configs(), maps, tmp_path / "built", "# A report", part=PARTS[0])
+    (group,) = (path for path in (tmp_path / "built").iterdir() if path.is_dir())
+    check(group, packaged(group), plan=False)
 
 
 @needs_tcl
