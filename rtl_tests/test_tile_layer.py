@@ -57,9 +57,12 @@ class Case:
         return [(layer.tiles.rows, layer.tiles.columns) for layer in self.config.layers]
 
     def beats_in(self, frames: np.ndarray) -> list[int]:
-        pixels = self.config.input.pixels
-        parts = [part for frame in frames for part in new_parts(*self.tiles[0], frame, pixels)]
-        return beats_of(self.config.input, parts)
+        """Each pixel once, in the order in which tiles first need them; ``last`` on a frame's last beat."""
+        beat, words = self.config.input, []
+        for frame in frames:
+            words += beats_of(beat, new_parts(*self.tiles[0], frame, beat.pixels))
+            words[-1] |= 1 << beat.data_bits
+        return words
 
     def beats_out(self, frames: np.ndarray) -> list[int]:
         """The golden model's outputs in tile order; ``last`` on a frame's last beat."""
