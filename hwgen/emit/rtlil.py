@@ -166,7 +166,8 @@ class _Reader:
                 module.cells.append(self._cell(*rest.split()))
             elif word == "process":
                 self._take_attributes()
-                module.processes.append(Process(self._body("end")[0]))
+                body, _ = self._body("end")
+                module.processes.append(Process((*body[:1], *_filled(body[1:]))))
             elif word == "connect":
                 module.connections.append(self._assign(rest))
             elif word == "end":
@@ -227,7 +228,7 @@ class _Reader:
         while line != "end":
             patterns = tuple(each.strip().partition("'")[2] for each in line[5:].split(",") if each.strip())
             body, line = self._body("case", "end")
-            cases.append((patterns, body))
+            cases.append((patterns, _filled(body)))
         return Switch(self._sig(test), tuple(cases))
 
     def _assign(self, rest: str) -> Assign:
@@ -252,6 +253,11 @@ class _Reader:
                 width, _, bits = word.partition("'")
                 chunks.append(_const(int(width), bits) if bits else Chunk("", 0, 32, int(width)))
         return tuple(reversed(chunks))
+
+
+def _filled(body: Body) -> Body:
+    """Statements without those that assign no bits."""
+    return tuple(each for each in body if not isinstance(each, Assign) or each.left)
 
 
 def _first_sig(words: list[str]) -> int:
