@@ -70,16 +70,20 @@ def spoiled(text: str, top: str, width: int, payload: int, when: str, bit: int) 
     """A module around the one emitted: a bit of the output is unknown in some beats, by their ``number``."""
     wrapper = f"""
 module {top}(input clk, input rst, input [{width - 1}:0] i__payload, input i__valid, output i__ready,
-             output [{payload - 1}:0] o__payload, output o__valid, input o__ready);
+             output [{payload - 1}:0] o__payload, output o__valid, input o__ready,
+             output frame_error__short, output frame_error__long, input frame_error__clear);
     wire [{payload - 1}:0] o;
     integer number = 0;
     always @(posedge clk) if (rst) number <= 0; else if (o__valid && o__ready) number <= number + 1;
     assign o__payload = {when} ? o ^ ({payload}'b0 | 1'bx << {bit}) : o;
     inner inner(.clk(clk), .rst(rst), .i__payload(i__payload), .i__valid(i__valid), .i__ready(i__ready),
-                .o__payload(o), .o__valid(o__valid), .o__ready(o__ready));
+                .o__payload(o), .o__valid(o__valid), .o__ready(o__ready),
+                .frame_error__short(frame_error__short), .frame_error__long(frame_error__long),
+                .frame_error__clear(frame_error__clear));
 endmodule
 """
-    return text.replace(f"module {top}(", "module inner(") + wrapper
+    assert text.count(f"module {top} (") == 1
+    return text.replace(f"module {top} (", "module inner (") + wrapper
 
 
 @pytest.mark.parametrize(
