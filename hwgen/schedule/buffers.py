@@ -3,11 +3,11 @@
 Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
 number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
 the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. The interval
-is kept if no frame follows the one before it at a greater distance than it did, and no layer takes longer for the last
-frame than the interval, or than it did: it would live on what came early, until that is gone. There is no interval
-between the first two frames, so a slip of all frames but the first is no loss, nor one that later frames make good. It
-may let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs come first
-that would hold the most bits. The test is the exact schedule, not a simulation.
+is kept if no frame follows the one before it at a greater distance than it did, and no layer takes longer for each of
+the last frames than the interval, or than it did: it would live on what came early, until that is gone. There is no
+interval between the first two frames, so a slip of all frames but the first is no loss, nor one that later frames make
+good. It may let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs
+come first that would hold the most bits. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _longest(schedule: Schedule) -> Times:
-    """Cycles that each input of a layer may be taken in at most, for the last frame."""
+    """Cycles that each input of a layer may be taken in at most, in the best of the last frames."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.last_distances(), interval)
 
