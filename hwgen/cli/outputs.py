@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 OUTPUTS = ("output", "json", "plot", "waves", "report")
+ENGINE_FILES = (".json", ".v", ".mem")
 INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "program")
 
 
@@ -142,7 +143,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     outputs = list(_paths(arguments, OUTPUTS))
     for name, path in outputs:
         _check_writable(path)
-        for given, source in _paths(arguments, INPUTS):
+        for given, source in (*_paths(arguments, INPUTS), *_engine_files(arguments)):
             if os.path.isfile(source) and _same(path, source):
                 what = "the model" if given in ("--model", "--layer") else f"what {given} reads"
                 raise InputError(f"{name} {path} would overwrite {what}: give another file")
@@ -157,6 +158,12 @@ def _paths(arguments: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tu
         for path in value if isinstance(value, list) else [value]:
             if path is not None:
                 yield f"--{name}", path
+
+
+def _engine_files(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """What is read of the folder of an engine, where programs may be written."""
+    if (folder := getattr(arguments, "engine", None)) is not None:
+        yield from (("--engine", str(path)) for path in Path(folder).glob("engine.*") if path.suffix in ENGINE_FILES)
 
 
 def _check_writable(path: str) -> None:

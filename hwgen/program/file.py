@@ -108,10 +108,14 @@ class Program:
         Raises
         ------
         InputError
-            If it is none, of another version, cut off or changed, or for another engine; if a job is one that engines
-            refuse.
+            If it can't be read, is none, of another version, cut off or changed, or for another engine; if a job is one
+            that engines refuse.
         """
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except (OSError, ValueError) as error:  # a name with a zero in it is no OSError
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"program {path} can't be read: {reason}; make it with hwgen compile") from None
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
         _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from hwgen.errors import PlanError
+from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store
+from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.schedule.engine_core import CoreSchedule
 
 #: Words of the longest burst, and between the addresses at which all end.
@@ -38,11 +39,24 @@ class MemoryTiming:
 
     ``latency`` cycles lie between a read that is asked for and its first word, ``write_latency`` between the last word
     that is written and the response. A beat takes ``pace`` cycles.
+
+    Raises
+    ------
+    ConfigError
+        If the engine can't be told the pace, or a latency is no number of cycles.
     """
 
     latency: int = 20
     write_latency: int = 8
     pace: int = 1
+
+    def __post_init__(self) -> None:
+        times, most = (self.pace, self.latency, self.write_latency), (1 << PACE_BITS) - 1
+        if any(type(each) is not int or each < 0 for each in times) or not 1 <= self.pace <= most:
+            raise ConfigError(
+                f"memory: pace must be 1 to {most} and latencies 0 or more, not pace {self.pace!r}, latency "
+                f"{self.latency!r} and write_latency {self.write_latency!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

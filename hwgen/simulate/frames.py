@@ -19,6 +19,7 @@ from hwgen.progress import Lines
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
 from hwgen.simulate.engine import EngineRun, Memory
+from hwgen.simulate.job import check_waves
 from hwgen.simulate.runner import side_by_side
 
 __all__ = ["FrameRuns", "Prediction", "check_program", "predict", "run_frames"]
@@ -118,10 +119,11 @@ def run_frames(
     CheckError
         If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
     InputError
-        If waves are asked for of several frames.
+        If waves are asked for of several frames, or can't be written there.
     ToolError
         If g++, make or Verilator is missing or fails.
     """
+    check_waves(wave_file, "verilator")
     if wave_file is not None and len(frames) > 1:
         raise InputError(f"waves are of one frame on an engine, not of {len(frames):,}: give one, or leave them out")
     verilator.check_tools()
@@ -136,7 +138,7 @@ def run_frames(
 
         return engine.run(verilog, _image(program, frames[number]), memory=memory, wave_file=wave_file, tick=tick)
 
-    shares = np.array_split(np.arange(len(frames)), min(jobs, len(frames)))
+    shares = np.array_split(np.arange(len(frames)), max(1, min(jobs, len(frames))))
     found = side_by_side([partial(_each, run, share.tolist()) for share in shares])
     runs = [each for share in found for each in share]
     for number, each in enumerate(runs):

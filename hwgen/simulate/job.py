@@ -82,12 +82,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.simulator not in SIMULATORS:
             raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
-        if (waves := self.wave_file) is not None:
-            kinds = _WAVES[self.simulator]
-            if waves.suffix not in kinds:
-                raise InputError(f"waves of {self.simulator} must end in {' or '.join(kinds)}, not {waves.name!r}")
-            if not waves.parent.is_dir():
-                raise InputError(f"waves can't be written: there is no folder {waves.parent}")
+        check_waves(self.wave_file, self.simulator)
         # Probabilities that can't be are refused here; how many there must be depends on the outputs.
         self.draws(max(1, len(self.stalls or ()) - 1))
 
@@ -110,6 +105,23 @@ class Options:
         """Into how many simulations side by side so many frames are parted."""
         plain = self.simulator == "verilator" and not (self.waves or self.stalls or self.taps or self.reset_at)
         return max(1, min(self.jobs, frames // LEAST_SHARE)) if plain else 1
+
+
+def check_waves(waves: Path | None, simulator: Simulator) -> None:
+    """Refuse a file for waveforms that a simulator can't write.
+
+    Raises
+    ------
+    InputError
+        If it doesn't end as the simulator's do, or its folder is not there.
+    """
+    if waves is None:
+        return
+    kinds = _WAVES[simulator]
+    if waves.suffix not in kinds:
+        raise InputError(f"waves of {simulator} must end in {' or '.join(kinds)}, not {waves.name!r}")
+    if not waves.parent.is_dir():
+        raise InputError(f"waves can't be written: there is no folder {waves.parent}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,12 +151,10 @@ class Tile(Template):
         except ConfigError as error:
             raise PlanError(f"plan engine: {error}") from None
         memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
-        timing = MemoryTiming(**_integers(MemoryTiming, memory, "plan memory"))
-        if not 1 <= timing.pace < 1 << PACE_BITS or min(timing.latency, timing.write_latency) < 0:
-            raise PlanError(
-                f"plan memory: pace must be 1 to {(1 << PACE_BITS) - 1} and latencies 0 or more, not {memory}"
-            )
-        return cls(engine=engine, memory=timing)
+        try:
+            return cls(engine=engine, memory=MemoryTiming(**_integers(MemoryTiming, memory, "plan memory")))
+        except ConfigError as error:
+            raise PlanError(f"plan {error}") from None
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
@@ -256,10 +254,8 @@ def _of(group: Group) -> TileGroup:
     return group
 
 
-def pace_of(board: Board, engine: EngineConfig, latency: int | None = None) -> MemoryTiming:
+def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
     """What may be counted on: words at a whole number of cycles each, no faster than the memory of the board.
-
-    ``latency`` is that of reads, as a `MemoryTiming` has it if not given.
 
     Raises
     ------
@@ -274,7 +270,7 @@ def pace_of(board: Board, engine: EngineConfig, latency: int | None = None) -> M
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * most):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {most} cycles, not {board.memory_gb_s:g}"
         )
-    return MemoryTiming(pace=pace) if latency is None else MemoryTiming(pace=pace, latency=latency)
+    return MemoryTiming(pace=pace)
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:
