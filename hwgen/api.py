@@ -411,8 +411,8 @@ class Model:
             of these ``interval`` (cycles at most) or ``fps`` (frames a second at least), ``groups``
             (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
             ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream``, ``pyramid`` or ``tile``),
-            ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns) and ``overlap`` (``reuse``, ``reload`` or
-            ``recompute``).
+            ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns), ``overlap`` (``reuse``, ``reload`` or
+            ``recompute``) and ``array`` (output maps, pixels).
 
         Raises
         ------

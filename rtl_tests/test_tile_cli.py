@@ -18,6 +18,7 @@ import hwgen
 from hwgen import boards
 from hwgen.cli import main as cli
 from hwgen.emit import manifest, synthesis
+from hwgen.errors import ConfigError, InputError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.plan.engine import on_engine
@@ -197,6 +198,13 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
         ("engine.json", b'"maps": 16', b'"maps": 20', "maps must be a multiple of 16, not 20; build it again"),
         ("engine.json", b'"maps": 16', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
         ("engine.json", b'"pace"', b'"peace"', "memory must have latency, pace, write_latency; build it again"),
+        (
+            "engine.json",
+            b'"pace": 2',
+            b'"pace": "2"',
+            "memory: pace must be 1 to 255 and latencies 0 or more, not pace '2'",
+        ),
+        ("engine.json", b'"latency": 11', b'"latency": -4', "latencies 0 or more, not pace 2, latency -4 and"),
         ("engine.json", b'"engine.v"', b'"../engine.v"', "verilog must have files and their digests; build it again"),
     ],
 )
@@ -257,6 +265,48 @@ def test_network_that_the_engine_can_not_compute(engine, refuse):
 )
 def test_options_that_do_not_go_together(engine, refuse, arguments, message):
     assert message in refuse("simulate", MODEL, "--random", "1", "--engine", engine, *arguments)
+
+
+def test_files_of_the_engine_are_not_overwritten(engine, refuse):
+    """They are read; programs and the page may lie beside them."""
+    whole = (engine / "engine.json").read_bytes()
+    for name in ("engine.json", "engine.v"):
+        for arguments in (["compile", MODEL, "-o"], ["simulate", MODEL, "--random", "1", "--json"]):
+            line = refuse(*arguments, engine / name, "--engine", engine)
+            assert f"{engine / name} would overwrite what --engine reads: give another file" in line
+    assert (engine / "engine.json").read_bytes() == whole
+    (engine / "engine.program").touch()
+    assert cli.main(["compile", MODEL, "--engine", str(engine), "-o", str(engine / "engine.program")]) == 0
+
+
+def test_what_can_not_be_run(engine, refuse):
+    """Also in Python: each has one line of its own."""
+    run = ["simulate", MODEL, "--random", "1", "--engine", engine]
+    assert "waves of verilator must end in .vcd or .fst, not 'w.txt'" in refuse(*run, "--waves", "w.txt")
+    model = hwgen.load(MODEL)
+    frames = model.random_frames(1)
+    with pytest.raises(InputError, match=r"^program .*none\.program can't be read: No such file"):
+        model.run(engine, engine / "none.program", frames)
+    with pytest.raises(ConfigError, match=r"^memory: pace must be 1 to 255 and latencies 0 or more, not .*latency -1"):
+        model.compile(engine).simulate(frames, memory_latency=-1)
+
+
+def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, refuse):
+    """As with the template's name: 0.2 GB/s are 8 bytes in 4 cycles of 100 MHz."""
+    found = []
+
+    def planned_only(design, *_, **__):
+        found.append(design)
+        raise InputError("planned")
+
+    monkeypatch.setattr(hwgen.Design, "simulate", planned_only)
+    for options in (["--template", "tile"], ["--array", "32x13"]):
+        assert "planned" in refuse(
+            "simulate", MODEL, "--board", "zedboard", *options, "--bandwidth", "0.2", "--random", "1"
+        )
+    one, other = (design.plan.on_engine for design in found)
+    assert one.template.memory == other.template.memory == MemoryTiming(pace=4)
+    assert one.schedule.jobs == other.schedule.jobs
 
 
 def test_options_of_engines_alone(refuse):

@@ -68,11 +68,11 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 
 def asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
-    from hwgen.plan import Request
+    from hwgen.plan import Request, asked_template
     from hwgen.templates import TEMPLATES
 
     found = {name: value for name in Request.names() if (value := getattr(arguments, name)) not in (None, False)}
-    template = TEMPLATES.get(arguments.template or "")
+    template = TEMPLATES.get(asked_template(found) or "")
     if arguments.verb == "simulate" and (arguments.plan is not None or template is None or template.holds_weights):
         found.pop("bandwidth", None)  # of the simulation; only what computes from off-chip memory is planned for it
     return found
@@ -90,12 +90,12 @@ def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     board = board_of(arguments)
     from hwgen import network
-    from hwgen.plan import Request
+    from hwgen.plan import Request, asked_template
     from hwgen.plan.planner import sure_refusal, what_can_be_built
     from hwgen.templates import TEMPLATES
     from hwgen.templates.budget import weights_of
 
-    template = TEMPLATES.get(arguments.template)
+    template = TEMPLATES.get(asked_template(asked(arguments)) or "")
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if template is not None and not template.holds_weights:

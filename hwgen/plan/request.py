@@ -127,7 +127,7 @@ class Request:
         if self.template not in (None, *TEMPLATES):
             raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
         tile, tiled = self.tile, TEMPLATES["pyramid"]
-        engine = next(name for name, template in TEMPLATES.items() if "array" in template.options)
+        engine = asked_template({"array": True})
         if self.array is not None:
             if self.template not in (None, engine) or not (self.tile is self.overlap is None):
                 raise PlanError(
@@ -135,7 +135,7 @@ class Request:
                 )
             if not _is_pair(self.array):
                 raise PlanError(f"array must be two positive integers, maps and pixels, not {self.array!r}")
-        asked = TEMPLATES.get(self.template or (engine if self.array is not None else ""))
+        asked = TEMPLATES.get(asked_template(vars(self)) or "")
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
                 f"groups and in_turn don't go with the template {asked.name}, which computes whole networks"
@@ -221,17 +221,21 @@ class Request:
         budget = board.dsp if self.dsp is None else self.dsp
         if not 1 <= budget <= board.dsp:
             raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
-        options = {name for name in ("tile", "overlap", "array") if getattr(self, name) is not None}
-        steered = next((name for name, template in TEMPLATES.items() if options & {*template.options}), self.template)
         return Goal(
             objective=self.objective,
             dsp=budget,
             interval=self.most_cycles(board),
-            template=steered,
+            template=asked_template(vars(self)),
             tile=self.tile,
             overlap=self.overlap,
             array=self.array,
         )
+
+
+def asked_template(options: Mapping[str, Any]) -> str | None:
+    """The template that a request's options ask for, by its name or by an option that steers it alone."""
+    given = {name for name, value in options.items() if value is not None}
+    return next((name for name, each in TEMPLATES.items() if given & {*each.options}), options.get("template"))
 
 
 def _is_number(value: Any) -> bool:
