@@ -11,9 +11,9 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.emit import testbench
-from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
+from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
-from hwgen.errors import ConfigError, HwgenError, InputError
+from hwgen.errors import HwgenError, InputError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.job import digest
@@ -146,9 +146,9 @@ def read(directory: str | Path) -> Circuit:
             board=Board(**_fields(Board, document, "board")),
             verilog={name: _checked(folder, name, wanted) for name, wanted in _strings(document, "verilog").items()},
         )
-    except (ConfigError, HwgenError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (HwgenError, TypeError, ValueError) as error:
         raise InputError(f"{path}: is not what hwgen wrote: {error}; build it again") from None
     if document.get("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
         raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
@@ -213,18 +213,9 @@ def _report(text: str, name: str, program: Program) -> str:
         (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
         (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
         ("`Makefile`", "`make lint`"),
-        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
-        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
     lines = [
-        text.rstrip("\n"),
-        "",
-        "## Files",
-        "",
-        "| file | what it is |",
-        "| --- | --- |",
-        *(f"| {file} | {what} |" for file, what in rows),
-        "",
+        *report_of_files(text, rows),
         "## Memory of the program",
         "",
         f"{program.size:,} bytes from the program's base on; its first {len(program.image):,} are jobs, weights and "

@@ -18,7 +18,7 @@ from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 
-__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
+__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "report_of_files", "waivers"]
 
 #: File of what Verilator's ``-Wall`` is told to accept.
 LINT = "lint.vlt"
@@ -284,6 +284,17 @@ def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[s
                 folder.rmdir()
 
 
+def report_of_files(text: str, rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Lines of a report: what `text` says of the plan, and a table of these files and of those in every folder."""
+    rows = [
+        *rows,
+        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
+        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
+    ]
+    table = (f"| {name} | {what} |" for name, what in rows)
+    return [text.rstrip("\n"), "", "## Files", "", "| file | what it is |", "| --- | --- |", *table, ""]
+
+
 def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
     memories = [name for name in contents if name.endswith(".mem")]
     beats = [name for name in contents if name.endswith(".hex")]
@@ -300,18 +311,9 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
         ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
-        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
-        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
     ]
     lines = [
-        text.rstrip("\n"),
-        "",
-        "## Files",
-        "",
-        "| file | what it is |",
-        "| --- | --- |",
-        *(f"| {name} | {what} |" for name, what in rows),
-        "",
+        *report_of_files(text, rows),
         "## Ports",
         "",
         "| port | direction | bits | what it is |",
