@@ -85,7 +85,11 @@ class RandomCircuit(wiring.Component):
             part = target
             if len(target) > 2 and random.random() < 0.3:
                 low = random.randrange(len(target) - 1)
-                part = target[low : random.randint(low + 1, len(target))]
+                part = target[low : random.randint(low, len(target))]
+            elif len(target) > 2 and random.random() < 0.3:
+                part = target.bit_select(
+                    expression(random, leaves, 1).as_unsigned()[:3], random.randint(1, len(target))
+                )
             domain += part.eq(expression(random, leaves, 2))
         elif kind < 0.7:
             with m.If(expression(random, leaves, 1).bool()):
@@ -127,6 +131,8 @@ def expression(random: Random, leaves: list[Value], depth: int) -> Value:
         return value
     x, y, z = (expression(random, leaves, depth - 1) for _ in range(3))
     few = y.as_unsigned()[:3]
+    # Behind the last bit of another signed value than a signal Amaranth's simulator has no sign, against its manual.
+    parted = x if isinstance(x, Signal) else Cat(x)
     made = random.choice(
         [
             lambda: x + y,
@@ -152,6 +158,10 @@ def expression(random: Random, leaves: list[Value], depth: int) -> Value:
             lambda: x.as_unsigned() % y.as_unsigned(),
             lambda: Cat(x, y, z, Const(0, 8)).bit_select(few, 2),
             lambda: Cat(x, Const(0, 24)).word_select(few, 3),
+            lambda: parted.bit_select(few, 5),
+            lambda: parted.word_select(few, 3),
+            lambda: ~(Cat(x == y, z[0]) == 2),
+            lambda: ~(Mux(z[0] != y[0], x, y) != 3),
             lambda: x.any(),
             lambda: x.all(),
             lambda: x.xor(),

@@ -15,7 +15,7 @@ from random import Random
 import equivalence
 import pytest
 from accelerators import cases
-from amaranth import Module, Signal, signed
+from amaranth import Assert, Cat, ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -146,6 +146,74 @@ def test_many_random_circuits(block, tmp_path):
     for seed in range(100 + 25 * block, 125 + 25 * block):
         (tmp_path / str(seed)).mkdir()
         check_circuit(seed, tmp_path / str(seed))
+
+
+def widths(count: int) -> list[dict[str, int]]:
+    """Values of the inputs of ``outputs_of``."""
+    random = Random(3)
+    return [{"a": random.randint(-128, 127), "b": random.randint(-128, 127)} for _ in range(count)]
+
+
+def nothing(m, this):
+    held = Signal(4)
+    m.d.sync += held[1:1].eq(this.a)
+    with m.If(this.a[0]):
+        m.d.sync += [held[2:2].eq(this.a), held[1].eq(this.b[0])]
+    return held
+
+
+CORNERS = {
+    "inverse_of_nested_equality": lambda m, this: ~(Cat(this.b[0], this.a[:2] == this.b[:2]) == 2),
+    "inverse_of_nested_inequality": lambda m, this: ~(Mux(this.a[0] != this.b[0], this.a[:2], this.b[:2]) != 3),
+    "part_of_signed": lambda m, this: this.a.bit_select(this.b.as_unsigned()[:4], 5),
+    "wide_part_of_signed": lambda m, this: this.a.word_select(this.b.as_unsigned()[:1], 9),
+    "shift_by_more_than_all": lambda m, this: (this.a >> this.b.as_unsigned()[:5]) + (this.a[:4] >> this.b[:5]),
+    "all_of_no_bits": lambda m, this: this.a[:0].all() + this.b,
+    "assignment_of_no_bits": nothing,
+}
+
+
+@needs_icarus
+@pytest.mark.parametrize("corner", CORNERS)
+def test_corners(corner, tmp_path):
+    def make(m, this):
+        m.d.sync += this.y.eq(CORNERS[corner](m, this))
+
+    stimuli = widths(80)
+    assert in_icarus(outputs_of(make), stimuli, tmp_path) == in_amaranth(outputs_of(make), stimuli)
+
+
+class Counted(wiring.Component):
+    """Counts."""
+
+    def __init__(self):
+        super().__init__({"i": In(signed(8)), "o": Out(signed(8))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.o.eq(self.o + self.i)
+        return m
+
+
+@needs_icarus
+def test_names_that_meet(tmp_path):
+    """Instances called as clocks, ports, signals and keywords are, or differing from them in case only."""
+
+    def make(m, this):
+        value = this.a
+        for name in ("CLK", "clk", "Rst", "I", "o", "held", "HELD", "reg", "Wire"):
+            m.submodules[name] = part = Counted()
+            m.d.comb += part.i.eq(value)
+            value = part.o
+        held = Signal(8, name="held")
+        m.d.sync += held.eq(value)
+        m.d.comb += this.y.eq(held + this.b)
+
+    stimuli = widths(40)
+    assert in_icarus(outputs_of(make), stimuli, tmp_path) == in_amaranth(outputs_of(make), stimuli)
+    text = (tmp_path / "dut_top.v").read_text()
+    assert text.count(": Counts.") == 9, "a part was not found by its name"
+    assert text.count("    input  wire clk,") == text.count("    input  wire rst,") == 10
 
 
 @needs_icarus
@@ -328,6 +396,21 @@ def test_transparent_memory():
         m.d.comb += this.y.eq(read.data)
 
     with pytest.raises(ToolError, match="a read would see what is written in the same cycle"):
+        verilog.convert(outputs_of(make), "top")
+
+
+def with_asynchronous_reset(m, this):
+    m.domains.other = ClockDomain("other", async_reset=True)
+    m.d.comb += [ClockSignal("other").eq(ClockSignal()), ResetSignal("other").eq(this.b[0])]
+    m.d.other += this.y.eq(this.a)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [(with_asynchronous_reset, "adff"), (lambda m, this: m.d.sync.__iadd__(Assert(this.a[0])), "check")],
+)
+def test_other_cells(make, kind):
+    with pytest.raises(ToolError, match=f"Verilog can't be written of {kind}$"):
         verilog.convert(outputs_of(make), "top")
 
 

@@ -151,8 +151,8 @@ class Expressions:
         if text.operator == "!":
             return Text(text.text[1:])
         for operator, opposite in (("==", "!="), ("!=", "==")):
-            if text.operator == operator:
-                return Text(text.text.replace(f" {operator} ", f" {opposite} ", 1), opposite)
+            if text.operator == operator and text.text.count(f" {operator} ") == 1:  # none in an operand
+                return Text(text.text.replace(f" {operator} ", f" {opposite} "), opposite)
         return Text(f"!{text.within('~')}", "!")
 
     # Nodes
@@ -204,8 +204,9 @@ class Expressions:
             return f"{a} {_BINARY[cell.kind]} {b}"
         if cell.kind == "$neg":
             return f"-({self._signed(ports['A'], width)})"
-        if cell.kind in ("$shl", "$sshr"):
-            return f"{self._signed(ports['A'], width)} {_SHIFT[cell.kind]} {self.operand(ports['B']).within('<<')}"
+        if cell.kind in ("$shl", "$sshr", "$shift"):
+            operator = "<<" if cell.kind == "$shl" else ">>>"
+            return f"{self._signed(ports['A'], width)} {operator} {self.operand(ports['B']).within('<<')}"
         raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
 
     def needs_room(self, cell: Cell) -> bool:
@@ -281,7 +282,9 @@ class Expressions:
 
     def _shift(self, cell: Cell, width: int) -> Text | None:
         a, b = cell.ports["A"], cell.ports["B"]
-        if cell.kind == "$sshr" or (cell.parameters["A_SIGNED"] and width_of(a) < width):
+        signed = bool(cell.parameters["A_SIGNED"])
+        # Behind the last bit of a signed number that parts are taken of stands its sign.
+        if cell.kind == "$sshr" or (signed and (width_of(a) < width or cell.kind == "$shift")):
             return None
         return Text(f"{self.operand(a, width).within('<<')} {_SHIFT[cell.kind]} {self.operand(b).within('<<')}", "<<")
 

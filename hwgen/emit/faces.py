@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -66,9 +67,14 @@ def faces(design: Design, known: Mapping[str, Elaboratable]) -> dict[str, Face]:
     names = unique(_word("_".join(plain(part) for part in name.split("."))) for name in design)
     top = next(iter(design))
     return {
-        old: _face(module, new, known.get(old), outermost=old == top)
+        old: _face(module, new, known.get(_path(old)), outermost=old == top)
         for (old, module), new in zip(design.items(), names, strict=True)
     }
+
+
+def _path(name: str) -> str:
+    """Of a module, without the numbers that Amaranth adds where a signal has the name of an instance."""
+    return re.sub(r"(?<!\.U)\$\d+(?=\.|$)", "", name)
 
 
 def _word(name: str) -> str:

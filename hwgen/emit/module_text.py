@@ -476,8 +476,7 @@ class ModuleText:
     def _switch(self, switch: Switch, depth: int) -> list[str]:
         cases = list(switch.cases)
         while cases and not cases[-1][1]:
-            if not cases[-1][0] or len(cases) == 1 or True:
-                cases.pop()
+            cases.pop()
         if not cases:
             return []
         if not cases[0][0]:

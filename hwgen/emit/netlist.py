@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from hwgen.emit.rtlil import Assign, Body, Cell, Chunk, Design, Memory, Module, Sig, Switch
+from hwgen.errors import ToolError
 
 __all__ = [
     "Choice",
@@ -252,8 +253,11 @@ class _Arrangement:
                 self.ports[str(cell.parameters["MEMID"])].append(cell)
             elif cell.kind == "$meminit_v2":
                 self.words[str(cell.parameters["MEMID"])] = _words(cell)
-            elif not cell.kind.startswith("\\") and cell.ports["Y"]:
-                self.operators[cell.ports["Y"][0].wire] = cell
+            elif not cell.kind.startswith("\\"):
+                if "Y" not in cell.ports:
+                    raise ToolError(f"Verilog can't be written of {cell.kind[1:]}")
+                if cell.ports["Y"]:
+                    self.operators[cell.ports["Y"][0].wire] = cell
         for process in self.module.processes:
             first = process.body[0]
             assert isinstance(first, Assign), "a process begins with what its signal is by default"
@@ -405,7 +409,7 @@ class _Arrangement:
         by_clock: dict[tuple[Sig, bool], list[Body]] = {}
         for wire, cell in self.flip_flops.items():
             key = cell.ports["CLK"], bool(cell.parameters["CLK_POLARITY"])
-            by_clock.setdefault(key, []).append(_without_hold(self.bodies[wire], wire))
+            by_clock.setdefault(key, []).append(_without_hold(self.bodies[wire]))
         for (signal, rising), bodies in by_clock.items():
             yield Clock(signal, rising, together(bodies))
 
@@ -472,6 +476,8 @@ def simpler(cell: Cell) -> Cell:
         return _unary(cell, "$pos", a)
     if cell.kind in ("$reduce_or", "$reduce_bool") and is_const(a):
         return _unary(cell, "$pos", (Chunk("", 0, 1, int(value_of(a) != 0)),))
+    if cell.kind == "$reduce_and" and is_const(a):  # all of no bits are set
+        return _unary(cell, "$pos", (Chunk("", 0, 1, int(value_of(a) == (1 << width_of(a)) - 1)),))
     if cell.kind == "$add" and width == width_of(a) == 1 and is_const(b) and value_of(b) & 1:
         return _unary(cell, "$not", a)
     if cell.kind in ("$add", "$sub", "$or", "$xor") and is_const(b) and not value_of(b) and not is_const(a):
@@ -564,7 +570,7 @@ def _retargeted(body: Body, wire: str) -> Body:
     )
 
 
-def _without_hold(body: Body, wire: str) -> Body:
+def _without_hold(body: Body) -> Body:
     """Without a first statement that the register keeps its value, as registers do."""
     first = body[0]
     keeps = isinstance(first, Assign) and [(c.wire, c.low, c.width) for c in first.right] == [
