@@ -97,14 +97,14 @@ DRAIN = Drain(blocks=2, pixels=9)
 STORE = Store(blocks=2, rows=3, words=3)
 GOOD = Job(load=LOAD, compute=COMPUTE, drain=DRAIN, store=STORE)
 
-
+#: Products have one bit more, all lengths together, than that of a buffer may have.
 WRONG = [
     (replace(GOOD, load=replace(LOAD, wait_computed=99)), "load.wait_computed must count earlier jobs, not 99"),
     (replace(GOOD, load=replace(LOAD, wait_stored=99)), "load.wait_stored must count earlier jobs"),
     (replace(GOOD, load=replace(LOAD, x_rows=0)), "load.x_rows and x_words must not be 0 where x_blocks is not"),
     (replace(GOOD, load=replace(LOAD, x_words=0)), "load.x_rows and x_words must not be 0"),
-    (replace(GOOD, load=replace(LOAD, x_rows=64, x_words=128)), "times x_words must be at most 640"),
-    (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=32, addend=1)), "must be at most 64, not addend 1"),
+    (replace(GOOD, load=replace(LOAD, x_rows=32, x_words=32)), "times x_words must be at most 640"),
+    (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=8, addend=1)), "must be at most 64, not addend 1"),
     (replace(GOOD, load=replace(LOAD, x_first=5)), "load.x_first must be below 5"),
     (replace(GOOD, load=replace(LOAD, x_pitch_rest=5)), "load.x_pitch_rest must be below 5"),
     (replace(GOOD, load=replace(LOAD, w_steps=129)), "load.w_steps must be at most 128, not 129"),
@@ -113,12 +113,16 @@ WRONG = [
     (replace(GOOD, compute=replace(COMPUTE, kernel_rows=0)), "compute.kernel_rows must not be 0"),
     (replace(GOOD, compute=replace(COMPUTE, kernel_columns=0)), "compute.kernel_columns must not be 0"),
     (replace(GOOD, compute=replace(COMPUTE, channels=0)), "compute.channels must not be 0"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=255, kernel_rows=7)), "must be at most 128, not"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=255, kernel_rows=63, channelwise=1)), "must be at most 1,024"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=16, kernel_rows=16)), "must be at most 128, not"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=128, kernel_rows=16, channelwise=1)), "must be at most 1,024"),
     (replace(GOOD, compute=replace(COMPUTE, stride=0)), "stride must be from 1 to 4, not groups 2, stride 0"),
     (replace(GOOD, compute=replace(COMPUTE, stride=5)), "compute.stride must be from 1 to 4"),
     (
         replace(GOOD, compute=replace(COMPUTE, groups=9, last=0), drain=Drain()),
+        "compute.groups must be at most 8 in a chunk of several",
+    ),
+    (
+        replace(GOOD, compute=replace(COMPUTE, groups=9, first=0), drain=replace(DRAIN, pixels=45)),
         "compute.groups must be at most 8 in a chunk of several",
     ),
     (replace(GOOD, compute=replace(COMPUTE, start_rest=5)), "compute.start_rest must be below 5"),
@@ -133,7 +137,7 @@ WRONG = [
     (replace(GOOD, drain=replace(DRAIN, pool=1)), "drain.columns must not be 0 with pool"),
     (replace(GOOD, store=replace(STORE, rows=0)), "store.rows and words must not be 0 where blocks is not"),
     (replace(GOOD, store=replace(STORE, words=0)), "store.rows and words must not be 0"),
-    (replace(GOOD, store=replace(STORE, rows=200)), "store.blocks times rows times words must be at most 64"),
+    (replace(GOOD, store=replace(STORE, rows=32)), "store.blocks times rows times words must be at most 64"),
 ]  # fmt: skip
 
 
@@ -152,7 +156,7 @@ def test_fields_in_hardware():
 
 
 def test_good_fields():
-    """At the limits."""
+    """At the limits, and sizes of what is not moved."""
     first = replace(
         GOOD,
         load=replace(LOAD, x_blocks=5, x_rows=8, x_words=16, x_first=4, w_steps=128, p_words=256, p_base=3, tables=1),
@@ -169,7 +173,8 @@ def test_good_fields():
     third = Job(
         load=Load(x_rows=1), compute=Compute(groups=8, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1)
     )
-    program = [first, second, third]
+    fourth = Job(load=Load(x_rows=999, x_words=999, p_base=99, tables=1), store=Store(rows=999, words=999))  # no blocks
+    program = [first, second, third, fourth]
     assert not [each for number, job in enumerate(program) for each in faults(SMALL, number, job)]
     assert set(found(pack_jobs(SMALL, program))) == {Error.NONE}
 

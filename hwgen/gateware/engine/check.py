@@ -107,7 +107,9 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
     )
     yield Rule(
         ("load.p_words", "load.p_base", "load.tables"),
-        lambda _, words, base, tables: (tables != 0) & (words + base * TABLE_WORDS > TABLES * TABLE_WORDS),
+        lambda _, words, base, tables: (
+            (tables != 0) & (words != 0) & (words + base * TABLE_WORDS > TABLES * TABLE_WORDS)
+        ),
         f"p_words from table p_base on must lie in {TABLES} tables of {TABLE_WORDS} words",
     )
 
@@ -192,11 +194,16 @@ def _fits(
     where: Callable[..., Any] = lambda: 1,
 ) -> Rule:
     """A product is no larger than a buffer, as far as lengths tell: all that exceed it eightfold are found, and none
-    that don't exceed it."""
+    that don't exceed it. Without a first factor nothing is moved, and no other one is looked at."""
     longest = most.bit_length() - 1 + _FACTORS
+
+    def broken(_: Any, *values: Any) -> Any:
+        conditions, (first, second, third) = values[: len(only)], values[len(only) :]
+        return where(*conditions) & (first != 0) & (first + second + third > longest)
+
     return Rule(
         only,
-        lambda _, *values: where(*values[: len(only)]) & (sum(values[len(only) + 1 :], values[len(only)]) > longest),
+        broken,
         f"{' times '.join(factors)} must be at most {most:,}",
         lengths=tuple(f"{part}.{name}" for name in factors),
     )
