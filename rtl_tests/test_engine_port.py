@@ -520,8 +520,12 @@ def channel(name: str) -> str:
 @given(**CYCLES)
 def test_cycles(plan, seed, pace, data):
     """With a memory that doesn't stall, every burst is granted when it is said to be."""
-    image, output = plan.image(seed), buffer(seed)
     latency, write_latency = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 60))
+    check_cycles(plan, seed, pace, latency, write_latency)
+
+
+def check_cycles(plan: Plan, seed: int, pace: int, latency: int, write_latency: int) -> None:
+    image, output = plan.image(seed), buffer(seed)
     model = Memory(bytearray(image), latency, write_latency, pace=pace)
     seen = Bench(plan, model, output, pace=pace).run()
     timeline = Timeline(plan, model)
@@ -530,6 +534,19 @@ def test_cycles(plan, seed, pace, data):
     assert model.image == expected_image(plan, image, output)
     last = max(times[-1] for times in timeline.counted.values())
     assert seen.ended == last + 1
+
+
+@pytest.mark.parametrize("pace", [1, 2, 5])
+def test_paces(pace):
+    """Bursts of no beats to four, of rows that follow each other: each has the port for its cycles and no longer."""
+    jobs = [
+        Job(
+            load=Load(end=words == 4, x_blocks=min(words, 1), x_rows=4, x_words=words, x_row_stride=64),
+            store=Store(blocks=min(words, 1), rows=3, words=words, address=STORES + 256 * words, row_stride=64),
+        )
+        for words in range(5)
+    ]
+    check_cycles(Plan(jobs, [1] * 5, [1] * 5, base=PROGRAM), 0, pace, 3, 2)
 
 
 @EXAMPLES
