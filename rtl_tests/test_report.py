@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -20,6 +21,7 @@ from hwgen.network.graph import Network
 from hwgen.report.page import html
 
 DIGITS = "examples/digits/digits.onnx"
+PAGE = Path(html.__file__).parent
 #: Attributes by which a browser may be made to load something.
 LOADING = ("src", "href", "action", "formaction", "data", "poster", "srcset", "background", "xlink:href")
 MOST_BYTES = 6_000_000
@@ -126,6 +128,16 @@ def test_drawing_of_groups_in_turn():
     (view,) = document["times"]["views"]
     assert view["edges"][-1] == design.plan.placement.predict(1).latency + 1
     check_page(html.render(document), PLANNED)
+
+
+def test_scripts_of_others_are_as_they_were_published():
+    """The SHA-256 of each is that of the file in the package that LICENSES.md names."""
+    licences = (PAGE / "LICENSES.md").read_text(encoding="utf-8")
+    scripts = sorted(PAGE.glob("*.min.js"))
+    assert scripts
+    for script in scripts:
+        section = licences.partition(f"## {script.name}\n")[2].partition("\n## ")[0]
+        assert f"SHA-256: `{hashlib.sha256(script.read_bytes()).hexdigest()}`" in section
 
 
 def test_hostile_names():

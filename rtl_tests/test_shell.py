@@ -1,7 +1,8 @@
-"""Random accelerators in their shell: the frames of the bus, under any stalls, and what the registers say of them."""
+"""Random accelerators in their shell: the frames of the bus, under any stalls; and the shell alone, byte for byte."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from test_driver import ports
 from testbench import ALWAYS, PATIENCE, run, stalls
 
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.bus.shell import EndConfig, Shell, ShellConfig, ends_of
+from hwgen.gateware.stream import Port
 from hwgen.network import golden
 from hwgen.schedule.solve import Schedule
 
@@ -25,14 +28,28 @@ def word_layout(end: EndConfig) -> data.StructLayout:
     return data.StructLayout({"data": 8 * end.width, "keep": end.width, "last": 1})
 
 
-class OnTheBus(wiring.Component):
-    """An accelerator in its shell, between streams whose payload is a word."""
+class Wires(wiring.Component):
+    """In place of an accelerator: what comes in goes out."""
 
-    def __init__(self, config: AcceleratorConfig, width: int):
+    def __init__(self, port: Port):
+        super().__init__({"i": In(port.beat.signature), "o": Out(port.beat.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        return m
+
+
+class OnTheBus(wiring.Component):
+    """An accelerator, or wires for the beats of a port, in its shell, between streams whose payload is a word."""
+
+    def __init__(self, config: AcceleratorConfig | Port, width: int):
         self.config = config
-        ends = [
-            ends_of(ports, name, [width]) for ports, name in ((config.input_ports, "s"), (config.output_ports, "m"))
-        ]
+        if isinstance(config, Port):
+            given = [[replace(config, name="i")], [replace(config, name="o")]]
+        else:
+            given = [config.input_ports, config.output_ports]
+        ends = [ends_of(each, name, [width]) for each, name in zip(given, "sm", strict=True)]
         (self.taken,), (self.given,) = ends
         self.shell: Any = Shell(ShellConfig(inputs=ends[0], outputs=ends[1]))
         super().__init__(
@@ -45,7 +62,8 @@ class OnTheBus(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.shell = shell = self.shell
-        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        accelerator: Any = Wires(self.config) if isinstance(self.config, Port) else Accelerator(self.config)
+        m.submodules.accelerator = accelerator
         wiring.connect(m, shell=shell.i, accelerator=accelerator.i)
         wiring.connect(m, shell=shell.o, accelerator=accelerator.o)
         into, out = self.i, self.o
@@ -114,6 +132,34 @@ def wrong(frame: bytes, change: int) -> bytes:
     """The frame, or one that is shorter or longer by a byte or by half."""
     by = 1 if change % 2 else max(1, len(frame) // 2)
     return frame if change > 3 else frame[: max(1, len(frame) - by)] if change < 2 else frame + frame[:by]
+
+
+def extended(end: EndConfig, frame: bytes) -> bytes:
+    """A frame whose values have the bits of a beat's, above which is the sign, or zeros."""
+    beat = end.port.beat
+    values = np.frombuffer(frame, f"<u{end.value_bytes}").astype(np.int64) & ((1 << beat.bits) - 1)
+    signs = values >> (beat.bits - 1) if beat.signed else 0
+    return (values - (signs << beat.bits)).astype(f"<i{end.value_bytes}").tobytes()
+
+
+@settings(max_examples=10)
+@given(
+    port=ports(),
+    width=st.sampled_from([0, 8, 16]),
+    seed=st.integers(0, 2**32),
+    pattern=stalls(),
+    changes=st.lists(st.integers(0, 4), min_size=5, max_size=5),
+)
+def test_bytes(port, width, seed, pattern, changes):
+    """Bytes that are kept are those that leave, and zeros for those that are not."""
+    top = OnTheBus(port, width)
+    end = top.taken
+    rng, size = np.random.default_rng(seed), end.frame_bytes
+    sent = [wrong(rng.bytes(size), change) for change in changes]
+    expected = [extended(end, frame[:size].ljust(size, b"\0")) for frame in sent]
+    words = len(sent) * end.words.count
+    trace = run(top, to_words(end, sent), words, offer=pattern[0], accept=pattern[1])
+    assert from_words(top.given, trace.words) == expected
 
 
 CASES = cases(most_layers=2, most_side=5)

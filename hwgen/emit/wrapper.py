@@ -175,7 +175,7 @@ def python_constants(shell: ShellConfig, top: str) -> str:
     lines = [
         f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',
         "",
-        *(f"{name} = 0x{value:x}  # {about}" for name, value, about in _constants(shell)),
+        *(f'{name} = 0x{value:X}\n"""{about[:1].upper()}{about[1:]}."""' for name, value, about in _constants(shell)),
     ]
     return "\n".join(lines) + "\n"
 
