@@ -29,7 +29,7 @@ A plan states DSP slices, block RAM, LUTs and flip-flops. They are computed from
 from how a component is built; LUTs are counted where they are plain to see (memories, multiplexers, adders, tables),
 and what remains, control logic, is fitted. `hwgen synth` runs Yosys and shows both, component by component:
 
-```
+```sh
 hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
 ```
 
@@ -64,7 +64,7 @@ Layers with dilated windows (d: rows and columns from tap to tap), for which not
 `hwgen synth --paths` also prints the worst logic delay of each component and where it is, and `--json` has it as
 `path` of each component: `{{"delay_ns", "from", "to"}}`, or `null` where there are but wires.
 
-```
+```sh
 hwgen synth examples/digits/digits.onnx --board zedboard --paths
 ```
 
