@@ -1,4 +1,4 @@
-"""Pages of docs/: blocks marked ``sh`` and ``python`` run as they are printed, and the site builds without a warning."""
+"""Pages of docs/: blocks marked ``sh`` and ``python`` run as they are printed; the site builds without a warning."""
 
 from __future__ import annotations
 
