@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -18,6 +19,8 @@ from hwgen.gateware.stream import at_pixel
 
 #: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.
 LENGTHS = 4
+#: Bits of which are found at once whether one is used, where there is a cycle more for it.
+NEARBY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,6 +345,14 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return count
 
 
+def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value:
+    """For each bit whether it, or one above, is used, a cycle later: ``nearby`` of them are looked at in this cycle."""
+    ends = [first + nearby for first in range(0, len(used), nearby)]
+    near = Cat(Cat(used[bit : ends[bit // nearby]]).any() for bit in range(len(used)))
+    near = delayed(m, name, near, 1)
+    return Cat(near[bit] | Cat(near[end] for end in ends[bit // nearby : -1]).any() for bit in range(len(used)))
+
+
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
     """``value`` rounded to 24 significant bits, ties to even, a cycle later; ``excess`` bits go at most.
 
@@ -351,7 +362,7 @@ def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = 
     """
     lengths = range(1, excess + 1)
     used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
-    gone = delayed(m, f"gone_{name}", Cat(Cat(used[j - 1 :]).any() for j in lengths), 1)  # at least j bits go
+    gone = _at_least(m, f"gone_{name}", used, nearby=NEARBY if settles else excess)  # j bits go
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):
         found: Value = Const(0, 1)
