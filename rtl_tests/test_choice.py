@@ -275,7 +275,7 @@ def test_refused_with_what_may_fit():
         PlanError,
         match=r"^conv4_1 does .*: weights need 256 BRAM36, .*\(XC7Z020\) has 140; the first 6 layers .* may fit",
     ):
-        plan.make(network.load("vgg16:11@64x64"), ZEDBOARD)
+        plan.make(network.load("vgg16:11@64x64"), ZEDBOARD, template="stream")
 
 
 @pytest.mark.parametrize("template", [None, "stream", "pyramid"])
