@@ -1,7 +1,7 @@
 """Boards: what a device holds, how fast its clock is, and where its pins are.
 
-One TOML file a board states the budgets; a module of the same name holds its Amaranth platform class.
-A board of one's own is such a TOML file, given by its path.
+One TOML file a board states the budgets; a module here or in amaranth-boards holds its Amaranth platform class.
+A board of one's own is such a TOML file, given by its path. A part alone, by its name, stands for a board, too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwgen.boards.devices import DEVICES, device_of
 from hwgen.errors import BoardError
 
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
-__all__ = ["Board", "load", "names"]
+__all__ = ["Board", "is_part", "load", "names"]
 
 
 MOST = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
 """Budgets beyond those of any device, tenfold and more."""
+
+PART_MHZ, PART_GB_S = 100.0, 1.0
+"""Of a part without a board, which has neither a clock nor a memory of its own: taken unless others are asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,9 @@ class Board:
     dma_call_ns, dma_jump_ns : float
         What a transfer to or from the off-chip memory costs besides its data: to start it, and for each run of
         neighbouring addresses (`hwgen.blocking.cecconi`).
+    board_parts : tuple of str
+        What Vivado may call its files for the board, the first that it has: patterns such as ``*:pynq-z2:part0:*``.
+        Without them there is no project, only an IP.
 
     Raises
     ------
@@ -72,6 +79,7 @@ class Board:
     platform: str = ""
     dma_call_ns: float = 0.0
     dma_jump_ns: float = 0.0
+    board_parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("name", "device", "part", "description", "platform"):
@@ -93,6 +101,11 @@ class Board:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
                 raise BoardError(f"board {self.name}: {name} must be between 0 and 1e9, not {value!r}")
+
+        if isinstance(self.board_parts, list):  # as TOML and JSON have it
+            object.__setattr__(self, "board_parts", tuple(self.board_parts))
+        if not isinstance(self.board_parts, tuple) or not all(isinstance(each, str) for each in self.board_parts):
+            raise BoardError(f"board {self.name}: board_parts must be a list of strings, not {self.board_parts!r}")
 
     def transfer_cycles(self, size: int) -> int:
         """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""
@@ -118,8 +131,15 @@ def names() -> list[str]:
     return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
 
 
+def is_part(name: str) -> bool:
+    """Whether it is a part of a known device, such as ``xc7z020clg400-1`` (in any case)."""
+    return device_of(name) is not None
+
+
 def load(name: str) -> Board:
     """Read a board by its name (in any case), or from a TOML file of one's own (a path ending in ``.toml``).
+
+    The name of a part stands for a board that has `PART_MHZ` and `PART_GB_S`.
 
     Raises
     ------
@@ -137,8 +157,20 @@ def load(name: str) -> Board:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise BoardError(f"board file {name} can't be read: {reason}") from error
         return _parse(text, name=Path(name).stem, source=name)
+    if is_part(key):
+        return _of_part(key)
     near = difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
     raise BoardError(f"unknown board {name!r}; did you mean {near[0]!r}? (known: {', '.join(names())})")
+
+
+def _of_part(part: str) -> Board:
+    device = device_of(part)
+    assert device is not None
+    lut, ff, dsp, bram36 = DEVICES[device]
+    return Board(
+        name=part, device=f"XC{device.upper()}", part=part, lut=lut, ff=ff, dsp=dsp, bram36=bram36,
+        clock_mhz=PART_MHZ, memory_gb_s=PART_GB_S, description=f"{part}, without a board",
+    )  # fmt: skip
 
 
 def _parse(text: str, *, name: str, source: str) -> Board:

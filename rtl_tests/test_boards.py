@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from amaranth import ClockSignal, Elaboratable, Module, Signal
 from amaranth.lib import io
 
 from hwgen import boards
+from hwgen.boards.devices import DEVICES
 from hwgen.errors import BoardError
 
-# LUTs, flip-flops, DSP48E1 and RAMB36E1 as Xilinx prints them: DS190 (XC7Z020) and DS180 (XC7VX690T).
-BUDGETS = {"zedboard": (53_200, 106_400, 220, 140), "vc709": (433_200, 866_400, 3_600, 1_470)}
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+# LUTs, flip-flops, DSP48E1 and RAMB36E1 as Xilinx prints them: DS190 (Zynq-7000) and DS180 (Virtex-7).
+Z020 = (53_200, 106_400, 220, 140)
+BUDGETS = {
+    "zedboard": Z020,
+    "pynq-z1": Z020,
+    "pynq-z2": Z020,
+    "arty-z7-20": Z020,
+    "zc706": (218_600, 437_200, 900, 545),
+    "vc707": (303_600, 607_200, 2_800, 1_030),
+    "vc709": (433_200, 866_400, 3_600, 1_470),
+}
 
 
 class Blink(Elaboratable):
@@ -50,7 +65,18 @@ def test_platform_agrees_with_the_board_file(name):
     assert platform.default_clk_frequency == board.clock_mhz * 1e6
 
 
-@pytest.mark.parametrize(("name", "clock", "led"), [("zedboard", ["Y9"], "T22"), ("vc709", ["H19", "G18"], "AM39")])
+@pytest.mark.parametrize(
+    ("name", "clock", "led"),
+    [
+        ("zedboard", ["Y9"], "T22"),
+        ("pynq-z1", ["H16"], "R14"),
+        ("pynq-z2", ["H16"], "R14"),
+        ("arty-z7-20", ["H16"], "R14"),
+        ("zc706", ["H9", "G9"], "Y21"),
+        ("vc707", ["E19", "E18"], "AM39"),
+        ("vc709", ["H19", "G18"], "AM39"),
+    ],
+)
 def test_platform_prepares_a_project(name, clock, led):
     board = boards.load(name)
     plan = board.platform_class().build(Blink(), do_build=False)
@@ -76,7 +102,7 @@ def _pins(part):
     return getattr(part, "names", [])
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("zedbord", "zedboard"), ("vc707", "vc709"), ("VC-709", "vc709")])
+@pytest.mark.parametrize(("wrong", "near"), [("zedbord", "zedboard"), ("vc700", "vc70[79]"), ("PYNQ", "pynq-z[12]")])
 def test_unknown_board_names_the_nearest(wrong, near):
     with pytest.raises(BoardError, match=rf"unknown board '{wrong}'; did you mean '{near}'\?"):
         boards.load(wrong)
@@ -100,6 +126,30 @@ def test_own_board_file(tmp_path):
         _ = board.platform_class
 
 
+def test_the_documented_board_file(tmp_path):
+    """It is a board, and has every key that there is."""
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "boards.md").read_text(), re.DOTALL)
+    path = tmp_path / "documented.toml"
+    path.write_text(text)
+    board = boards.load(str(path))
+    assert (board.name, board.lut, board.board_parts) == ("documented", 17_600, ("*:mine:part0:*",))
+    assert tomllib.loads(text).keys() == {each.name for each in fields(boards.Board)} - {"name"}
+
+
+def test_the_documented_boards():
+    """The table in docs/ is of the boards' files."""
+    rows = re.findall(r"^\| (`.*`) \| (XC\w+) \| (.*) \| .*? \|$", (DOCS / "boards.md").read_text(), re.MULTILINE)
+    found = {}
+    for names, _, figures in rows:
+        values = tuple(float(each.replace(",", "")) for each in figures.split(" | "))
+        found |= dict.fromkeys(re.findall("`(.*?)`", names), values)
+    loaded = map(boards.load, boards.names())
+    assert found == {
+        board.name: (board.lut, board.ff, board.dsp, board.bram36, board.clock_mhz, board.memory_gb_s)
+        for board in loaded
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -114,13 +164,53 @@ def test_own_board_file(tmp_path):
         ({"memory_gb_s": "inf"}, "board mine: memory_gb_s must be a positive number, not inf"),
         ({"memory_gb_s": None}, r"board file .*mine\.toml lacks memory_gb_s$"),
         ({"part": "7"}, "board mine: part must be a string, not 7"),
-        ({"colour": '"red"'}, r"board file .* has unknown keys: colour \(known: bram36, "),
+        ({"board_parts": '"a:b"'}, "board mine: board_parts must be a list of strings, not 'a:b'"),
+        ({"board_parts": "[7]"}, r"board mine: board_parts must be a list of strings, not \(7,\)"),
+        ({"colour": '"red"'}, r"board file .* has unknown keys: colour \(known: board_parts, bram36, "),
         ({"dsp": "= 3"}, r"board file .* is not TOML: "),
     ],
 )
 def test_bad_board_file(tmp_path, changes, message):
     with pytest.raises(BoardError, match=message):
         boards.load(_file(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("part", "device", "budget"),
+    [
+        ("xc7z010clg400-1", "XC7Z010", (17_600, 35_200, 80, 60)),  # DS190
+        ("XC7A35TICSG324-1L", "XC7A35T", (20_800, 41_600, 90, 50)),  # DS180, as all that follow
+        ("xc7s50csga324-1", "XC7S50", (32_600, 65_200, 120, 75)),
+        ("xc7k325tffg900-2", "XC7K325T", (203_800, 407_600, 840, 445)),
+        ("xq7vx690trf1761-2I", "XC7VX690T", BUDGETS["vc709"]),
+    ],
+)
+def test_part_without_a_board(part, device, budget):
+    board = boards.load(part)
+    assert (board.name, board.part, board.device) == (part.lower(), part.lower(), device)
+    assert (board.lut, board.ff, board.dsp, board.bram36) == budget
+    assert (board.clock_mhz, board.memory_gb_s, board.board_parts) == (100, 1, ())
+
+
+@pytest.mark.parametrize("name", ["xc7z010", "xc7z011clg400-1", "xc6slx9tqg144-2", "xc7z010clg400-1.toml"])
+def test_no_such_part(name):
+    with pytest.raises(BoardError, match=r"unknown board|can't be read"):
+        boards.load(name)
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_boards_hold_what_their_devices_do(name):
+    board = boards.load(name)
+    alone = boards.load(board.part)
+    assert (alone.lut, alone.ff, alone.dsp, alone.bram36) == BUDGETS[name]
+
+
+def test_devices_follow_the_slices():
+    """A slice has 4 LUTs and 8 flip-flops in all devices of the 7 series (UG474)."""
+    assert len(DEVICES) == 42
+    for lut, ff, dsp, bram36 in DEVICES.values():
+        assert ff == 2 * lut
+        assert dsp > bram36 > 0
 
 
 def test_missing_board_file(tmp_path):

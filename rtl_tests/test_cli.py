@@ -488,6 +488,20 @@ def test_unknown_board(refuse, frames, verb):
     assert "did you mean 'zedboard'?" in refuse(*arguments)
 
 
+def test_part_without_a_board(refuse, here, capfd):
+    """It is planned as a board; the plan that is written is for it."""
+    assert cli.main(["plan", SMALL, "--part", "xc7z010clg400-1", "--clock", "80", "--dsp", "20", "-o", "p.json"]) == 0
+    assert "xc7z010clg400-1 (XC7Z010): DSP 20 of 80, " in capfd.readouterr().out
+    written = json.loads((here / "p.json").read_text())
+    assert (written["board"], written["clock_mhz"]) == ("xc7z010clg400-1", 80)
+    words = "must be a part of the 7 series, such as xc7z010clg400-1, not 'zedboard'"
+    assert words in refuse("plan", SMALL, "--part", "zedboard")
+    assert "--board: not allowed with argument --part" in refuse(
+        "plan", SMALL, "--part", "xc7z010clg400-1", "--board", "zedboard"
+    )
+    assert "one of the arguments --board --part is required" in refuse("plan", SMALL)
+
+
 def board_file(here, drop="", add=""):
     """``mine.toml``: the ZedBoard's file without the line of the key ``drop``, and with the line ``add``."""
     text = (Path(boards.__file__).parent / "zedboard.toml").read_text()

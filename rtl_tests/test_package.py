@@ -27,7 +27,7 @@ from hwgen.network import golden
 HERE = Path(__file__).resolve().parent
 TCLSH = shutil.which("tclsh")
 LIST = tomllib.loads((HERE / "vivado.toml").read_text(encoding="utf-8"))
-PARTS = [boards.load(name).part for name in boards.names()]
+PARTS = sorted({boards.load(name).part for name in boards.names()})
 
 needs_tcl = pytest.mark.skipif(TCLSH is None, reason="tclsh is missing: apt-get install tcl")
 

@@ -24,10 +24,10 @@ def boards(arguments: argparse.Namespace) -> int:
     """The boards; returns the exit status."""
     from hwgen.boards import load, names
 
-    print(f"{'board':<10}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
+    print(f"{'board':<12}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
     for board in map(load, names()):
         print(
-            f"{board.name:<10}{board.device:<11}{board.lut:>9,}{board.ff:>9,}{board.dsp:>7,}{board.bram36:>8,}"
+            f"{board.name:<12}{board.device:<11}{board.lut:>9,}{board.ff:>9,}{board.dsp:>7,}{board.bram36:>8,}"
             f"{board.clock_mhz:>6g}{board.memory_gb_s:>7.2f}  {board.description}"
         )
     return 0

@@ -68,6 +68,15 @@ def pair(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def part(text: str) -> str:
+    """A part of the 7 series."""
+    from hwgen.boards import is_part
+
+    if not is_part(text):
+        raise argparse.ArgumentTypeError(f"must be a part of the 7 series, such as xc7z010clg400-1, not {text!r}")
+    return text
+
+
 def model_options(
     sub: argparse.ArgumentParser,
     calibration: str = "typical inputs: quantise a float model by them",
@@ -102,7 +111,16 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
     """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
     model_options(sub)
     until_option(sub)
-    sub.add_argument("--board", required=board, metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+    where = sub.add_mutually_exclusive_group(required=board)
+    where.add_argument("--board", metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+    where.add_argument(
+        "--part",
+        dest="board",
+        type=part,
+        metavar="PART",
+        help="a part without a board, such as xc7z010clg400-1: at 100 MHz, with 1 GB/s of memory, unless --clock and "
+        "--bandwidth say others",
+    )
     sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
     sub.add_argument("--lut", type=positive, metavar="N", help="use at most N LUTs")
     sub.add_argument("--bram", type=positive, metavar="N", help="use at most N block RAMs of 36 kbit")

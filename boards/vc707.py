@@ -1,0 +1,28 @@
+"""Amaranth platform of the Xilinx VC707 (XC7VX485T). Pins from UG885."""
+
+from __future__ import annotations
+
+from amaranth.build import Attrs, Clock, DiffPairs, Pins, Resource
+from amaranth.vendor import XilinxPlatform
+from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
+
+__all__ = ["VC707Platform"]
+
+
+class VC707Platform(XilinxPlatform):
+    """VC707: 200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches."""
+
+    device = "xc7vx485t"
+    package = "ffg1761"
+    speed = "2"
+    default_clk = "clk200"
+    default_rst = "rst"
+    resources = [  # noqa: RUF012 (the base class asks for a plain list)
+        Resource("clk200", 0, DiffPairs("E19", "E18", dir="i"), Clock(200e6), Attrs(IOSTANDARD="LVDS")),
+        Resource("rst", 0, Pins("AV40", dir="i"), Attrs(IOSTANDARD="LVCMOS18")),  # active high
+        *LEDResources(pins="AM39 AN39 AR37 AT37 AR35 AP41 AP42 AU39", attrs=Attrs(IOSTANDARD="LVCMOS18")),
+        # centre, south, west, east, north
+        *ButtonResources(pins="AV39 AP40 AW40 AU38 AR40", attrs=Attrs(IOSTANDARD="LVCMOS18")),
+        *SwitchResources(pins="AV30 AY33 BA31 BA32 AW30 AY30 BA30 BB31", attrs=Attrs(IOSTANDARD="LVCMOS18")),
+    ]
+    connectors = []  # noqa: RUF012
