@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store
 from hwgen.gateware.engine.port import PACE_BITS
-from hwgen.schedule.engine_core import CoreSchedule
+from hwgen.schedule.engine_core import CoreSchedule, Span
 
 #: Words of the longest burst, and between the addresses at which all end.
 _BEATS = 256
@@ -31,6 +32,7 @@ _LOADED, _STORED = 3, 1
 #: Cycles from a store's grant to its first word, but for the latency of the output buffer.
 _WRITE = 3
 _PARTS = ("load", "compute", "drain", "store")
+_UNITS = ("fetch", "store", "load")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,10 @@ class EngineCycles:
         Bytes, for each job.
     fetched : int
         Bytes of jobs.
+    bursts : tuple of Granted
+        All with beats, in order.
+    groups : tuple of Span
+        First and last step of each pixel group, in the order of the jobs.
     """
 
     cycles: int
@@ -83,6 +89,20 @@ class EngineCycles:
     read: tuple[int, ...]
     written: tuple[int, ...]
     fetched: int
+    bursts: tuple[Granted, ...]
+    groups: tuple[Span, ...]
+
+
+class Granted(NamedTuple):
+    """A burst that had the port from cycle ``begin`` on, and kept others from it until ``end``.
+
+    ``unit`` is ``fetch`` (of a job), ``store`` or ``load``.
+    """
+
+    unit: str
+    job: int
+    begin: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -210,6 +230,7 @@ class EngineSchedule:
         self._stored: list[int] = []
         self._last_word = -self._memory.pace
         self._free = 0
+        self._granted: list[Granted] = []
 
     def run(self) -> EngineCycles:
         """Go through all bursts.
@@ -244,6 +265,8 @@ class EngineSchedule:
             read=self._read,
             written=self._written,
             fetched=Job.BYTES * jobs,
+            bursts=tuple(self._granted),
+            groups=tuple(core.groups),
         )
 
     def _advance(self, until: float) -> bool:
@@ -330,6 +353,8 @@ class EngineSchedule:
         channel = self._writes if place == 1 else self._reads
         unit.next, unit.granted, unit.waiting = unit.next + 1, now, inf
         self._free = now + max(burst.beats, 2) * memory.pace
+        if burst.beats:
+            self._granted.append(Granted(_UNITS[place], burst.job, now, self._free))
         if not burst.beats:
             over = max(now, channel.over[-1] if channel.over else 0) + 1
         elif place == 1:

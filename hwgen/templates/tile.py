@@ -25,6 +25,7 @@ from hwgen.program.figures import Figures, figures
 from hwgen.program.groups import Choices
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
+from hwgen.program.timeline import Band, bands
 from hwgen.progress import Lines
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
@@ -206,6 +207,11 @@ class TileGroup(Group):
     def figures(self) -> tuple[Figures, ...]:
         """The same layer by layer."""
         return figures(self.schedule, self.run)
+
+    @cached_property
+    def bands(self) -> tuple[Band, ...]:
+        """What the array, the port and the layers do when."""
+        return bands(self.schedule, self.run)
 
     @property
     def cycles(self) -> int:

@@ -143,6 +143,7 @@
     work: () => "works", input: (whom) => `waits for input from ${whom}`, room: (whom) => `waits for room towards ${whom}`,
     buffer: () => "waits for its own buffer", done: () => "has done its frames", turn: () => "waits for its group's turn",
   };
+  const told = (state) => state.says || says[state.kind](state.whom);
   const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
   const height = (rows) => Math.max(120, 62 + rows * (rows > 60 ? 11 : rows > 24 ? 17 : 24));
   const size = (rows) => (rows > 60 ? 8 : rows > 24 ? 10 : 12);
@@ -195,7 +196,7 @@
         if (!layer) return;
         const from = shown.edges[bin] + shown.begin, to = shown.edges[bin + 1] + shown.begin - 1;
         const lines = shares(shown)[place].map((state) => [state.shares[bin - layer.first] || 0, state]).filter(([share]) => share)
-          .map(([share, state]) => `${Math.round(100 * share / 255)}% ${says[state.kind](state.whom)}`);
+          .map(([share, state]) => `${Math.round(100 * share / 255)}% ${told(state)}`);
         showTip([`${layer.name}, cycles ${number(from)} to ${number(to)}`, ...lines].join("\n"), event.event.clientX, event.event.clientY);
       });
       element.on("plotly_unhover", hideTip);
@@ -374,7 +375,7 @@
     const waits = times && times.views.length && times.views[0].layers.find((layer) => layer.name === node.name);
     const facts = [...node.facts];
     if (waits && node.group !== null) {
-      waits.states.forEach((state) => facts.push([`in ${times.views[0].name}`, `${number(state.cycles)} cycles: ${says[state.kind](state.whom)}`]));
+      waits.states.forEach((state) => facts.push([`in ${times.views[0].name}`, `${number(state.cycles)} cycles: ${told(state)}`]));
     }
     for (const [name, value] of facts) {
       const term = document.createElement("dt"), said = document.createElement("dd");

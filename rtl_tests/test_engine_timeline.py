@@ -1,0 +1,101 @@
+"""What the engine's array, port and layers do when: what must add up; bins beside a count cycle by cycle."""
+
+from __future__ import annotations
+
+import base64
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hwgen
+from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.job import Job
+from hwgen.program.timeline import ARRAY, PORT, Band, bands
+from hwgen.report.page import times
+from hwgen.schedule.engine import load_boxes, store_boxes
+
+
+@pytest.fixture(scope="module")
+def group():
+    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8).plan.groups[0]
+
+
+def words(boxes):
+    """Of boxes."""
+    return sum(blocks * rows * count for _, _, _, blocks, rows, count in boxes)
+
+
+def test_cycles_add_up(group):
+    """Multiplications are the jobs' steps, the port's cycles their words, and every cycle is in one state at most."""
+    found = bands(group.schedule, group.run)
+    whole = np.array([0, group.cycles])
+    told = [{state: int(each.sum()) for state, each in band.cycles(whole).items()} for band in found]
+    assert [band.kind for band in found] == [ARRAY, PORT] + ["layer"] * (len(found) - 2)
+    assert sum(told[0].values()) == sum(told[1].values()) == group.cycles
+    steps = {each.layer.name: each.steps for each in group.figures}
+    assert told[0]["work"] == sum(steps.values()) > 0
+    for band, cycles in zip(found[2:], told[2:], strict=True):
+        assert cycles["work"] == steps[band.name]
+        assert sum(cycles.values()) <= group.cycles
+    jobs = group.schedule.jobs
+    read = sum(words(load_boxes(group.template.engine, job.load)) for job in jobs)
+    short = sum(burst.end - burst.begin == 2 for burst in group.run.bursts)  # of one word, or of two
+    assert read <= told[1]["work"] <= read + short
+    assert told[1]["buffer"] == len(jobs) * Job.BYTES // LANES
+    assert sum(words(store_boxes(job.store)) for job in jobs) <= told[1]["room"]
+    every = np.sort(np.concatenate([np.concatenate(list(band.states.values())) for band in found[:1]]), axis=0)
+    np.testing.assert_array_equal(every[1:, 0], every[:-1, 1])  # one behind the other, without a gap
+
+
+def test_what_a_layer_waits_for(group):
+    """It begins with its first load and ends when all is stored; nothing is multiplied before it is loaded."""
+    owners = [group.schedule.works[owner].task.name for owner in group.schedule.owners]
+    run = group.run
+    ends = {}
+    for name, stored in zip(owners, run.stored, strict=True):
+        ends[name] = max(ends.get(name, 0), stored)
+    by_name = {band.name: band for band in bands(group.schedule, run)[2:]}
+    begin = next(iter(by_name.values())).begin - min(burst.begin for burst in run.bursts if burst.unit == "load")
+    for name, band in by_name.items():
+        assert band.states["room"][-1, 1] - begin == ends[name]
+        first = next(loaded for owner, loaded in zip(owners, run.loaded, strict=True) if owner == name)
+        assert band.states["work"][0, 0] - begin >= first
+        assert band.begin < first + begin
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=8), st.lists(st.integers(0, 99), min_size=2))
+def test_cycles_of_bins(lengths, cuts):
+    """As counted cycle by cycle."""
+    stretches, at, state = [], 0, np.zeros(200, dtype=np.int64)
+    for gap, length in lengths:
+        stretches.append((at + gap, at + gap + length))
+        state[at + gap : at + gap + length] = 1
+        at += gap + length
+    band = Band("x", "layer", {"work": np.array(stretches, dtype=np.int64).reshape(-1, 2)})
+    edges = np.unique(cuts)
+    expected = [state[begin:end].sum() for begin, end in pairwise(edges)]
+    np.testing.assert_array_equal(band.cycles(edges)["work"], expected)
+
+
+def test_what_the_page_shows(group):
+    """Rows add up to the cycles, and shares of bins to the rows."""
+
+    class Plan:
+        groups, layers = (group,), group.layers
+
+    document = times.document(Plan())  # type: ignore[arg-type]
+    (view,) = document["views"]
+    assert view["edges"][0] == 0
+    assert view["edges"][-1] == group.cycles
+    lengths = np.diff(view["edges"])
+    for layer in view["layers"]:
+        assert sum(state["cycles"] for state in layer["states"]) == group.cycles
+        for state in layer["states"]:
+            if state["shares"]:
+                shares = np.frombuffer(base64.b64decode(state["shares"]), np.uint8)
+                assert abs((shares * lengths / 255).sum() - state["cycles"]) <= lengths.sum() / 255
+            assert state["kind"] in {*document["kinds"], "turn"}
+            assert state["says"]
