@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
     from hwgen.plan import Plan
+    from hwgen.program.compile import Schedule
     from hwgen.program.file import Program
     from hwgen.report.check import Check
     from hwgen.schedule.engine import MemoryTiming
@@ -513,12 +514,16 @@ class Model:
         )
         one, several = frames.predict(running.program, running.timing), len(runs.cycles) > 2
         first = check.compare_outputs(self.network, runs.maps, expected)
+        if first is not None and running.schedule is not None:
+            memory = Memory(timing=running.timing)
+            first = frames.locate(running.circuit.verilog, running.schedule, self.network, prepared[0], memory, first)
         return Result(
             outputs=self._outputs(runs.maps, x, prepared) if first else expected_outputs,
             expected=expected_outputs,
             integers=self._integers(runs.maps),
             mismatches=first.count if first else 0,
             first_mismatch=str(first) if first else None,
+            difference=_difference(first),
             latency=runs.cycles[0],
             interval=runs.cycles[-1] if several else None,
             predicted_latency=one.cycles,
@@ -544,6 +549,8 @@ class _Running:
     waves: str | Path | None
     progress: bool
     jobs: int
+    schedule: Schedule | None = None
+    """What the program was made of, where that is known."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -763,7 +770,7 @@ class Design:
         if (group := self.plan.on_engine) is not None:
             _check_engine_options(self.network, simulator, stalls)
             timing = _timing(group.template.memory, group.template.engine, self.board, memory_latency, bandwidth)
-            running = _Running(self._circuit(), self.program, timing, waves, progress, jobs)
+            running = _Running(self._circuit(), self.program, timing, waves, progress, jobs, group.schedule)
             return self.model._run(running, x)
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
         options = simulate.Options(

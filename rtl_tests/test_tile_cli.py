@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,18 @@ from test_program import SMALL
 import hwgen
 from hwgen import boards
 from hwgen.cli import main as cli
+from hwgen.emit import engine as folder
 from hwgen.emit import manifest, synthesis
 from hwgen.errors import ConfigError, InputError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.network import golden
 from hwgen.plan.engine import on_engine
 from hwgen.program.compile import schedule
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.simulate import frames
+from hwgen.simulate.check import Mismatch
+from hwgen.simulate.engine import Memory
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
@@ -109,8 +115,8 @@ def test_make_lint(engine):
 @needs_verilator
 def test_run_on_an_engine(engine, capfd):
     """Digits that were held out: what ONNX Runtime gives, in the cycles and bytes of the schedule."""
-    frames = np.load(DIGITS / "images.npy")[:3]
-    np.save("x.npy", frames)
+    images = np.load(DIGITS / "images.npy")[:3]
+    np.save("x.npy", images)
     arguments = [
         "simulate",
         MODEL,
@@ -127,7 +133,7 @@ def test_run_on_an_engine(engine, capfd):
     cycles = expected_cycles(MODEL, MEMORY)
     assert f"latency {cycles:,} cycles; predicted {cycles:,}; interval {cycles:,}" in capfd.readouterr().out
     session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, {session.get_inputs()[0].name: frames})
+    (expected,) = session.run(None, {session.get_inputs()[0].name: images})
     np.testing.assert_array_equal(np.load("y.npy"), expected)
     assert json.loads(Path("y.json").read_text())["cycles"]["interval"] == cycles
     # The program from its file, a faster memory, waves.
@@ -137,6 +143,30 @@ def test_run_on_an_engine(engine, capfd):
     )
     assert f"predicted {expected_cycles(MODEL, MemoryTiming(latency=30)):,}" in capfd.readouterr().out
     assert Path("w.vcd").stat().st_size > 0
+
+
+@pytest.mark.long
+@needs_verilator
+def test_where_a_difference_begins(engine):
+    """All maps of a network stay in memory; of one whose weights are changed the first that differs is named."""
+    circuit, memory = folder.read(engine), Memory(timing=MEMORY)
+    network = hwgen.load("resnet8@8x8").network
+    given = np.random.default_rng(5).integers(0, 100, (2, *network.input.shape)).astype(network.input.type.dtype)
+    expected = {layer.name: values[1] for layer, values in golden.trace(network, (given,))}
+    made = schedule(network, SMALL, pace=MEMORY.pace)
+    maps = frames.maps_of(circuit.verilog, made, given[1], memory)
+    assert len(maps) > 6
+    for name, values in maps.items():
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+    place = next(place for place, layer in enumerate(network.layers) if layer.name == "stack2_conv1")
+    changed = replace(network.layers[place], weights=-network.layers[place].weights)
+    other = replace(network, layers=(*network.layers[:place], changed, *network.layers[place + 1 :]))
+    first = Mismatch(count=3, size=20, layer="", frame=1, channel=0, row=0, column=0, value=1, expected=2)
+    found = frames.locate(circuit.verilog, schedule(other, SMALL), network, given, memory, first)
+    assert (found.layer, found.frame, found.count, found.size) == ("stack2_conv1", 1, 3, 20)
+    assert found.expected == expected["stack2_conv1"][found.channel, found.row, found.column] != found.value
+    assert frames.locate(circuit.verilog, made, network, given, memory, first) is first
 
 
 @pytest.mark.long

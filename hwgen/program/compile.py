@@ -86,6 +86,11 @@ class Schedule:
         )
 
     @property
+    def kept(self) -> Schedule:
+        """The same jobs, at other addresses, after which all maps are still in memory."""
+        return schedule(self.network, self.engine, choices=self.choices, kept=True)
+
+    @property
     def choices(self) -> Choices:
         """How the passes are cut, and which layers are side by side: `schedule` makes the same jobs of it."""
         groups = [[self.works[number] for number in group] for group in self.groups if group]
@@ -127,6 +132,7 @@ def schedule(
     room: Room | None = None,
     pace: int = 1,
     choices: Choices | None = None,
+    kept: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Schedule:
     """The jobs of a frame, and where everything lies.
@@ -146,6 +152,8 @@ def schedule(
         Cycles of the port for a word, for which cycles shall be few. The program runs at any pace.
     choices : Choices, optional
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
+    kept : bool
+        No map takes the place of another one, so that all are there in the end.
     say : callable
         Told how far the search has come.
 
@@ -175,7 +183,7 @@ def schedule(
     emitter = Emitter(engine, roots(network), places(network, 0, order)[0], whole)
     _emit(emitter, groups, [work.nowhere for work in works])
     data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
-    where, size = places(network, end, order)
+    where, size = places(network, end, order, kept=kept)
     emitter = Emitter(engine, roots(network), where, whole)
     _emit(emitter, groups, data)
     return Schedule(

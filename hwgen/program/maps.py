@@ -134,11 +134,14 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
     return found
 
 
-def places(network: Network, address: int, order: Sequence[Sequence[Step]]) -> tuple[dict[str, Place], int]:
+def places(
+    network: Network, address: int, order: Sequence[Sequence[Step]], *, kept: bool = False
+) -> tuple[dict[str, Place], int]:
     """A place for each map, from an address on, and where they end.
 
-    The input and the outputs have places of their own. Others share them: a map takes the first gap among those that
-    are still to be read when it begins. ``order`` has steps that are computed at the same time side by side.
+    The input and the outputs have places of their own. Others share them, unless they are to be ``kept``: a map takes
+    the first gap among those that are still to be read when it begins. ``order`` has steps that are computed at the
+    same time side by side.
     """
     where = roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
@@ -148,7 +151,7 @@ def places(network: Network, address: int, order: Sequence[Sequence[Step]]) -> t
         for step in those:
             begins.setdefault(where[step.name][0], number)
             ends |= {where[edge][0]: number for edge in (*step.edges, step.name)}
-    fixed = {INPUT, *(where[name][0] for name in network.output_layers)}
+    fixed = {*begins} if kept else {INPUT, *(where[name][0] for name in network.output_layers)}
     found: dict[str, Place] = {}
     for name in sorted(begins, key=lambda name: (name not in fixed, begins[name])):
         alive = [place for each, place in found.items() if each in fixed or ends[each] >= begins[name]]

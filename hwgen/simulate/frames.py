@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +12,20 @@ import numpy as np
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
+from hwgen.network import golden
 from hwgen.network.graph import Network
+from hwgen.program.compile import Schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
 from hwgen.progress import Lines
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
+from hwgen.simulate.check import Mismatch, compare
 from hwgen.simulate.engine import EngineRun, Memory
 from hwgen.simulate.job import check_waves
 from hwgen.simulate.runner import side_by_side
 
-__all__ = ["FrameRuns", "Prediction", "check_program", "predict", "run_frames"]
+__all__ = ["FrameRuns", "Prediction", "check_program", "locate", "predict", "run_frames"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +157,65 @@ def run_frames(
         written=sum(each.written for each in runs),
         wall_s=max(sum(each.wall_s for each in share) for share in found),
     )
+
+
+def locate(
+    verilog: Mapping[str, bytes],
+    schedule: Schedule,
+    network: Network,
+    frames: np.ndarray,
+    memory: Memory,
+    first: Mismatch,
+) -> Mismatch:
+    """Where a difference begins, by layer.
+
+    The frame of the difference is run again, by a program that keeps all maps in memory, and each map is compared with
+    the golden model's. If none differs then, or the engine doesn't come to an end, it is given as it is.
+
+    Parameters
+    ----------
+    verilog : mapping of str to bytes
+        Of the engine.
+    schedule : Schedule
+        Of the program that was run.
+    network : Network
+        What it should compute.
+    frames : ndarray
+        ``(n, C, H, W)``, those that were run.
+    memory : Memory
+    first : Mismatch
+        In the outputs.
+    """
+    frame = frames[first.frame]
+    try:
+        seen = maps_of(verilog, schedule, frame, memory)
+    except CheckError:
+        return first
+    for layer, values in golden.trace(network, (frame[None],)):
+        if layer.name in seen and (found := compare(seen[layer.name][None], values, layer=layer.name)):
+            return replace(found, frame=first.frame, count=first.count, size=first.size)
+    return first
+
+
+def maps_of(
+    verilog: Mapping[str, bytes], schedule: Schedule, frame: np.ndarray, memory: Memory
+) -> dict[str, np.ndarray]:
+    """The maps ``(C, H, W)`` that a frame leaves in memory, by their layers' names.
+
+    Layers that another one is computed behind, on the way out, leave none.
+
+    Raises
+    ------
+    CheckError
+        If the engine breaks a rule of AXI, or does not come to an end.
+    """
+    schedule = schedule.kept
+    image = engine.run(verilog, _image(schedule.program, frame), memory=memory).image
+    return {
+        layer.name: unpack_map(image[place.address :][: map_bytes(layer.output)], layer.output)
+        for layer in schedule.network.layers
+        if (place := schedule.places.get(layer.name)) is not None
+    }
 
 
 def _each(run: Callable[[int], EngineRun], numbers: list[int]) -> list[EngineRun]:
