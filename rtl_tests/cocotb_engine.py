@@ -88,7 +88,7 @@ async def reset(dut: Any) -> None:
 async def program(dut: Any) -> None:
     told = scenario()
     image = Path(told["image"]).read_bytes()
-    for name, value in (("rst", 0), ("start", 0), ("program_base", 0), ("pace", 1)):
+    for name, value in (("rst", 0), ("start", 0), ("stop", 0), ("program_base", 0), ("pace", 1)):
         getattr(dut, name).value = value
     Clock(dut.clk, PERIOD_NS, unit="ns").start()
     ram = memory(dut, told, image)

@@ -1,4 +1,7 @@
-"""The emitted engine in Icarus, in front of a memory that others wrote: cocotbext-axi's, which checks bursts itself."""
+"""The emitted engine in Icarus, in front of a memory that others wrote: cocotbext-axi's, which checks bursts itself.
+
+The default run has the same with the engine's bus wrapper (test_engine_wrapper.py).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ NEVER = 1 << 32
 def with_identifiers(config: EngineConfig) -> bytes:
     """A module ``bench`` around the engine: all reads and writes have identifier 0, without which the model has no
     bus."""
-    ports = {"clk": "input", "rst": "input", "start": "input", "program_base": "input [31:0]", "pace": "input [7:0]"}
+    ports = {"clk": "input", "rst": "input", "start": "input", "stop": "input"}
+    ports |= {"program_base": "input [31:0]", "pace": "input [7:0]"}
     ports |= {"done": "output", "error": f"output [{Shape.cast(Error).width - 1}:0]"}
     for name, member in axi.Master(data_bytes=config.bus_bytes).members.items():
         direction = "input" if member.flow is In else "output"
@@ -78,6 +82,7 @@ def check(circuit, place: Path, found: Schedule, **scenario: Any) -> None:
 SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 
 
+@pytest.mark.long
 def test_a_convolution(circuit, place):
     """Pauses on every channel, a reset in the midst of a first attempt, a refused program, and then two runs."""
     wrong = [8 * (5 * Job.BYTES + 20)]

@@ -12,6 +12,7 @@ import pytest
 
 from hwgen.emit import synthesis, wrapper
 from hwgen.errors import ConfigError
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.registers import Field, Register, registers_of
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.stream import BeatFormat, Port
@@ -43,37 +44,49 @@ def test_the_docs_have_the_table():
     assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
 
 
-def test_json_python_and_c_agree(tmp_path):
-    """All offsets and masks, by the three files that software reads."""
-    config = shell(2, 1)
-    document = json.loads(json.dumps(wrapper.to_json(config, "net_axi")))
-    expected: dict[str, int] = {"BUILD_HASH": int(document["build_hash"], 16)}
-    for stream in (*document["inputs"], *document["outputs"]):
-        expected[f"{stream['name'].upper()}_FRAME_BYTES"] = stream["frame_bytes"]
+def told(document: dict[str, Any]) -> dict[str, int]:
+    """Offsets and masks by ``registers.json``, as software calls them."""
+    found = {"BUILD_HASH": int(document["build_hash"], 16)}
     for register in document["registers"]:
-        expected[register["name"]] = register["offset"]
+        found[register["name"]] = register["offset"]
         for field in register["fields"]:
             if field["name"] != "VALUE":
                 mask = sum(1 << bit for bit in range(field["low"], field["low"] + field["bits"]))
-                expected[f"{register['name']}_{field['name']}"] = mask
-    expected |= {"IDENTITY_IS": 0x4857_474E, "VERSION_MAJOR_IS": 1}
-    assert expected["S_AXIS_0_FRAME_BYTES"] == 3 * 5 * 7
-    assert expected["M_AXIS_FRAME_BYTES"] == 20
-    assert expected["ERRORS_S_AXIS_1_LONG"] == 8
+                found[f"{register['name']}_{field['name']}"] = mask
+    return found
 
+
+def check_constants(config: ShellConfig | EngineShellConfig, expected: dict[str, int], folder: Path) -> None:
+    """Those for Python, and those for C."""
     constants: dict[str, Any] = {}
     exec(wrapper.python_constants(config, "net"), constants)
     assert {name: value for name, value in constants.items() if not name.startswith("__")} == expected
 
     if compiler := shutil.which("gcc"):
-        (tmp_path / "net_registers.h").write_text(wrapper.c_header(config, "net"))
+        (folder / "net_registers.h").write_text(wrapper.c_header(config, "net"))
         says = "".join(f'printf("{name} %llu\\n", (unsigned long long)NET_{name});\n' for name in expected)
-        (tmp_path / "says.c").write_text(
+        (folder / "says.c").write_text(
             f'#include <stdio.h>\n#include "net_registers.h"\nint main(void) {{\n{says}return 0;\n}}\n'
         )
-        subprocess.run([compiler, "-Wall", "-Werror", "-o", "says", "says.c"], cwd=tmp_path, check=True)
-        said = subprocess.run([tmp_path / "says"], check=True, capture_output=True, text=True).stdout
+        subprocess.run([compiler, "-Wall", "-Werror", "-o", "says", "says.c"], cwd=folder, check=True)
+        said = subprocess.run([folder / "says"], check=True, capture_output=True, text=True).stdout
         assert {name: int(value) for name, value in map(str.split, said.splitlines())} == expected
+
+
+def test_json_python_and_c_agree(tmp_path):
+    """All offsets and masks, by the three files that software reads."""
+    config = shell(2, 1)
+    document = json.loads(json.dumps(wrapper.to_json(config, "net_axi")))
+    expected: dict[str, int] = {}
+    for stream in (*document["inputs"], *document["outputs"]):
+        expected[f"{stream['name'].upper()}_FRAME_BYTES"] = stream["frame_bytes"]
+    expected |= told(document)
+    expected |= {"IDENTITY_IS": 0x4857_474E, "VERSION_MAJOR_IS": 1}
+    assert expected["S_AXIS_0_FRAME_BYTES"] == 3 * 5 * 7
+    assert expected["M_AXIS_FRAME_BYTES"] == 20
+    assert expected["ERRORS_S_AXIS_1_LONG"] == 8
+
+    check_constants(config, expected, tmp_path)
 
 
 def test_widths():

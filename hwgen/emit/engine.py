@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import testbench
+from hwgen.emit import engine_wrapper, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.job import digest
@@ -102,26 +103,31 @@ def build(
 ) -> Path:
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
-    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``Makefile`` and ``lint.vlt``,
-    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
-    that are there is said in `hwgen.emit.folder.build`.
+    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
+    ``registers.json`` and the same for C and Python, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and
+    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
+    `hwgen.emit.folder.build`.
 
     Raises
     ------
     InputError
         If the folder can't be written.
+    ToolError
+        If Verilog can't be written of one of the wrapper's operators.
     """
     directory = Path(directory)
     check_folder(directory)
     name = program_name(program.name)
+    shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
     contents = {
         **circuit.verilog,
+        **engine_wrapper.files(shell, TOP),
         NAME: circuit.described,
         name: bytes(program),
         "Makefile": testbench.makefile_of_lint(TOP).encode(),
         LINT: waivers(),
         "plan.json": plan_json.encode(),
-        "report.md": _report(report, name, program).encode(errors="backslashreplace"),
+        "report.md": _report(report, name, program, shell).encode(errors="backslashreplace"),
         **(others or {}),
     }
     replace_folder(contents, directory, say)
@@ -205,13 +211,21 @@ def _sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _report(text: str, name: str, program: Program) -> str:
+def _report(text: str, name: str, program: Program, shell: EngineShellConfig) -> str:
     """What `text` says of the plan, the files, the memory of the program, and the ports."""
     regions = [("input", program.input), *((f"output {each.name}", each) for each in program.outputs)]
     rows = [
         (f"`{TOP}.v`", f"module `{TOP}` and those below it"),
         (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
         (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
+        (
+            f"`{wrapper.module(TOP)}.v`",
+            f"module `{wrapper.module(TOP)}`, the engine with buses for a board (see below)",
+        ),
+        (
+            f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
+            "its registers, for programs, for C and for Python",
+        ),
         ("`Makefile`", "`make lint`"),
     ]
     lines = [
@@ -233,11 +247,12 @@ def _report(text: str, name: str, program: Program) -> str:
         "| port | direction | what it is |",
         "| --- | --- | --- |",
         "| `clk`, `rst` | in | clock; reset, synchronous, active high |",
-        "| `start` | in | runs the program, in a cycle in which none runs |",
+        "| `start`, `stop` | in | runs the program, in a cycle in which none runs; ends the run |",
         "| `program_base` | in | address of its first job |",
         "| `pace` | in | cycles that a beat of memory takes, at least 1 |",
         "| `done`, `error` | out | the run has ended; what ended it |",
         "| `m_axi__*` | | AXI4 master to memory |",
         "",
+        *engine_wrapper.report(shell, TOP),
     ]
     return "\n".join(lines)

@@ -293,8 +293,9 @@ def makefile(top: str) -> str:
 
 
 def makefile_of_lint(top: str) -> str:
-    """The target ``lint`` alone, for Verilog that has no test bench."""
-    return _MAKEFILE_OF_LINT.replace("@FIND@", _FIND_VERILATOR).replace("@TOP@", top)
+    """The target ``lint`` alone, for Verilog that has no test bench, and its wrapper."""
+    text = _MAKEFILE_OF_LINT.replace("@FIND@", _FIND_VERILATOR).replace("@TOP@", top)
+    return text.replace("@AXI@", wrapper.module(top))
 
 
 def makefile_of_groups(tops: Sequence[str]) -> str:
@@ -867,6 +868,7 @@ _MAKEFILE_OF_LINT = """\
 lint:
 \t@$(FIND_VERILATOR)
 \t$(VERILATOR) --lint-only -Wall --top-module @TOP@ lint.vlt @TOP@.v
+\t$(VERILATOR) --lint-only -Wall --top-module @AXI@ lint.vlt @AXI@.v @TOP@.v
 """
 
 _MAKEFILE_OF_GROUPS = """\

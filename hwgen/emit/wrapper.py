@@ -11,6 +11,7 @@ from typing import Any
 from hwgen.emit import verilog
 from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.bus import registers as description
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
 from hwgen.gateware.bus.wrapper import Wrapper
@@ -137,7 +138,7 @@ def _stream(end: EndConfig) -> dict[str, Any]:
     }
 
 
-def _constants(shell: ShellConfig) -> Iterable[tuple[str, int, str]]:
+def _constants(shell: ShellConfig | EngineShellConfig) -> Iterable[tuple[str, int, str]]:
     """Name, value and comment of each constant that software may want."""
     yield "BUILD_HASH", shell.build_hash, "what BUILD_HASH_HIGH and BUILD_HASH_LOW must say"
     for end in (*shell.inputs, *shell.outputs):
@@ -147,11 +148,12 @@ def _constants(shell: ShellConfig) -> Iterable[tuple[str, int, str]]:
         for each in register.fields:
             if each.name != "VALUE":
                 yield f"{register.name}_{each.name}", each.mask, each.about
-    yield "IDENTITY_IS", description.IDENTITY, "what IDENTITY must say"
-    yield "VERSION_MAJOR_IS", description.VERSION >> 16, "the VERSION_MAJOR that this file goes with"
+    registers = {register.name: register for register in shell.registers}
+    yield "IDENTITY_IS", registers["IDENTITY"].reset, "what IDENTITY must say"
+    yield "VERSION_MAJOR_IS", registers["VERSION"]["MAJOR"].reset, "the VERSION_MAJOR that this file goes with"
 
 
-def c_header(shell: ShellConfig, top: str) -> str:
+def c_header(shell: ShellConfig | EngineShellConfig, top: str) -> str:
     """Offsets of registers in bytes, masks of their fields, and sizes of frames, for C."""
     prefix = top.upper()
     guard = f"{prefix}_REGISTERS_H"
@@ -170,7 +172,7 @@ def c_header(shell: ShellConfig, top: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def python_constants(shell: ShellConfig, top: str) -> str:
+def python_constants(shell: ShellConfig | EngineShellConfig, top: str) -> str:
     """The same for Python."""
     lines = [
         f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',

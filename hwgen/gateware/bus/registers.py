@@ -99,9 +99,40 @@ class Register:
         return next(each for each in self.fields if each.name == name)
 
 
-def _whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
+def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
+    """A register of 32 bits that can only be read."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
+
+
+def identifying(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
+    """The first four registers of every list: what hardware it is, for which software.
+
+    Parameters
+    ----------
+    identity : int
+        Four letters in ASCII.
+    version : int
+        Of the list: 16 bits that grow when software must change, above 16 for what is only added.
+    build_hash : int
+        64 bits.
+    """
+    letters = identity.to_bytes(4, "big").decode()
+    return (
+        whole("IDENTITY", 0x000, f'always 0x{identity:08X}, "{letters}"', reset=identity),
+        Register(
+            name="VERSION",
+            offset=0x004,
+            access="r",
+            about="of this list of registers",
+            fields=(
+                Field(name="MINOR", low=0, bits=16, about="grows with what is added", reset=version & 0xFFFF),
+                Field(name="MAJOR", low=16, bits=16, about="grows when software must change", reset=version >> 16),
+            ),
+        ),
+        whole("BUILD_HASH_LOW", 0x008, "of the design's files, bits 0 to 31", reset=build_hash & 0xFFFF_FFFF),
+        whole("BUILD_HASH_HIGH", 0x00C, "of the design's files, bits 32 to 63", reset=build_hash >> 32),
+    )
 
 
 def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int) -> tuple[Register, ...]:
@@ -137,19 +168,7 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
         Field(name="ERROR", low=1, bits=1, about="a bit of ERRORS was raised"),
     )
     found = [
-        _whole("IDENTITY", 0x000, 'always 0x4857474E, "HWGN"', reset=IDENTITY),
-        Register(
-            name="VERSION",
-            offset=0x004,
-            access="r",
-            about="of this list of registers",
-            fields=(
-                Field(name="MINOR", low=0, bits=16, about="grows with what is added", reset=VERSION & 0xFFFF),
-                Field(name="MAJOR", low=16, bits=16, about="grows when software must change", reset=VERSION >> 16),
-            ),
-        ),
-        _whole("BUILD_HASH_LOW", 0x008, "of the design's files, bits 0 to 31", reset=build_hash & 0xFFFF_FFFF),
-        _whole("BUILD_HASH_HIGH", 0x00C, "of the design's files, bits 32 to 63", reset=build_hash >> 32),
+        *identifying(IDENTITY, VERSION, build_hash),
         Register(
             name="CONTROL",
             offset=0x010,
@@ -198,23 +217,23 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
             fields=events,
         ),
         Register(name="ERRORS", offset=0x024, access="w1c", about="wrong frames that came in", fields=tuple(wrong)),
-        _whole("FRAMES", 0x028, "frames that have left, on all outputs"),
-        _whole("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),
-        _whole("CYCLES_LOW", 0x030, "cycles with STATUS.BUSY, bits 0 to 31; reading it holds CYCLES_HIGH"),
-        _whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
+        whole("FRAMES", 0x028, "frames that have left, on all outputs"),
+        whole("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),
+        whole("CYCLES_LOW", 0x030, "cycles with STATUS.BUSY, bits 0 to 31; reading it holds CYCLES_HIGH"),
+        whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
     ]
     for number, name in enumerate(inputs):
         offset, port = 0x100 + 16 * number, name.upper()
         found += [
-            _whole(f"{port}_FRAMES", offset, f"frames that came on {name}, wrong ones too"),
-            _whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
-            _whole(f"{port}_STARVED", offset + 8, f"cycles with STATUS.BUSY in which {name} offered none"),
+            whole(f"{port}_FRAMES", offset, f"frames that came on {name}, wrong ones too"),
+            whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
+            whole(f"{port}_STARVED", offset + 8, f"cycles with STATUS.BUSY in which {name} offered none"),
         ]
     for number, name in enumerate(outputs):
         offset, port = 0x200 + 16 * number, name.upper()
         found += [
-            _whole(f"{port}_FRAMES", offset, f"frames that left on {name}"),
-            _whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
+            whole(f"{port}_FRAMES", offset, f"frames that left on {name}"),
+            whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
         ]
     return tuple(found)
 

@@ -89,6 +89,8 @@ class Engine(wiring.Component):
         To memory, 64 bits wide.
     start : In(1)
         Run the program, in a cycle in which none is running.
+    stop : In(1)
+        End the run: what was asked of memory is awaited, and nothing more is asked. Without a run it does nothing.
     program_base : In(32)
         Address of the first job, a multiple of 8; looked at with ``start``.
     pace : In(8)
@@ -111,6 +113,7 @@ class Engine(wiring.Component):
             {
                 "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
                 "start": In(1),
+                "stop": In(1),
                 "program_base": In(32),
                 "pace": In(PACE_BITS),
                 "done": Out(1),
@@ -154,6 +157,7 @@ class Engine(wiring.Component):
             self.error.eq(memory_side.error),
         ]
         runs = self._elaborate_run(m, memory_side, clear, begin)
+        m.d.comb += memory_side.stop.eq(self.stop & runs)
         self._elaborate_watch(m, memory_side, core, runs)
         return m
 

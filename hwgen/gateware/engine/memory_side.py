@@ -96,6 +96,8 @@ class MemorySide(wiring.Component):
         The last of them ends the program.
     stuck : In(1)
         Nothing moves any more: an error.
+    stop : In(1)
+        The run is to end: an error as well.
     error : Out(Error)
     idle : Out(1)
         Nothing is under way on the bus.
@@ -124,6 +126,7 @@ class MemorySide(wiring.Component):
                 **{name: Out(COUNT_BITS) for name in ("loaded", "stored", "jobs")},
                 "ended": Out(1),
                 "stuck": In(1),
+                "stop": In(1),
                 "error": Out(Error),
                 "idle": Out(1),
                 "free": Out(1),
@@ -182,6 +185,8 @@ class MemorySide(wiring.Component):
         ]
         with m.If(self.stuck):
             m.d.comb += port.fault.eq(Error.STUCK)
+        with m.Elif(self.stop):
+            m.d.comb += port.fault.eq(Error.STOPPED)
         with m.If(port.stored):
             m.d.sync += self.stored.eq(self.stored + 1)
         return m

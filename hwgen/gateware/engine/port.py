@@ -42,6 +42,8 @@ class Error(enum.Enum, shape=4):
     FIELD = 10
     #: Jobs wait for each other for ever.
     STUCK = 11
+    #: The run was to be stopped.
+    STOPPED = 12
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:

@@ -1,0 +1,146 @@
+"""The registers of an engine's bus wrapper."""
+
+from __future__ import annotations
+
+from hwgen.gateware.bus.registers import Field, Register, identifying, whole
+from hwgen.gateware.engine.axi import BORDER_BYTES
+from hwgen.gateware.engine.port import PACE_BITS, Error
+
+#: "HWGE" in ASCII.
+IDENTITY = 0x4857_4745
+#: Of this list of registers: 16 bits that grow when software must change, 16 for what is only added.
+VERSION = 0x0001_0000
+#: The lowest bit of an address in `PROGRAM_BASE`: bursts that cross no border of AXI still cross none then.
+BASE_BITS = BORDER_BYTES.bit_length() - 1
+
+#: What ends a run, for people.
+ERRORS = {
+    Error.NONE: "none",
+    Error.READ_SLAVE: "memory answered a read by SLVERR",
+    Error.READ_DECODE: "memory answered a read by DECERR",
+    Error.WRITE_SLAVE: "memory answered a write by SLVERR",
+    Error.WRITE_DECODE: "memory answered a write by DECERR",
+    Error.DAMAGED: "a job is damaged, or there is no program at PROGRAM_BASE",
+    Error.FOREIGN: "a job is one of another engine",
+    Error.FIELD: "a job breaks a rule of the engine",
+    Error.STUCK: "jobs wait for each other for ever",
+    Error.STOPPED: "CONTROL.STOP",
+}
+
+
+def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register, ...]:
+    """The registers of an engine, by offset.
+
+    Parameters
+    ----------
+    build_hash : int
+        64 bits.
+    digest : int
+        Of the engine, 64 bits (`hwgen.gateware.engine.job.digest`).
+    pace : int
+        Cycles that a beat of memory takes, as was planned with.
+    """
+    codes = ", ".join(f"{error.value} {about}" for error, about in ERRORS.items())
+    events = (
+        Field(name="DONE", low=0, bits=1, about="a run has ended"),
+        Field(name="ERROR", low=1, bits=1, about="a run was ended by an error"),
+    )
+    return (
+        *identifying(IDENTITY, VERSION, build_hash),
+        Register(
+            name="CONTROL",
+            offset=0x010,
+            access="w1s",
+            about="what software asks for",
+            fields=(
+                Field(name="START", low=0, bits=1, about="1: run the program, if none is running"),
+                Field(
+                    name="STOP", low=1, bits=1, about="1: end the run, as soon as memory has answered what was asked"
+                ),
+            ),
+        ),
+        Register(
+            name="STATUS",
+            offset=0x018,
+            access="r",
+            about="what goes on",
+            fields=(
+                Field(name="BUSY", low=0, bits=1, about="a program runs"),
+                Field(name="ERROR", low=1, bits=1, about="ERROR is not 0"),
+                Field(name="INTERRUPT", low=2, bits=1, about="the interrupt is raised"),
+                Field(name="DONE", low=3, bits=1, about="a run has ended, and none was started since"),
+            ),
+        ),
+        Register(
+            name="INTERRUPT_ENABLE",
+            offset=0x01C,
+            access="rw",
+            about="which bits of INTERRUPT_STATUS raise the interrupt",
+            fields=events,
+        ),
+        Register(
+            name="INTERRUPT_STATUS",
+            offset=0x020,
+            access="w1c",
+            about="what has happened; the interrupt is high while an enabled bit is",
+            fields=events,
+        ),
+        Register(
+            name="ERROR",
+            offset=0x024,
+            access="r",
+            about="what ended the last run; 0 while one is running",
+            fields=(Field(name="CODE", low=0, bits=4, about=codes),),
+        ),
+        whole("FRAMES", 0x028, "runs that ended without an error"),
+        whole("FRAME_CYCLES", 0x02C, "cycles of the last run, from its start to its end"),
+        whole("CYCLES_LOW", 0x030, "cycles of all runs, bits 0 to 31; reading it holds CYCLES_HIGH"),
+        whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
+        whole("FAILURES", 0x038, "runs that an error ended"),
+        Register(
+            name="PROGRAM_BASE",
+            offset=0x040,
+            access="rw",
+            about="where the program lies in memory; its own addresses count from there; looked at by START",
+            fields=(
+                Field(
+                    name="ADDRESS",
+                    low=BASE_BITS,
+                    bits=32 - BASE_BITS,
+                    about=f"the address, a multiple of {BORDER_BYTES}",
+                ),
+            ),
+        ),
+        Register(
+            name="PACE",
+            offset=0x044,
+            access="rw",
+            about="how fast memory is",
+            fields=(
+                Field(
+                    name="CYCLES",
+                    low=0,
+                    bits=PACE_BITS,
+                    about="cycles of a beat, reads and writes together; 0 counts as 1",
+                    reset=pace,
+                ),
+            ),
+        ),
+        whole(
+            "DIGEST_LOW", 0x048, "digest of the engine that programs are made for, bits 0 to 31", reset=digest & _LOW
+        ),
+        whole("DIGEST_HIGH", 0x04C, "bits 32 to 63", reset=digest >> 32),
+        whole("M_AXI_MEM_READ", 0x100, "beats that were read on m_axi_mem"),
+        whole(
+            "M_AXI_MEM_READ_STALLED", 0x104, "cycles in which m_axi_mem offered an address to read that was not taken"
+        ),
+        whole("M_AXI_MEM_WRITTEN", 0x108, "beats that were written on m_axi_mem"),
+        whole(
+            "M_AXI_MEM_WRITE_STALLED",
+            0x10C,
+            "cycles in which m_axi_mem offered an address or data to write that was not taken",
+        ),
+    )
+
+
+_LOW = 0xFFFF_FFFF

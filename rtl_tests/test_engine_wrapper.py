@@ -1,0 +1,214 @@
+"""Engines on buses that others wrote models of (cocotbext-axi), as they are built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cocotb_bench
+import numpy as np
+import pytest
+from accelerators import frames_for
+from amaranth import Shape
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from cocotb_bench import needs_cocotb
+from test_program import SMALL, alone, conv
+from test_registers import check_constants, told
+
+import hwgen
+from hwgen.emit import engine as circuit
+from hwgen.emit import engine_wrapper, synthesis, wrapper
+from hwgen.errors import ConfigError
+from hwgen.gateware.bus.engine_registers import ERRORS
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.engine_wrapper import ports
+from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job, digest
+from hwgen.gateware.engine.port import Error
+from hwgen.network import golden
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import pack_map
+
+ROOT = Path(__file__).resolve().parent.parent
+DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "board.md"
+
+
+def _declared(name: str, member: wiring.Member) -> str:
+    width = Shape.cast(member.shape).width
+    return f"{'input' if member.flow is In else 'output'} [{width - 1}:0] {name}"
+
+
+def bench(shell: EngineShellConfig) -> bytes:
+    """A module with the wrapper, and with an engine alone beside it, whose ports have their own names.
+
+    All reads and writes have identifier 0, without which the models have no bus.
+    """
+    wrapped = ports(shell)
+    alone: dict[str, wiring.Member] = {name: In(1) for name in ("clk", "rst", "start")} | {"pace": In(8)}
+    alone |= {"done": Out(1), "error": Out(Shape.cast(Error).width)}
+    bus = axi.Master(data_bytes=shell.engine.bus_bytes).members
+    alone |= {f"m_axi__{name}": member for name, member in bus.items()}
+    buses = ("m_axi_mem", "m_axi_")
+    declared = [_declared(name, member) for name, member in (wrapped | alone).items()]
+    declared += [f"output {prefix}_{channel}id" for prefix in buses for channel in ("ar", "aw")]
+    declared += [f"input {prefix}_{channel}id" for prefix in buses for channel in ("r", "b")]
+    driven = [f"assign {prefix}_{channel}id = 0;" for prefix in buses for channel in ("ar", "aw")]
+    joined = [", ".join(f".{name}({name})" for name in each) for each in (wrapped, alone)]
+    return "\n".join(
+        [
+            f"module bench({', '.join(declared)});",
+            *driven,
+            f"{circuit.TOP}_axi wrapper({joined[0]});",
+            f"{circuit.TOP} alone({joined[1]}, .stop(1'b0), .program_base(32'b0));",
+            "endmodule",
+            "",
+        ]
+    ).encode()
+
+
+class Circuit:
+    """An engine in its wrapper, and the folder in which it is compiled once."""
+
+    def __init__(self, engine: EngineConfig, folder: Path, pace: int = 1):
+        self.engine, self.folder, self.pace = engine, folder, pace
+        verilog = circuit.files(engine)
+        self.shell = engine_wrapper.shell_of(engine, pace, verilog)
+        self.files = verilog | engine_wrapper.files(self.shell, circuit.TOP) | {"bench.v": bench(self.shell)}
+
+    def phase(self, found: Schedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+        """So many random frames of a network."""
+        frames = frames_for(found.network, count, seed)
+        expected = golden.outputs(found.network, frames)
+        names = [self._file(f"{seed}_{number}", each, found.network.input) for number, each in enumerate(frames)]
+        outputs = [
+            [
+                self._file(f"{seed}_{number}_{place}", maps[number], kind)
+                for place, (maps, kind) in enumerate(zip(expected, found.network.output_maps, strict=True))
+            ]
+            for number in range(count)
+        ]
+        told: dict[str, Any] = {"base": 0x5000, "pause": 0.0, "damaged": [], "refused": 0, "error": 0}
+        told |= {"reset_at": 0, "stop_at": 0, "alone": False, "frames": names, "expected": outputs}
+        assert more.keys() <= told.keys()
+        return told | more
+
+    def _file(self, name: str, frame: np.ndarray, kind: Any) -> str:
+        path = self.folder / f"frame_{name}"
+        path.write_bytes(pack_map(frame, kind.type))
+        return str(path)
+
+    def run(self, found: Schedule, phases: list[dict[str, Any]]) -> None:
+        sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
+        program = self.folder / "program"
+        program.write_bytes(found.image)
+        cocotb_bench.run(
+            sources, "bench", "cocotb_engine_wrapper", self.folder,
+            registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
+            input=found.input.address, outputs=[each.address for each in found.outputs], pace=self.pace, phases=phases,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Circuit:
+    return Circuit(SMALL, tmp_path_factory.mktemp("wrapped"))
+
+
+#: Of 12 jobs, and of 24.
+TINY = schedule(alone(conv(channels=9, size=(3, 3))), SMALL)
+SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+#: A bit of a later job, so that some have been computed.
+DAMAGED = {"damaged": [8 * (5 * Job.BYTES + 20)], "error": Error.DAMAGED.value}
+
+
+@needs_cocotb
+def test_small(small):
+    """As fast as an engine alone; then pauses on all channels, a reset, a damaged program, a run that is stopped."""
+    small.run(
+        TINY,
+        [
+            small.phase(TINY, 1, alone=True),
+            small.phase(TINY, 1, pause=0.2, reset_at=333, seed=1, **DAMAGED),
+            small.phase(TINY, 1, base=0xC000, stop_at=200, seed=2),
+        ],
+    )
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize("pause", [0, 0.1, 0.5])
+def test_ends_of_runs(small, pause):
+    """Resets and stops at any cycle, memory that refuses reads or writes, and the right results behind each."""
+    rng = np.random.default_rng(round(10 * pause))
+    ends = [{"reset_at": int(cycle)} for cycle in rng.integers(1, 1500, 4)]
+    ends += [{"stop_at": int(cycle)} for cycle in rng.integers(1, 1500, 6)]
+    ends += [
+        DAMAGED,
+        {"refused": SHORT.input.address, "error": Error.READ_SLAVE.value},
+        {"refused": SHORT.outputs[0].address, "error": Error.WRITE_SLAVE.value},
+        {"base": 0xFF000 - SHORT.size // 4096 * 4096},
+    ]
+    small.run(SHORT, [small.phase(SHORT, 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)])
+
+
+@pytest.mark.long
+@needs_cocotb
+def test_digits(small):
+    """The held-out digits: a network of several layers, with and without pauses."""
+    found = schedule(hwgen.load(DIGITS / "digits.onnx").network, SMALL)
+    small.run(found, [small.phase(found, 2, alone=True), small.phase(found, 1, pause=0.2, stop_at=5000, seed=1)])
+
+
+@pytest.mark.long
+@needs_cocotb
+def test_pace(tmp_path):
+    """A slower memory, by the register's first value."""
+    slow = Circuit(SMALL, tmp_path, pace=3)
+    slow.run(TINY, [slow.phase(TINY, 2, alone=True)])
+
+
+# Registers
+
+
+def test_the_docs_have_the_table():
+    rows = wrapper.table(EngineShellConfig(engine=EngineConfig()).registers)
+    assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
+
+
+def test_json_python_and_c_agree(tmp_path):
+    """All offsets and masks, by the three files that software reads."""
+    shell = EngineShellConfig(engine=SMALL, pace=3, build_hash=0x0123_4567_89AB_CDEF)
+    document = engine_wrapper.to_json(shell, "engine_axi")
+    assert document["engine"]["digest"] == digest(SMALL)
+    values = {register["name"]: register["reset"] for register in document["registers"]}
+    assert values["DIGEST_HIGH"] << 32 | values["DIGEST_LOW"] == int(digest(SMALL), 16)
+    assert values["BUILD_HASH_HIGH"] << 32 | values["BUILD_HASH_LOW"] == int(document["build_hash"], 16)
+    assert values["PACE"] == 3
+    offsets = [register["offset"] for register in document["registers"]]
+    assert offsets == sorted(set(offsets))
+    expected = told(document) | {"IDENTITY_IS": 0x4857_4745, "VERSION_MAJOR_IS": 1}
+    assert expected["PROGRAM_BASE_ADDRESS"] == 0xFFFFF000
+    check_constants(shell, expected, tmp_path)
+
+
+def test_every_error_is_told():
+    assert ERRORS.keys() == set(Error)
+
+
+@pytest.mark.parametrize("pace", [0, 256])
+def test_refusals(pace):
+    with pytest.raises(ConfigError, match=rf"^pace must be from 1 to 255, not {pace}$"):
+        EngineShellConfig(engine=SMALL, pace=pace)
+
+
+@pytest.mark.long
+def test_resources():
+    """Yosys, and the longest path between registers, without those to and from the buses."""
+    part = EngineShellConfig(engine=SMALL, pace=2, build_hash=0x0123_4567_89AB_CDEF)
+    ((measured,), (path,)) = synthesis.measure_paths([part])
+    assert abs(part.resources.ff / measured.ff - 1) <= 0.05
+    assert abs(part.resources.lut / measured.lut - 1) <= 0.15
+    assert path is not None
+    assert path.delay <= 3.3
