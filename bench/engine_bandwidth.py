@@ -1,10 +1,11 @@
-"""The engine in front of memories of 8, 4, 2 and 1 bytes a cycle: cycles beside what compute or transfer takes alone.
+"""The engine in front of memories of 16 to 1 bytes a cycle: cycles beside what compute or transfer takes alone.
 
 Usage: python bench/engine_bandwidth.py [--measure] [--plot FILE] [--json FILE] [NETWORK ...]
 
-For each network and pace (cycles of a word of 8 bytes) a program is made, whose cycles are those of the exact schedule;
-with --measure they are also counted in Verilator, where every value and byte must be right. The bound beside them is,
-over all groups of layers that are computed side by side, the sum of the longer of the array's and of the port's cycles.
+For each network, width of the bus and pace (cycles of a beat) a program is made, whose cycles are those of the exact
+schedule; with --measure they are also counted in Verilator, where every value and byte must be right. The bound beside
+them is, over all groups of layers that are computed side by side, the sum of the longer of the array's and of the
+port's cycles.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,18 @@ from engine import is_right, run_frame
 import hwgen
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
-from hwgen.gateware.engine.job import Job
 from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import Schedule, schedule
 from hwgen.report.picture import FORMATS, kind_of, picture
 from hwgen.report.table import columns
-from hwgen.schedule.engine import EngineSchedule, MemoryTiming, beats, load_boxes, store_boxes
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming, fetched_jobs, loads, moved, stores
 from hwgen.schedule.engine_core import group_steps
 from hwgen.simulate import engine
 
 NETWORKS = ("alexnet", "mobilenetv1@64x64")
-PACES = (1, 2, 4, 8)
-HEAD = ("network", "bytes a cycle", "array", "port", "bound", "cycles", "over", "measured")
+#: Bytes of the bus, and cycles of a beat.
+MEMORIES = ((16, 1), (8, 1), (8, 2), (4, 1), (8, 4), (8, 8))
+HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "bound", "cycles", "over", "measured")
 
 
 def bound(found: Schedule, pace: int) -> tuple[int, int, int]:
@@ -42,37 +44,52 @@ def bound(found: Schedule, pace: int) -> tuple[int, int, int]:
         place = group_of[owner]
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * group_steps(job.compute), drained)
-        boxes = [(0, 0, 0, 1, 1, Job.WORDS), *load_boxes(found.engine, job.load), *store_boxes(job.store)]
-        port[place] += pace * sum(max(count, 2) for box in boxes for count in beats(box))
+        transfers = [fetched_jobs(0, 0), *loads(found.engine, job.load), *stores(job.store)]
+        port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(found.engine, each))
     return sum(array), sum(port), sum(map(max, array, port))
 
 
-def row_of(name: str, pace: int, circuit: dict[str, bytes] | None) -> dict[str, Any]:
-    """A program made for a pace, its bound and its cycles."""
-    model, timing = hwgen.load(name), MemoryTiming(pace=pace)
-    found = schedule(model.network, EngineConfig(), pace=pace)
+def row_of(name: str, width: int, pace: int, *, measure: bool) -> dict[str, Any]:
+    """A program made for a bus of so many bytes and a pace, its bound and its cycles."""
+    model, timing, config = hwgen.load(name), MemoryTiming(pace=pace), EngineConfig(bus_bytes=width)
+    found = schedule(model.network, config, pace=pace)
     array, port, least = bound(found, pace)
     cycles = START_CYCLES + EngineSchedule(found.engine, found.jobs, timing).run().cycles + DONE_CYCLES
-    row = {"network": name, "pace": pace, "array": array, "port": port, "bound": least, "cycles": cycles}
-    if circuit is not None:
+    row = {"network": name, "bus": width, "pace": pace, "array": array, "port": port, "bound": least, "cycles": cycles}
+    if measure:
         (frames,) = prepare_inputs(model.network, model.random_frames(1))
-        run = run_frame(found, frames[0], circuit, timing)
+        run = run_frame(found, frames[0], circuit_of(config), timing)
         row |= {"measured": run["cycles"], "right": is_right(run)}
     return row
+
+
+@cache
+def circuit_of(config: EngineConfig) -> dict[str, bytes]:
+    return engine.files(config)
+
+
+def rate(row: dict[str, Any]) -> float:
+    """Bytes a cycle."""
+    return row["bus"] / row["pace"]
 
 
 def line(row: dict[str, Any]) -> tuple[str, ...]:
     figures = (f"{row[name]:,}" for name in ("array", "port", "bound", "cycles"))
     measured = f"{row['measured']:,}" if "measured" in row else ""
-    return (row["network"], f"{8 / row['pace']:g}", *figures, f"{row['cycles'] / row['bound'] - 1:.1%}", measured)
+    memory = (f"{8 * row['bus']}", f"{rate(row):g}")
+    return (row["network"], *memory, *figures, f"{row['cycles'] / row['bound'] - 1:.1%}", measured)
 
 
 def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
-    """Cycles and bounds over bytes a cycle, a plot for each network."""
+    """Cycles and bounds over bytes a cycle, a plot for each network; a narrow bus is left out where a wide one is as
+    fast."""
     names = list(dict.fromkeys(row["network"] for row in rows))
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        those = [row for row in rows if row["network"] == name]
-        width = [8 / row["pace"] for row in those]
+        those = list(
+            {rate(row): row for row in sorted(rows, key=lambda row: row["bus"]) if row["network"] == name}.values()
+        )
+        those.sort(key=rate)
+        width = [rate(row) for row in those]
         for what, style, text in (
             ("array", ":", "array alone"),
             ("port", "--", "port alone"),
@@ -94,11 +111,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     kind = kind_of(arguments.plot)
-    circuit = engine.files(EngineConfig()) if arguments.measure else None
     rows = []
     for name in arguments.networks:
-        for pace in PACES:
-            rows.append(row_of(name, pace, circuit))
+        for width, pace in MEMORIES:
+            rows.append(row_of(name, width, pace, measure=arguments.measure))
             print("  ".join(line(rows[-1])), flush=True)
     print("\n".join(["", *columns([HEAD, *map(line, rows)], rules=(1,))]))
     if kind:

@@ -413,7 +413,8 @@ class Model:
             (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
             ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream``, ``pyramid`` or ``tile``),
             ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns), ``overlap`` (``reuse``, ``reload`` or
-            ``recompute``) and ``array`` (output maps, pixels).
+            ``recompute``), ``array`` (output maps, pixels) and ``bus_bits`` (an engine's port to memory: 32, 64 or
+            128).
 
         Raises
         ------

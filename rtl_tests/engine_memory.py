@@ -10,9 +10,10 @@ from testbench import ALWAYS, Pattern
 
 from hwgen.gateware.engine.axi import BORDER_BYTES, Burst, Response
 
-BYTES = 8
+#: Of a word, of which writes have all or nothing.
+WORD = 8
 #: On the data lines while there is nothing on them.
-NOISE = 0xA5A5A5A5A5A5A5A5
+NOISE = 0xA5
 #: What the master drives.
 OUTPUTS = (
     *(channel + name for channel in ("ar", "aw") for name in ("addr", "len", "size", "burst", "valid")),
@@ -27,10 +28,11 @@ class Memory:
     A beat takes ``pace`` cycles in each direction. The patterns say when a channel may move besides. ``errors`` has
     responses by address: a beat or a write that touches it gets that. ``asked`` lists the cycle, the channel (``ar``
     or ``aw``), the address and the beats of each burst, ``moved`` the cycle and the channel (``r``, ``w``, ``b``) of
-    each other transfer.
+    each other transfer. ``written`` counts bytes. The bus has ``data_bytes``.
     """
 
     image: bytearray
+    data_bytes: int = 8
     latency: int = 10
     write_latency: int = 5
     pace: int = 1
@@ -39,13 +41,14 @@ class Memory:
     writes: Pattern = ALWAYS
     errors: dict[int, Response] = field(default_factory=dict)
     cycle: int = 0
+    written: int = 0
     asked: list[tuple[int, str, int, int]] = field(default_factory=list)
     moved: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._reads: deque[tuple[int, int, bool]] = deque()  # from when on, address, last of its burst
+        self._reads: deque[tuple[int, int, int, bool]] = deque()  # from when on, address, bytes, last of its burst
         self._bursts: deque[range] = deque()  # addresses of what is to be written
-        self._words: deque[tuple[int, int, bool]] = deque()  # when, word, last of its burst
+        self._words: deque[tuple[int, int, int, bool]] = deque()  # when, data, strobe, last of its burst
         self._responses: deque[tuple[int, Response]] = deque()  # from when on
         self._may_ask, self._may_read = iter(self.addresses), iter(self.reads)
         self._may_write, self._may_answer = iter(self.writes), iter(self.writes)  # one might always skip the other
@@ -61,14 +64,14 @@ class Memory:
         may_read = next(self._may_read) and now >= self._last_read + self.pace
         self._reading |= self._due(self._reads) and may_read
         self._answering |= self._due(self._responses) and next(self._may_answer)
-        _, address, last = self._reads[0] if self._reading else (0, 0, False)
-        response = self.errors.get(address, Response.OKAY) if self._reading else Response.DECODE_ERROR
+        _, address, size, last = self._reads[0] if self._reading else (0, 0, 0, False)
+        response = self._response(address, size) if self._reading else Response.DECODE_ERROR
         return {
             "arready": self._asking,
             "awready": self._asking,
             "wready": self._taking,
             "rvalid": self._reading,
-            "rdata": int.from_bytes(self.image[address : address + BYTES], "little") if self._reading else NOISE,
+            "rdata": self._lanes(address, size),
             "rlast": last,
             "rresp": response.value,
             "bvalid": self._answering,
@@ -90,13 +93,23 @@ class Memory:
             if self._asking and seen[f"{channel}valid"]:
                 self._ask(channel, seen)
         if self._taking and seen["wvalid"]:
-            assert seen["wstrb"] == (1 << BYTES) - 1
-            self._words.append((now, seen["wdata"], bool(seen["wlast"])))
+            self._words.append((now, seen["wdata"], seen["wstrb"], bool(seen["wlast"])))
             self.moved.append((now, "w"))
             self._last_write = now
         self._write()
         self._check_held(seen)
         self.cycle += 1
+
+    def _lanes(self, address: int, size: int) -> int:
+        """The data lines: noise but for so many bytes."""
+        lanes, first = bytearray([NOISE] * self.data_bytes), address % self.data_bytes
+        lanes[first : first + size] = self.image[address : address + size]
+        return int.from_bytes(lanes, "little")
+
+    def _response(self, address: int, size: int) -> Response:
+        """The worst of those of a beat's bytes."""
+        found = (self.errors.get(each, Response.OKAY) for each in range(address, address + size))
+        return max(found, key=lambda response: response.value)
 
     def _due(self, waiting: deque[Any]) -> bool:
         return bool(waiting) and waiting[0][0] <= self.cycle
@@ -112,17 +125,17 @@ class Memory:
                 self._held |= {name: seen[name] for name in names}
 
     def _ask(self, channel: str, seen: dict[str, int]) -> None:
-        address, beats = seen[f"{channel}addr"], seen[f"{channel}len"] + 1
-        assert 1 << seen[f"{channel}size"] == BYTES
+        address, beats, size = seen[f"{channel}addr"], seen[f"{channel}len"] + 1, 1 << seen[f"{channel}size"]
+        assert size in ({self.data_bytes} if channel == "aw" else {self.data_bytes, min(self.data_bytes, WORD)})
         assert Burst(seen[f"{channel}burst"]) == Burst.INCREMENTING
-        assert address % BYTES == 0
-        end = address + beats * BYTES
+        assert address % size == 0
+        end = address + beats * size
         assert address // BORDER_BYTES == (end - 1) // BORDER_BYTES, f"{beats} beats at {address:#x} cross a border"
         assert end <= len(self.image)
         self.asked.append((self.cycle, channel, address, beats))
-        places = range(address, end, BYTES)
+        places = range(address, end, size)
         if channel == "ar":
-            self._reads += [(self.cycle + self.latency, place, place == places[-1]) for place in places]
+            self._reads += [(self.cycle + self.latency, place, size, place == places[-1]) for place in places]
         else:
             self._bursts.append(places)
 
@@ -130,10 +143,21 @@ class Memory:
         """Words that have come, each to its address once this is known; they may come before it."""
         while self._bursts and len(self._words) >= len(self._bursts[0]):
             places = self._bursts.popleft()
-            responses = [self.errors.get(place, Response.OKAY) for place in places]
+            responses = [self._response(place, self.data_bytes) for place in places]
             for place in places:
-                when, word, last = self._words.popleft()
+                when, data, strobe, last = self._words.popleft()
                 assert last == (place == places[-1])
-                self.image[place : place + BYTES] = word.to_bytes(BYTES, "little")
+                self._put(place, data.to_bytes(self.data_bytes, "little"), strobe)
             worst = max(responses, key=lambda response: response.value)
             self._responses.append((max(self.cycle, when) + self.write_latency, worst))
+
+    def _put(self, place: int, lanes: bytes, strobe: int) -> None:
+        """A beat, of which whole words are written, one at least."""
+        kept = [bool(strobe >> lane & 1) for lane in range(self.data_bytes)]
+        for first in range(0, self.data_bytes, WORD):
+            assert len(set(kept[first : first + WORD])) == 1
+        assert any(kept)
+        self.written += sum(kept)
+        for lane, keep in enumerate(kept):
+            if keep:
+                self.image[place + lane] = lanes[lane]

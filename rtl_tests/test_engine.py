@@ -10,7 +10,7 @@ import pytest
 from accelerators import frames_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_program import SMALL, alone, conv, networks, scheduled
+from test_program import DIGITS, SMALL, alone, conv, networks, scheduled
 
 import hwgen
 from hwgen.errors import PlanError
@@ -57,13 +57,20 @@ def check_values(found: Schedule, run: EngineRun, frame: np.ndarray) -> None:
         np.testing.assert_array_equal(unpack_map(packed, each), wanted[0])
 
 
+@pytest.fixture(scope="module", params=[4, 16])
+def other_bus(request):
+    """An engine behind a bus of 32 or 128 bits, and its circuit."""
+    config = replace(SMALL, bus_bytes=request.param)
+    return config, engine.files(config)
+
+
 def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
     memory, frame = image(found, seed)
     run = engine.run(circuit, memory, memory=Memory(timing=timing), limit=5_000_000, **options)
     check_values(found, run, frame)
-    counted = EngineSchedule(SMALL, found.jobs, timing).run()
+    counted = EngineSchedule(found.engine, found.jobs, timing).run()
     assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
     assert run.read == len(run.cycles) * (sum(counted.read) + counted.fetched)
     assert run.written == len(run.cycles) * sum(counted.written)
@@ -134,6 +141,42 @@ def test_many_random_networks(block, circuit, network, timing, seed):
         check(circuit, found, timing, seed)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", [DIGITS / "digits.onnx", "resnet8", "mobilenetv1-0.25"], ids=str)
+@pytest.mark.parametrize("timing", [MemoryTiming(), MemoryTiming(latency=7, write_latency=3, pace=2)])
+def test_networks_behind_other_buses(other_bus, name, timing):
+    """With a reset in the midst of a first attempt."""
+    config, circuit = other_bus
+    check(circuit, schedule(hwgen.load(name).network, config, pace=timing.pace), timing, reset_at=4321)
+
+
+@pytest.mark.long
+@settings(max_examples=100)
+@given(
+    network=networks(most_layers=4, most_side=30, most_channels=60),
+    timing=st.builds(
+        MemoryTiming, latency=st.integers(1, 99), write_latency=st.integers(1, 50), pace=st.integers(1, 3)
+    ),
+    seed=st.integers(0, 99),
+)
+def test_random_networks_behind_other_buses(other_bus, network, timing, seed):
+    config, circuit = other_bus
+    found = scheduled(network, config)
+    if found is not None:
+        check(circuit, found, timing, seed)
+
+
+@pytest.mark.long
+def test_gaps_behind_other_buses(other_bus):
+    config, circuit = other_bus
+    found = schedule(hwgen.load("lenet5").network, config)
+    memory, frame = image(found, 3)
+    for gap_every, gap in ((97, 13), (3, 1), (4, 3)):
+        check_values(
+            found, engine.run(circuit, memory, memory=Memory(gap_every=gap_every, gap=gap), limit=10**6), frame
+        )
+
+
 @pytest.mark.parametrize(("gap_every", "gap"), [(97, 13), (3, 1), (4, 3), (800, 300)])
 def test_gaps(circuit, gap_every, gap):
     """A memory that stalls changes no value."""
@@ -193,6 +236,7 @@ def test_programs_that_are_refused(circuit):
         (program, 8, Error.DAMAGED),
         (bytes(len(program)), 0, Error.DAMAGED),
         (pack_jobs(replace(SMALL, queue=4), found.jobs), 0, Error.FOREIGN),
+        (pack_jobs(replace(SMALL, bus_bytes=16), found.jobs), 0, Error.FOREIGN),
     ):
         run = run_jobs(circuit, found, other, program_base=base, runs=2)
         assert run.errors == (error, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import Steps
+from hwgen.gateware.engine.weight_buffer import WeightBuffer
 
 #: As many lanes as the paper's four processing elements, and one.
 FIVE = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
@@ -27,14 +29,16 @@ def simulate(component, bench) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("pixels", [5, 7, 13, 17])
-def test_every_lane_reads_a_bank_of_its_own(pixels):
-    """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile."""
-    config = EngineConfig(maps=16, pixels=pixels, map_words=16, slots=4)
+@pytest.mark.parametrize(("pixels", "bus_bytes"), [(5, 8), (7, 8), (13, 8), (17, 8), (7, 16)])
+def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
+    """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile, of a bus of two words
+    into two banks."""
+    config = EngineConfig(maps=16, pixels=pixels, map_words=16, slots=4, bus_bytes=bus_bytes)
     rng = np.random.default_rng(pixels)
     buffer = ReuseBuffer(config)
     asked: list[tuple[int, np.ndarray]] = []
-    written: list[tuple[int, int, list[int]]] = []
+    written: list[list[tuple[int, int, list[int]]]] = []
+    ports = [buffer.write] if bus_bytes == 8 else [buffer.write, buffer.write_high]
     held = np.zeros((pixels, config.map_words, 8), int)
 
     async def bench(ctx):
@@ -44,23 +48,55 @@ def test_every_lane_reads_a_bank_of_its_own(pixels):
             ctx.set(buffer.rest, rest)
             for lane in range(pixels):
                 ctx.set(buffer.words[lane], int(words[lane]))
-            bank, word = int(rng.integers(pixels)), int(rng.integers(config.map_words))
-            written.append((bank, word, rng.integers(-128, 128, 8).tolist()))
-            ctx.set(buffer.write.valid, 1)
-            for name, value in zip(("bank", "word", "data"), written[-1], strict=True):
-                ctx.set(buffer.write.payload[name], value)
+            banks = rng.permutation(pixels)[: len(ports)].tolist()
+            written.append([])
+            for port, bank in zip(ports, banks, strict=True):
+                written[-1].append((bank, int(rng.integers(config.map_words)), rng.integers(-128, 128, 8).tolist()))
+                ctx.set(port.valid, 1)
+                for name, value in zip(("bank", "word", "data"), written[-1][-1], strict=True):
+                    ctx.set(port.payload[name], value)
             _, _, found = await ctx.tick().sample(buffer.o)
             number = cycle - config.buffer_latency
             if number < 0:
                 continue
             at_bank = number + config.rotation_stages
-            for bank, word, data in written[: at_bank - buffer.WRITE_LATENCY + 1]:
+            for bank, word, data in chain(*written[: at_bank - buffer.WRITE_LATENCY + 1]):
                 held[bank, word] = data
             rest, words = asked[number]
             for lane in range(pixels):
                 place = (lane + rest) % pixels, int(words[lane])
-                if place != written[at_bank - 1][:2]:  # that is written in this very cycle
+                if place not in [each[:2] for each in written[at_bank - 1]]:  # that are written in this very cycle
                     assert list(found[lane]) == held[place].tolist(), (cycle, lane)
+
+    simulate(buffer, bench)
+
+
+@pytest.mark.parametrize("bus_bytes", [8, 16])
+def test_a_weight_for_each_map(bus_bytes):
+    """Steps are read in any order, while others are written: of a bus of two words two blocks a cycle, which may be the
+    last one of a step and the first one of the next."""
+    config = replace(FIVE, maps=48, bus_bytes=bus_bytes)
+    rng = np.random.default_rng(bus_bytes)
+    buffer = WeightBuffer(config)
+    ports = [buffer.write] if bus_bytes == 8 else [buffer.write, buffer.write_high]
+    held = rng.integers(-128, 128, (config.weight_steps, config.blocks, 8))
+    places = list(np.ndindex(held.shape[:2]))
+    if bus_bytes == 16:
+        places = [*places[1:], places[0]]  # a block alone at either end
+
+    async def bench(ctx):
+        for first in range(0, len(places), len(ports)):
+            for port, (step, block) in zip(ports, places[first:], strict=False):
+                ctx.set(port.valid, 1)
+                ctx.set(port.payload, {"step": step, "block": block, "data": held[step, block].tolist()})
+            await ctx.tick()
+        for port in ports:
+            ctx.set(port.valid, 0)
+        await ctx.tick().repeat(2)
+        for step in rng.permutation(config.weight_steps).tolist():
+            ctx.set(buffer.step, step)
+            await ctx.tick().repeat(buffer.LATENCY)
+            assert list(ctx.get(buffer.o)) == held[step].ravel().tolist()
 
     simulate(buffer, bench)
 

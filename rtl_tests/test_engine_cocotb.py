@@ -5,6 +5,7 @@ The default run has the same with the engine's bus wrapper (test_engine_wrapper.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_errors(circuit, place, kind, error):
     refused = SHORT.outputs[0].address if kind == "write" else SHORT.input.address
     forbidden = {"read": NEVER, "write": NEVER} | {kind: refused}
     run(circuit, place, memory, forbidden=forbidden, runs=[error.value] * 2, pause=0.2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bus_bytes", [4, 16])
+def test_other_buses(tmp_path, bus_bytes):
+    """Two beats a word; two words a beat, beside bursts of a word a beat, and rows that begin with half a beat."""
+    config = replace(SMALL, bus_bytes=bus_bytes)
+    other = engine.files(config) | {"bench.v": with_identifiers(config)}
+    check(other, tmp_path, schedule(alone(conv(channels=9, size=(5, 5))), config), pause=0.2, reset_at=333, runs=[0, 0])
 
 
 @pytest.mark.long

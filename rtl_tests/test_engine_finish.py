@@ -202,6 +202,7 @@ MORE_PARTS = (
     PoolConfig(words=2048, blocks=8),
     FinishConfig(engine=EngineConfig()),
     FinishConfig(engine=EngineConfig(parameter_words=128, output_words=1024, sum_bits=24)),
+    FinishConfig(engine=EngineConfig(bus_bytes=16)),
 )
 
 
@@ -375,6 +376,7 @@ class Bench:
         self.lasts: list[int] = []
         self.finished: list[int] = []
         self.words: dict[int, tuple[int, ...]] = {}
+        self.behind: dict[int, list[tuple[int, ...]]] = {}
         self.offers = iter(self.offer)
         self.written, self.added, self.given, self.writing = 0, 0, 0, -2
         self.to_read: list[int] = []
@@ -425,15 +427,16 @@ class Bench:
 
     def _get(self, ctx, now: int) -> None:
         if self.reading and self.reading[0][0] == now:
-            word = ctx.get(self.dut.data)
-            self.words[self.reading.pop(0)[1]] = tuple(unpack(word, 8, True, LANES))
+            place, data = self.reading.pop(0)[1], ctx.get(self.dut.data)
+            words = [tuple(unpack(data >> 64 * number, 8, True, LANES)) for number in range(len(self.dut.data) // 64)]
+            self.words[place], *self.behind[place] = words
         if ctx.get(self.dut.finished):
             self.to_read += self.jobs[len(self.finished)].words
             self.finished.append(now)
 
 
-#: Parameters in LUT RAM, and in block RAM.
-ENGINES = (ENGINE, replace(ENGINE, parameter_words=128, sum_bits=24))
+#: Parameters in LUT RAM, and in block RAM; words that are read one by one, and two together.
+ENGINES = (ENGINE, replace(ENGINE, parameter_words=128, sum_bits=24, bus_bytes=16))
 RUNS = {
     "engine": st.sampled_from(ENGINES),
     "seed": st.integers(0, 2**32),
@@ -451,6 +454,9 @@ def check_finish(engine, seed, offer, reset_at):
     bench.run(reset_at)
     assert bench.finished == [last + bench.config.latency for last in bench.lasts]
     assert bench.words == {place: word for job in jobs for place, word in job.words.items()}
+    for job in jobs:
+        for place in job.words.keys() & {each - 1 for each in job.words}:
+            assert bench.behind[place] == [job.words[place + 1]] * (engine.bus_words - 1)
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(100, marks=long)])

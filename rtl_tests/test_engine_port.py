@@ -19,7 +19,7 @@ from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
-from hwgen.gateware.engine.config import PARAMETER_LAYOUT, EngineConfig
+from hwgen.gateware.engine.config import BUS_BYTES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error
@@ -28,6 +28,8 @@ from hwgen.gateware.engine.weight_buffer import weight_write
 
 CONFIG = EngineConfig(pixels=5, maps=16, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer
+#: The same engine behind buses of 4, 8 and 16 bytes.
+ENGINES = {width: replace(CONFIG, bus_bytes=width) for width in BUS_BYTES}
 PATIENCE = 50_000
 EXAMPLES = settings(max_examples=3)
 
@@ -54,10 +56,11 @@ class Plan:
     compute: list[int]
     drain: list[int]
     base: int = PROGRAM
+    engine: EngineConfig = CONFIG
 
     def image(self, seed: int) -> bytearray:
         image = np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
-        program = pack_jobs(CONFIG, self.jobs)
+        program = pack_jobs(self.engine, self.jobs)
         image[self.base : self.base + len(program)] = np.frombuffer(program, np.uint8)
         return bytearray(image)
 
@@ -136,7 +139,8 @@ def plans(draw) -> Plan:
     ]
     cycles = st.one_of(st.integers(1, 5), st.integers(1, 200))
     times = [draw(st.lists(cycles, min_size=count, max_size=count)) for _ in range(2)]
-    return Plan(jobs, *times, base=PROGRAM + draw(align(st.integers(0, 256))))
+    base = PROGRAM + draw(align(st.integers(0, 256)))
+    return Plan(jobs, *times, base=base, engine=ENGINES[draw(st.sampled_from(BUS_BYTES))])
 
 
 @dataclass
@@ -177,8 +181,8 @@ class Seen:
 
 
 @cache
-def circuit() -> Circuit:
-    return Circuit(MemorySideConfig(engine=CONFIG, read_latency=LATENCY).component())
+def circuit(engine: EngineConfig) -> Circuit:
+    return Circuit(MemorySideConfig(engine=engine, read_latency=LATENCY).component())
 
 
 class Bench:
@@ -186,13 +190,14 @@ class Bench:
 
     def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1) -> None:
         self.plan, self.memory, self.output, self.pace = plan, memory, output, pace
-        self.dut = circuit().component
+        self.circuit = circuit(plan.engine)
+        self.dut = self.circuit.component
         self.seen = Seen()
         self.units = {"compute": Unit(plan.compute), "drain": Unit(plan.drain)}
 
     def run(self, *, reset_at: int | None = None) -> Seen:
         """Until the program has ended or an error stops it; before that, if wanted, up to a cycle with reset."""
-        domain = circuit().domain
+        domain = self.circuit.domain
 
         async def bench(ctx: Any) -> None:
             if reset_at is not None:
@@ -203,13 +208,13 @@ class Bench:
                 ctx.set(domain.rst, 0)
             await self.frame(ctx)
 
-        circuit().simulate(bench)
+        self.circuit.simulate(bench)
         return self.seen
 
     async def frame(self, ctx: Any, until: int | None = None) -> None:
         """One run of the program, or its first cycles."""
         dut, memory = self.dut, self.memory
-        streams = {name: getattr(dut, name) for name in ("compute", "drain", *BUFFERS)}
+        streams = {name: getattr(dut, name) for name in ("compute", "drain", *self._fills())}
         watched = {name: getattr(dut.m_axi, name) for name in OUTPUTS}
         watched |= {
             name: getattr(dut, name) for name in ("loaded", "stored", "jobs", "ended", "idle", "error", "address")
@@ -240,7 +245,7 @@ class Bench:
         async for _, _, *values in ctx.tick().sample(*map(Value.cast, watched.values())):
             seen = dict(zip(watched, values, strict=True))
             memory.step(seen)
-            words.append(self.output[seen["address"]])
+            words.append(self._read(seen["address"]))
             self._take(seen)
             done = seen["ended"] and {seen["loaded"], seen["stored"], self.units["drain"].count} == {seen["jobs"]}
             if seen["idle"] and (done or seen["error"]):
@@ -251,16 +256,28 @@ class Bench:
             assert memory.cycle < PATIENCE, f"stuck: {seen}"
             inputs(memory.cycle, words.pop(0))
 
+    def _fills(self) -> list[str]:
+        """The streams that fill buffers; of a bus of two words some come twice."""
+        high = [f"{name}_high" for name in ("map_write", "weight_write") if self.plan.engine.bus_words > 1]
+        return [*BUFFERS, *high]
+
+    def _read(self, address: int) -> int:
+        """What the output buffer gives: a word, and those behind it that a beat has."""
+        places = range(address, address + self.plan.engine.bus_words)
+        return sum(self.output[place % len(self.output)] << 64 * number for number, place in enumerate(places))
+
     def _take(self, seen: dict[str, int]) -> None:
         """What the units do in a cycle, and what comes for the buffers."""
         ready = {"compute": seen["loaded"], "drain": self.units["compute"].count}
         for name, unit in self.units.items():
             if unit.step(ready[name], bool(seen[f"{name}.valid"])):
                 self.seen.parts[name].append(seen[f"{name}.payload"])
-        for name, (layout, first, second) in BUFFERS.items():
-            if seen[f"{name}.valid"]:
-                word = layout.from_bits(seen[f"{name}.payload"])
-                self.seen.words[name, word[first], word[second]] = seen[f"{name}.payload"] >> layout["data"].offset
+        for port in self._fills():
+            name = port.removesuffix("_high")
+            layout, first, second = BUFFERS[name]
+            if seen[f"{port}.valid"]:
+                word = layout.from_bits(seen[f"{port}.payload"])
+                self.seen.words[name, word[first], word[second]] = seen[f"{port}.payload"] >> layout["data"].offset
 
 
 def expected_words(plan: Plan, image: bytes) -> dict[tuple[str, int, int], int]:
@@ -306,6 +323,11 @@ CYCLES = {"plan": plans(), "seed": SEEDS, "pace": st.sampled_from([1, 1, 2, 5]),
 RESET = {"plan": plans(), "seed": SEEDS, "reset_at": st.integers(1, 600), "pattern": patterns()}
 
 
+def memory_of(plan: Plan, image: bytes, *times: int, **more: Any) -> Memory:
+    """Behind the bus of a plan's engine."""
+    return Memory(bytearray(image), plan.engine.bus_bytes, *times, **more)
+
+
 @EXAMPLES
 @given(**WORDS)
 def test_words(plan, seed, memory, data):
@@ -313,7 +335,7 @@ def test_words(plan, seed, memory, data):
     image, output = plan.image(seed), buffer(seed)
     addresses, reads, writes = memory
     latency, write_latency = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 60))
-    model = Memory(bytearray(image), latency, write_latency, addresses=addresses, reads=reads, writes=writes)
+    model = memory_of(plan, image, latency, write_latency, addresses=addresses, reads=reads, writes=writes)
     seen = Bench(plan, model, output).run()
     assert seen.error == Error.NONE
     assert seen.words == expected_words(plan, image)
@@ -329,31 +351,36 @@ Box = tuple[int, int, int, int, int, int]
 NEVER = 1 << 60
 
 
-def split(box: Box) -> list[tuple[int, int]]:
-    """Address and words of a box's bursts."""
+def split(box: Box, beat: int, border: int) -> list[tuple[int, int]]:
+    """Address and beats of a box's bursts: a border comes each so many bytes, and beats begin at their multiples."""
     address, row_stride, block_stride, blocks, rows, words = box
     found = []
     for block, row in np.ndindex(blocks, rows):
         begin = address + block * block_stride + row * row_stride
         end = begin + 8 * words
-        borders = [begin, *range(begin // 2048 * 2048 + 2048, end, 2048), end]
-        found += [(low, (high - low) // 8) for low, high in pairwise(borders)]
+        borders = [begin, *range(begin // border * border + border, end, border), end]
+        found += [(low // beat * beat, -(-high // beat) - low // beat) for low, high in pairwise(borders)]
     return found or [(0, 0)]
 
 
-def load_boxes(load: Load) -> list[Box]:
-    boxes = []
+Boxes = list[tuple[Box, bool]]
+"""Those of a job; whether beats are as wide as the bus where it has two words."""
+
+
+def load_boxes(load: Load) -> Boxes:
+    boxes: Boxes = []
     if load.x_blocks:
-        boxes.append((load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words))
+        box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
+        boxes.append((box, not load.addend))
     if load.w_steps:
-        boxes.append((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.blocks))
+        boxes.append(((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.blocks), True))
     if load.p_words:
-        boxes.append((load.p_address, 0, 0, 1, 1, load.p_words))
-    return boxes or [(0, 0, 0, 0, 0, 0)]
+        boxes.append(((load.p_address, 0, 0, 1, 1, load.p_words), False))
+    return boxes or [((0, 0, 0, 0, 0, 0), False)]
 
 
-def store_boxes(store: Store) -> list[Box]:
-    return [(store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)]
+def store_boxes(store: Store) -> Boxes:
+    return [((store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words), True)]
 
 
 @dataclass
@@ -368,11 +395,15 @@ class Wanted:
     last: bool
 
 
-def wanted(boxes: list[list[Box]]) -> list[Wanted]:
+def wanted(boxes: list[Boxes], width: int) -> list[Wanted]:
     """The bursts of all jobs."""
     found = []
     for job, those in enumerate(boxes):
-        bursts = [(*burst, 2 if number else 3) for box in those for number, burst in enumerate(split(box))]
+        bursts = [
+            (*burst, 2 if number else 3)
+            for box, wide in those
+            for number, burst in enumerate(split(box, width if wide else min(width, 8), min(256 * width, 2048)))
+        ]
         for place, burst in enumerate(bursts):
             found.append(Wanted(job, *burst, place == 0, place == len(bursts) - 1))
     return found
@@ -393,10 +424,14 @@ class Timeline:
 
     def __init__(self, plan: Plan, memory: Memory) -> None:
         self.plan, self.memory, jobs = plan, memory, plan.jobs
+        places = [(plan.base + Job.BYTES * number, 0, 0, 1, 1, Job.WORDS) for number in range(len(jobs))]
         self.bursts = {
-            "fetch": wanted([[(plan.base + Job.BYTES * number, 0, 0, 1, 1, Job.WORDS)] for number in range(len(jobs))]),
-            "store": wanted([store_boxes(job.store) for job in jobs]),
-            "load": wanted([load_boxes(job.load) for job in jobs]),
+            name: wanted(boxes, plan.engine.bus_bytes)
+            for name, boxes in (
+                ("fetch", [[(place, False)] for place in places]),
+                ("store", [store_boxes(job.store) for job in jobs]),
+                ("load", [load_boxes(job.load) for job in jobs]),
+            )
         }
         self.came: list[int] = []
         self.offered: dict[str, list[int]] = {name: [] for name in ("load", "compute", "drain", "store")}
@@ -526,7 +561,7 @@ def test_cycles(plan, seed, pace, data):
 
 def check_cycles(plan: Plan, seed: int, pace: int, latency: int, write_latency: int) -> None:
     image, output = plan.image(seed), buffer(seed)
-    model = Memory(bytearray(image), latency, write_latency, pace=pace)
+    model = memory_of(plan, image, latency, write_latency, pace=pace)
     seen = Bench(plan, model, output, pace=pace).run()
     timeline = Timeline(plan, model)
     assert [(cycle - 1, *burst) for cycle, *burst in model.asked] == timeline.run()
@@ -534,10 +569,12 @@ def check_cycles(plan: Plan, seed: int, pace: int, latency: int, write_latency: 
     assert model.image == expected_image(plan, image, output)
     last = max(times[-1] for times in timeline.counted.values())
     assert seen.ended == last + 1
+    stored = (job.store for job in plan.jobs)
+    assert model.written == sum(8 * store.blocks * store.rows * store.words for store in stored)
 
 
-@pytest.mark.parametrize("pace", [1, 2, 5])
-def test_paces(pace):
+@pytest.mark.parametrize(("pace", "width"), [(1, 8), (2, 8), (5, 8), (1, 4), (2, 16)])
+def test_paces(pace, width):
     """Bursts of no beats to four, of rows that follow each other: each has the port for its cycles and no longer."""
     jobs = [
         Job(
@@ -546,7 +583,33 @@ def test_paces(pace):
         )
         for words in range(5)
     ]
-    check_cycles(Plan(jobs, [1] * 5, [1] * 5, base=PROGRAM), 0, pace, 3, 2)
+    check_cycles(Plan(jobs, [1] * 5, [1] * 5, base=PROGRAM, engine=ENGINES[width]), 0, pace, 3, 2)
+
+
+def test_odd_words_of_wide_beats():
+    """Rows of a word to five from even and odd words on, over a border, and places that are odd when the word is even:
+    each word to its place, in as many beats as hold it."""
+    jobs = [
+        Job(
+            load=Load(
+                end=words == 5,
+                x_blocks=1,
+                x_rows=6,
+                x_words=words,
+                x_address=2048 - 24,
+                x_row_stride=8 * (words + 1 - words % 2),
+                x_pitch_words=words,
+                w_steps=words,
+                w_address=8 * words,
+                w_base=words,
+            ),
+            store=Store(
+                blocks=1, rows=5, words=words, address=STORES + 512 * words, row_stride=8 * (words | 1), o_base=255
+            ),
+        )
+        for words in range(1, 6)
+    ]
+    check_cycles(Plan(jobs, [1] * 5, [1] * 5, engine=ENGINES[16]), 1, 1, 4, 3)
 
 
 @EXAMPLES
@@ -554,7 +617,7 @@ def test_paces(pace):
 def test_reset(plan, seed, reset_at, pattern):
     """After a reset at any time, of the memory too, a run is as any other."""
     image, output = plan.image(seed), buffer(seed)
-    model = Memory(bytearray(image), reads=pattern, writes=pattern)
+    model = memory_of(plan, image, reads=pattern, writes=pattern)
     seen = Bench(plan, model, output).run(reset_at=reset_at)
     assert seen.words == expected_words(plan, image)
     assert model.image == expected_image(plan, image, output)
@@ -613,13 +676,14 @@ BUSY = Plan(
         (STORES, Response.EXCLUSIVE_OKAY, Error.NONE),
     ],
 )
-@pytest.mark.parametrize("pattern", [ALWAYS, Pattern(likely=0.3)])
-def test_errors(address, response, error, pattern):
+@pytest.mark.parametrize(("pattern", "width"), [(ALWAYS, 8), (Pattern(likely=0.3), 8), (ALWAYS, 4), (ALWAYS, 16)])
+def test_errors(address, response, error, pattern, width):
     """An answer that is an error stops the run: what was asked for still comes, and nothing more is."""
-    model = Memory(BUSY.image(0), reads=pattern, writes=pattern, addresses=pattern, errors={address: response})
-    seen = Bench(BUSY, model, buffer(0)).run()
+    plan, errors = replace(BUSY, engine=ENGINES[width]), {address: response}
+    model = memory_of(plan, plan.image(0), reads=pattern, writes=pattern, addresses=pattern, errors=errors)
+    seen = Bench(plan, model, buffer(0)).run()
     assert seen.error == error
-    asked = {place for _, _, first, beats in model.asked for place in range(first, first + 8 * beats, 8)}
+    asked = {place for _, _, first, beats in model.asked for place in range(first, first + width * beats, 4)}
     assert address in asked
     if error != Error.NONE:
         assert STORES + 512 * 5 + 3 * 64 not in asked
@@ -629,7 +693,7 @@ def test_errors(address, response, error, pattern):
 
 def test_config():
     for name, value, message in (
-        ("bus_bytes", 4, "bus_bytes must be 8, not 4"),
+        ("bus_bytes", 32, "bus_bytes must be 4, 8 or 16, not 32"),
         ("outstanding", 3, "outstanding must be a power of two from 2 to 256, not 3"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -640,7 +704,7 @@ def test_config():
         axi.Master(data_bytes=3)
 
 
-SIZES = {"queue": 64}, {"outstanding": 4}, {"outstanding": 128}
+SIZES = {"queue": 64}, {"outstanding": 4}, {"outstanding": 128}, {"bus_bytes": 4}, {"bus_bytes": 16}
 LARGE = EngineConfig(maps=64, pixels=31, map_words=8192, weight_steps=8192, output_words=8192)
 
 

@@ -12,7 +12,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network import shapes
 from hwgen.program.compile import Schedule, schedule
-from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, beats
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, Transfer, moved
 from hwgen.schedule.engine_core import group_steps
 
 ENGINE = EngineConfig()
@@ -20,10 +20,25 @@ ENGINE = EngineConfig()
 
 def test_bursts_end_at_borders():
     """A row of 300 words from word 200 on: 56 to the border, 244 behind it. Each row begins another burst."""
-    assert list(beats((8 * 200, 0, 0, 1, 1, 300))) == [56, 244]
-    assert list(beats((0, 8 * 100, 8 * 1000, 2, 3, 10))) == [10] * 6
-    assert list(beats((8 * 250, 8 * 3, 0, 1, 3, 6))) == [6, 3, 3, 6]
-    assert list(beats((0, 0, 0, 1, 1, 1024))) == [256] * 4
+    for box, beats in (
+        ((8 * 200, 0, 0, 1, 1, 300), [56, 244]),
+        ((0, 8 * 100, 8 * 1000, 2, 3, 10), [10] * 6),
+        ((8 * 250, 8 * 3, 0, 1, 3, 6), [6, 3, 3, 6]),
+        ((0, 0, 0, 1, 1, 1024), [256] * 4),
+    ):
+        assert list(moved(ENGINE, Transfer(box, wide=True))) == [(count, 8 * count) for count in beats]
+
+
+def test_bursts_of_other_buses():
+    """4 bytes: a word takes two beats, of which a burst has 256. 16 bytes: a wide beat has words 2 n and 2 n + 1, and
+    what is read of it counts whole; jobs, parameters and what is added come a word a beat."""
+    half, twice = replace(ENGINE, bus_bytes=4), replace(ENGINE, bus_bytes=16)
+    row = (8 * 201, 8 * 3, 0, 1, 2, 5)  # words 201 to 205, and 204 to 208
+    assert list(moved(half, Transfer((8 * 100, 0, 0, 1, 1, 200), wide=True))) == [(56, 224), (256, 1024), (88, 352)]
+    assert list(moved(twice, Transfer(row, wide=True))) == [(3, 48), (3, 48)]
+    assert list(moved(twice, Transfer(row, wide=True, writes=True))) == [(3, 40), (3, 40)]
+    assert list(moved(twice, Transfer(row))) == [(5, 40), (5, 40)]
+    assert list(moved(twice, Transfer((8 * 255, 0, 0, 1, 1, 3), wide=True))) == [(1, 16), (1, 16)]
 
 
 def test_a_job_counted_by_hand():

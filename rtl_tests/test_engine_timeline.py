@@ -15,7 +15,7 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.job import Job
 from hwgen.program.timeline import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
-from hwgen.schedule.engine import load_boxes, store_boxes
+from hwgen.schedule.engine import loads, stores
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,9 @@ def group():
     return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8).plan.groups[0]
 
 
-def words(boxes):
-    """Of boxes."""
+def words(transfers):
+    """Of all boxes."""
+    boxes = (each.box for each in transfers)
     return sum(blocks * rows * count for _, _, _, blocks, rows, count in boxes)
 
 
@@ -41,11 +42,11 @@ def test_cycles_add_up(group):
         assert cycles["work"] == steps[band.name]
         assert sum(cycles.values()) <= group.cycles
     jobs = group.schedule.jobs
-    read = sum(words(load_boxes(group.template.engine, job.load)) for job in jobs)
+    read = sum(words(loads(group.template.engine, job.load)) for job in jobs)
     short = sum(burst.end - burst.begin == 2 for burst in group.run.bursts)  # of one word, or of two
     assert read <= told[1]["work"] <= read + short
     assert told[1]["buffer"] == len(jobs) * Job.BYTES // LANES
-    assert sum(words(store_boxes(job.store)) for job in jobs) <= told[1]["room"]
+    assert sum(words(stores(job.store)) for job in jobs) <= told[1]["room"]
     every = np.sort(np.concatenate([np.concatenate(list(band.states.values())) for band in found[:1]]), axis=0)
     np.testing.assert_array_equal(every[1:, 0], every[:-1, 1])  # one behind the other, without a gap
 

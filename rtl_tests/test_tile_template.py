@@ -128,6 +128,32 @@ def test_what_fits_no_other_way():
             plan.make(network, BOARD, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "width", "pace"),
+    [
+        ({}, 8, 1),  # the board's own memory moves more
+        ({"bandwidth": 0.8}, 8, 1),
+        ({"bandwidth": 0.81}, 16, 2),
+        ({"bandwidth": 1.6}, 16, 1),
+        ({"bandwidth": 1.6, "clock": 200}, 8, 1),
+        ({"bus_bits": 32}, 4, 1),
+        ({"bus_bits": 32, "bandwidth": 0.2}, 4, 2),
+        ({"bus_bits": 128, "bandwidth": 0.8}, 16, 2),
+    ],
+)
+def test_width_of_the_bus(digits, options, width, pace):
+    """As asked for, or the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
+    made = plan.make(digits, BOARD, template="tile", **options)
+    group = group_of(made)
+    assert (group.template.engine.bus_bytes, group.template.memory.pace) == (width, pace)
+    engine = EngineConfig(bus_bytes=width)
+    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, MemoryTiming(pace=pace)).run()
+    assert made.interval == START_CYCLES + run.cycles + DONE_CYCLES
+    traffic = made.traffic_bytes
+    assert sum(traffic.values()) == sum(run.read) + sum(run.written) + run.fetched
+    assert plan.read(plan.write(made), digits, BOARD).interval == made.interval
+
+
 # What is refused
 
 
@@ -147,6 +173,8 @@ def test_what_fits_no_other_way():
         ({"array": (16, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
         ({"array": (64, 13)}, r"no engine fits, the last that was tried is 64 maps by 13 pixels: plan needs 424 DSP"),
         ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
+        ({"bus_bits": 48}, r"^bus_bits must be 32, 64 or 128, not 48$"),
+        ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
     ],
 )
 def test_options_that_make_no_engine(digits, options, message):

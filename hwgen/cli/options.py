@@ -176,6 +176,12 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
     sub.add_argument(
         "--array", type=pair, metavar="MxP", help="of an engine: output maps and pixels at once, such as 32x13"
     )
+    sub.add_argument(
+        "--bus-bits",
+        type=int,
+        choices=(32, 64, 128),
+        help="of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
+    )
     if given:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
     else:

@@ -228,6 +228,7 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig) ->
         ),
         ("`Makefile`", "`make lint`"),
     ]
+    bits = 8 * program.engine.bus_bytes
     lines = [
         *report_of_files(text, rows),
         "## Memory of the program",
@@ -251,7 +252,7 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig) ->
         "| `program_base` | in | address of its first job |",
         "| `pace` | in | cycles that a beat of memory takes, at least 1 |",
         "| `done`, `error` | out | the run has ended; what ended it |",
-        "| `m_axi__*` | | AXI4 master to memory |",
+        f"| `m_axi__*` | | AXI4 master to memory, {bits} bits wide |",
         "",
         *engine_wrapper.report(shell, TOP),
     ]

@@ -9,12 +9,16 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
+from hwgen.gateware.engine.config import BUS_BYTES
 from hwgen.templates import TEMPLATES
 from hwgen.templates.task import Goal
 from hwgen.templates.tiles import KINDS
 
 #: Frames a second, or MHz, at most; and cycles, beyond which a bound is none.
 MOST_RATE, MOST_CYCLES = 1e12, 1 << 62
+
+#: Widths of an engine's port to memory; the second one unless more is asked for.
+BUS_BITS = tuple(8 * each for each in BUS_BYTES)
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 
@@ -63,6 +67,9 @@ class Request:
         `hwgen.templates.tiles`. By default ``reuse``, and ``recompute`` if that does not fit.
     array : tuple of int, optional
         Output maps and pixels that an engine computes at once; by default the first of some that fit.
+    bus_bits : int, optional
+        Width of an engine's port to memory: 32, 64 or 128. By default 64, or 128 if ``bandwidth`` is more than 64 bits
+        a cycle.
 
     Raises
     ------
@@ -89,6 +96,7 @@ class Request:
     tile: tuple[int, int] | None = None
     overlap: str | None = None
     array: tuple[int, int] | None = None
+    bus_bits: int | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -127,14 +135,18 @@ class Request:
         if self.template not in (None, *TEMPLATES):
             raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
         tile, tiled = self.tile, TEMPLATES["pyramid"]
-        engine = asked_template({"array": True})
-        if self.array is not None:
+        for name in ("array", "bus_bits"):
+            engine = asked_template({name: True})
+            if getattr(self, name) is None:
+                continue
             if self.template not in (None, engine) or not (self.tile is self.overlap is None):
                 raise PlanError(
-                    f"array goes with the template {engine}, not with {self.template or 'tile and overlap'}"
+                    f"{name} goes with the template {engine}, not with {self.template or 'tile and overlap'}"
                 )
-            if not _is_pair(self.array):
-                raise PlanError(f"array must be two positive integers, maps and pixels, not {self.array!r}")
+        if self.array is not None and not _is_pair(self.array):
+            raise PlanError(f"array must be two positive integers, maps and pixels, not {self.array!r}")
+        if self.bus_bits is not None and not (_is_integer(self.bus_bits) and self.bus_bits in BUS_BITS):
+            raise PlanError(f"bus_bits must be 32, 64 or 128, not {self.bus_bits!r}")
         asked = TEMPLATES.get(asked_template(vars(self)) or "")
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
@@ -229,7 +241,16 @@ class Request:
             tile=self.tile,
             overlap=self.overlap,
             array=self.array,
+            bus_bits=self._bus_bits(board),
         )
+
+    def _bus_bits(self, board: Board) -> int:
+        """That are asked for, or what the bandwidth that is asked for needs: 64 at least."""
+        if self.bus_bits is not None:
+            return self.bus_bits
+        default = BUS_BITS[1]
+        wanted = 0 if self.bandwidth is None else 8 * 1000 * self.bandwidth / board.clock_mhz
+        return default if wanted <= default else BUS_BITS[-1]
 
 
 def asked_template(options: Mapping[str, Any]) -> str | None:

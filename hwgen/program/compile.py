@@ -149,7 +149,7 @@ def schedule(
     room : Room, optional
         What may be taken of the map buffer and of the weight buffer, if not all.
     pace : int
-        Cycles of the port for a word, for which cycles shall be few. The program runs at any pace.
+        Cycles of the port for a beat, for which cycles shall be few. The program runs at any pace.
     choices : Choices, optional
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
     kept : bool

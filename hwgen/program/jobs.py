@@ -239,7 +239,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
             group[number].emit(item)
         for job in emitter.jobs[first:]:
             array += job.compute.groups * group_steps(job.compute)
-            port += emitter.room.pace * _words(emitter.engine, job)
+            port += emitter.engine.word_cycles(emitter.room.pace) * _words(emitter.engine, job)
         times += [max(array, port)] * (len(emitter.jobs) - first)
 
 

@@ -73,7 +73,7 @@ class Room:
     in_turn : bool
         Whether the port and the array take turns, instead of working at the same time.
     pace : int
-        Cycles of the port for a word.
+        Cycles of the port for a beat.
     """
 
     map_words: int
@@ -301,12 +301,12 @@ class Estimator:
         jobs = self._folds * parts * tiles
         words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
-        pace = self._room.pace
-        port = pace * (words + (0 if halves else loaded))  # without a second half, loads and steps take turns
+        pace = engine.word_cycles(self._room.pace)
+        port = int(pace * (words + (0 if halves else loaded)))  # without a second half, loads and steps take turns
         if self._room.in_turn:
-            port = pace * words + array
+            port = int(pace * words) + array
         first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.blocks
-        ends = pace * first + tiling.rows * tiling.columns * self._fold_blocks
+        ends = int(pace * first) + tiling.rows * tiling.columns * self._fold_blocks
         if self._room.by_rows:  # who follows waits for the first boxes
             ends += max(array, port) // (2 * row_boxes)
         return Cost(array, port, ends, words, jobs, map_words, weight_steps)

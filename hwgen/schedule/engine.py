@@ -18,8 +18,6 @@ from hwgen.gateware.engine.job import Job, Load, Store
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.schedule.engine_core import CoreSchedule, Span
 
-#: Words of the longest burst, and between the addresses at which all end.
-_BEATS = 256
 #: Least cycles from a burst to the next one of the same box, and to the first one of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
 #: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts, and to the next
@@ -107,9 +105,10 @@ class Granted(NamedTuple):
 
 @dataclass(slots=True)
 class _Burst:
-    """Beats, cycles behind the one before at least; its job, if it is the first or the last of it."""
+    """Beats and bytes, cycles behind the one before at least; its job, if it is the first or the last of it."""
 
     beats: int
+    bytes: int
     after: int
     job: int
     first: bool
@@ -120,44 +119,71 @@ Box = tuple[int, int, int, int, int, int]
 """Address, strides of rows and blocks, blocks, rows, words."""
 
 
-def beats(box: Box) -> Iterator[int]:
-    """Of each burst of a box: one a row, and one more for each border in it."""
+@dataclass(frozen=True)
+class Transfer:
+    """A box that is read or written; ``wide`` if a beat has as many of its words as the bus."""
+
+    box: Box
+    wide: bool = False
+    writes: bool = False
+
+
+def runs(config: EngineConfig, box: Box) -> Iterator[tuple[int, int]]:
+    """First word and words of each burst of a box: one a row, and one more for each border in it."""
     address, row_stride, block_stride, blocks, rows, words = box
     for block in range(blocks):
         for row in range(rows):
             begin = (address + block * block_stride + row * row_stride) // LANES
             left = words
             while left > 0:
-                count = min(left, _BEATS - begin % _BEATS)
-                yield count
+                count = min(left, config.burst_words - begin % config.burst_words)
+                yield begin, count
                 begin, left = begin + count, left - count
 
 
-def load_boxes(config: EngineConfig, load: Load) -> list[Box]:
+def moved(config: EngineConfig, transfer: Transfer) -> Iterator[tuple[int, int]]:
+    """Beats and bytes of each burst. Of a wide beat that is read both words are moved, of one that is written those
+    that count."""
+    for begin, words in runs(config, transfer.box):
+        if not (transfer.wide and config.bus_words > 1):
+            yield words * config.word_beats, words * LANES
+        else:
+            beats = -(-(begin % config.bus_words + words) // config.bus_words)
+            yield beats, words * LANES if transfer.writes else beats * config.bus_bytes
+
+
+def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
+    """What is fetched of a program: jobs, from one on."""
+    return Transfer((base + Job.BYTES * first, 0, 0, 1, 1, count * Job.WORDS))
+
+
+def loads(config: EngineConfig, load: Load) -> list[Transfer]:
     """What a job loads, in turn."""
-    found: list[Box] = []
+    found: list[Transfer] = []
     if load.x_blocks:
-        found.append((load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words))
+        box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
+        found.append(Transfer(box, wide=not load.addend))
     if load.w_steps:
-        found.append((load.w_address, 0, 0, 1, 1, load.w_steps * config.blocks))
+        found.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.blocks), wide=True))
     if load.p_words:
-        found.append((load.p_address, 0, 0, 1, 1, load.p_words))
+        found.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
     return found
 
 
-def store_boxes(store: Store) -> list[Box]:
+def stores(store: Store) -> list[Transfer]:
     """What a job stores."""
     if not store.blocks:
         return []
-    return [(store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)]
+    box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
+    return [Transfer(box, wide=True, writes=True)]
 
 
-def _bursts(number: int, boxes: Sequence[Box]) -> list[_Burst]:
+def _bursts(config: EngineConfig, number: int, transfers: Sequence[Transfer]) -> list[_Burst]:
     found = [
-        _Burst(count, _NEXT_BURST if place else _NEXT_BOX, number, False, False)
-        for box in boxes
-        for place, count in enumerate(beats(box))
-    ] or [_Burst(0, _NEXT_BOX, number, False, False)]
+        _Burst(*size, _NEXT_BURST if place else _NEXT_BOX, number, False, False)
+        for transfer in transfers
+        for place, size in enumerate(moved(config, transfer))
+    ] or [_Burst(0, 0, _NEXT_BOX, number, False, False)]
     found[0].first = found[-1].last = True
     return found
 
@@ -212,13 +238,14 @@ class EngineSchedule:
         self._config, self._jobs, self._memory = config, jobs, memory or MemoryTiming()
         self._core = CoreSchedule(config, finish.latency)
         self._read_latency = finish.read_latency
-        loads = [_bursts(number, load_boxes(config, job.load)) for number, job in enumerate(jobs)]
-        stores = [_bursts(number, store_boxes(job.store)) for number, job in enumerate(jobs)]
-        fetches = [_bursts(number, [(base + Job.BYTES * number, 0, 0, 1, 1, Job.WORDS)]) for number in range(len(jobs))]
-        self._read = tuple(LANES * sum(burst.beats for burst in each) for each in loads)
-        self._written = tuple(LANES * sum(burst.beats for burst in each) for each in stores)
+        loaded = [_bursts(config, number, loads(config, job.load)) for number, job in enumerate(jobs)]
+        stored = [_bursts(config, number, stores(job.store)) for number, job in enumerate(jobs)]
+        fetched = [_bursts(config, number, [fetched_jobs(base, number)]) for number in range(len(jobs))]
+        self._read, self._written = (
+            tuple(sum(burst.bytes for burst in each) for each in those) for those in (loaded, stored)
+        )
         self._fetch, self._store, self._load = (
-            _Unit([burst for each in those for burst in each]) for those in (fetches, stores, loads)
+            _Unit([burst for each in those for burst in each]) for those in (fetched, stored, loaded)
         )
         self._reads, self._writes = _Channel(), _Channel()
         self._came: list[int] = []

@@ -27,7 +27,8 @@ using Waves = VerilatedFstC;
 
 namespace {
 
-constexpr uint64_t BYTES = 8, BORDER = 4096;
+// Of the bus, and of what the engine's places are multiples of.
+constexpr uint64_t BYTES = sizeof(Vdesign::AXI(rdata)), WORD = 8, BORDER = 4096;
 constexpr uint32_t OKAY = 0, DECODE_ERROR = 3, INCREMENTING = 1;
 
 [[noreturn]] void fail(const char* what, const char* name) {
@@ -56,7 +57,7 @@ void save(const char* name, const std::vector<uint8_t>& bytes) {
 struct Fault {
     uint64_t begin, end;
     uint32_t response;
-    bool hits(uint64_t address) const { return begin <= address && address < end; }
+    bool hits(uint64_t address, uint64_t size) const { return begin < address + size && address < end; }
 };
 
 // Part of memory, and how many bytes of it were moved.
@@ -90,24 +91,23 @@ struct Memory {
         top.AXI(wready) = taking;
         top.AXI(rvalid) = reading;
         top.AXI(bvalid) = answering;
-        top.AXI(rdata) = ~UINT64_C(0);
+        std::memset(&top.AXI(rdata), 0xFF, BYTES);
         top.AXI(rlast) = 0;
         top.AXI(rresp) = top.AXI(bresp) = OKAY;
         if (reading) {
-            const Read& word = reads.front();
-            top.AXI(rresp) = response(word.address);
-            if (inside(word.address)) {
-                uint64_t value;
-                std::memcpy(&value, &bytes[word.address], BYTES);
-                top.AXI(rdata) = value;
+            const Read& beat = reads.front();
+            top.AXI(rresp) = response(beat.address, beat.size);
+            if (inside(beat.address, beat.size)) {
+                auto* lanes = reinterpret_cast<uint8_t*>(&top.AXI(rdata));
+                std::memcpy(lanes + beat.address % BYTES, &bytes[beat.address], beat.size);
             }
-            top.AXI(rlast) = word.last;
+            top.AXI(rlast) = beat.last;
         }
         if (answering) top.AXI(bresp) = responses.front().second;
     }
     void end(const Vdesign& top) {
         if (reading && top.AXI(rready)) {
-            count(reads.front().address, &Region::read, read);
+            count(reads.front().address, reads.front().size, &Region::read, read);
             reads.pop_front();
             reading = false;
             next_read = cycle + pace;
@@ -117,19 +117,23 @@ struct Memory {
             answering = false;
         }
         if (asking && top.AXI(arvalid)) {
-            check(top.AXI(araddr), top.AXI(arlen), top.AXI(arsize), top.AXI(arburst));
+            const uint64_t size = UINT64_C(1) << top.AXI(arsize);
+            check(top.AXI(araddr), top.AXI(arlen), size, top.AXI(arburst));
             for (uint64_t beat = 0; beat <= top.AXI(arlen); ++beat) {
-                reads.push_back({cycle + latency, top.AXI(araddr) + BYTES * beat, beat == top.AXI(arlen)});
+                reads.push_back({cycle + latency, top.AXI(araddr) + size * beat, size, beat == top.AXI(arlen)});
             }
         }
         if (asking && top.AXI(awvalid)) {
-            check(top.AXI(awaddr), top.AXI(awlen), top.AXI(awsize), top.AXI(awburst));
+            const uint64_t size = UINT64_C(1) << top.AXI(awsize);
+            check(top.AXI(awaddr), top.AXI(awlen), size, top.AXI(awburst));
+            if (size != BYTES) error = "burst";
             bursts.push_back({top.AXI(awaddr), top.AXI(awlen) + UINT64_C(1)});
         }
         if (taking && top.AXI(wvalid)) {
-            words.push_back({top.AXI(wdata), static_cast<bool>(top.AXI(wlast))});
+            words.push_back({{}, top.AXI(wstrb), static_cast<bool>(top.AXI(wlast))});
+            std::memcpy(words.back().lanes, &top.AXI(wdata), BYTES);
             next_write = cycle + pace;
-            if (top.AXI(wstrb) != 0xFF) error = "strobe";
+            if (!is_of_words(top.AXI(wstrb))) error = "strobe";
         }
         write();
         ++cycle;
@@ -138,35 +142,44 @@ struct Memory {
    private:
     uint64_t latency, write_latency, pace, gap_every, gap;
     struct Read {
-        uint64_t from, address;
+        uint64_t from, address, size;
         bool last;
     };
     struct Burst {
         uint64_t address, beats;
     };
-    struct Word {
-        uint64_t value;
+    struct Beat {
+        uint8_t lanes[BYTES];
+        uint64_t strobe;
         bool last;
     };
     std::deque<Read> reads;
     std::deque<Burst> bursts;
-    std::deque<Word> words;
+    std::deque<Beat> words;
     std::deque<std::pair<uint64_t, uint32_t>> responses;
     bool asking = false, taking = false, reading = false, answering = false;
     uint64_t next_read = 0, next_write = 0;
 
-    bool inside(uint64_t address) const { return address + BYTES <= bytes.size(); }
-    uint32_t response(uint64_t address) const {
-        return fault.hits(address) ? fault.response : inside(address) ? OKAY : DECODE_ERROR;
+    bool inside(uint64_t address, uint64_t size) const { return address + size <= bytes.size(); }
+    uint32_t response(uint64_t address, uint64_t size) const {
+        return fault.hits(address, size) ? fault.response : inside(address, size) ? OKAY : DECODE_ERROR;
+    }
+    // Whole words, at least one; all of a bus that has no more.
+    static bool is_of_words(uint64_t strobe) {
+        for (uint64_t lane = 0; lane < BYTES; lane += WORD) {
+            const uint64_t all = (UINT64_C(1) << std::min(WORD, BYTES)) - 1, part = strobe >> lane & all;
+            if (part != 0 && part != all) return false;
+        }
+        return strobe != 0;
     }
     void check(uint64_t address, uint64_t length, uint64_t size, uint64_t kind) {
-        if (UINT64_C(1) << size != BYTES || kind != INCREMENTING || address % BYTES) error = "burst";
-        if (address / BORDER != (address + BYTES * length) / BORDER) error = "border";
+        if ((size != BYTES && size != WORD) || size > BYTES || kind != INCREMENTING || address % size) error = "burst";
+        if (address / BORDER != (address + size * length) / BORDER) error = "border";
     }
-    void count(uint64_t address, uint64_t Region::* moved, uint64_t& all) {
-        all += BYTES;
+    void count(uint64_t address, uint64_t size, uint64_t Region::* moved, uint64_t& all) {
+        all += size;
         for (Region& region : regions) {
-            if (region.begin <= address && address < region.end) region.*moved += BYTES;
+            if (region.begin <= address && address < region.end) region.*moved += size;
         }
     }
     void write() {
@@ -175,11 +188,15 @@ struct Memory {
             uint32_t worst = OKAY;
             for (uint64_t beat = 0; beat < burst.beats; ++beat) {
                 const uint64_t address = burst.address + BYTES * beat;
-                if (words.front().last != (beat + 1 == burst.beats)) error = "last";
-                const uint32_t answer = response(address);
-                if (answer == OKAY) std::memcpy(&bytes[address], &words.front().value, BYTES);
+                const Beat& moved = words.front();
+                if (moved.last != (beat + 1 == burst.beats)) error = "last";
+                const uint32_t answer = response(address, BYTES);
+                for (uint64_t lane = 0; lane < BYTES; ++lane) {
+                    if (!(moved.strobe >> lane & 1)) continue;
+                    if (answer == OKAY) bytes[address + lane] = moved.lanes[lane];
+                    count(address + lane, 1, &Region::written, written);
+                }
                 worst = std::max(worst, answer);
-                count(address, &Region::written, written);
                 words.pop_front();
             }
             bursts.pop_front();

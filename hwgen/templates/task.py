@@ -43,6 +43,8 @@ class Goal:
         Of neighbouring pyramids, as in `hwgen.templates.tiles`.
     array : tuple of int, optional
         Output maps and pixels that an engine computes at once.
+    bus_bits : int
+        Width of an engine's port to memory.
     """
 
     objective: str
@@ -54,6 +56,7 @@ class Goal:
     tile: tuple[int, int] | None = None
     overlap: str | None = None
     array: tuple[int, int] | None = None
+    bus_bits: int = 64
 
     @property
     def products(self) -> int:

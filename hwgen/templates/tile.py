@@ -15,7 +15,7 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.job import Job
 from hwgen.gateware.engine.port import PACE_BITS
@@ -27,7 +27,7 @@ from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
 from hwgen.progress import Lines
-from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, loads, moved
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
@@ -61,7 +61,7 @@ class Tile(Template):
     memory: MemoryTiming
 
     name = "tile"
-    options = ("array",)
+    options = ("array", "bus_bits")
     holds_weights = False
     streams = False
 
@@ -73,7 +73,7 @@ class Tile(Template):
         refusal: PlanError | None = None
         for maps, pixels in ARRAYS if task.goal.array is None else (task.goal.array,):
             try:
-                engine = EngineConfig(maps=maps, pixels=pixels)
+                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=task.goal.bus_bits // 8)
             except ConfigError as error:
                 raise PlanError(f"array: {error}") from None
             try:
@@ -226,8 +226,9 @@ class TileGroup(Group):
     @cached_property
     def map_bytes(self) -> int:
         """Feature maps, all that are read and written."""
-        loads = (job.load for job in self.schedule.jobs)
-        return LANES * sum(load.x_blocks * load.x_rows * load.x_words for load in loads) + self.run_bytes[1]
+        engine, jobs = self.template.engine, self.schedule.jobs
+        maps = (transfer for job in jobs if job.load.x_blocks for transfer in loads(engine, job.load)[:1])
+        return sum(size for each in maps for _, size in moved(engine, each)) + self.run_bytes[1]
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
         read = self.run_bytes[0] - Job.BYTES * len(self.schedule.jobs)

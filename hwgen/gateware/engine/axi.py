@@ -82,13 +82,16 @@ class Master(wiring.Signature):
         super().__init__(members)
 
 
-def drive_constants(m: Module, bus: wiring.PureInterface, data_bytes: int) -> None:
-    """What never changes: whole beats, at incrementing addresses, of normal memory (bufferable, modifiable)."""
+def size_of(data_bytes: int) -> int:
+    """Of beats of so many bytes, as addresses come with it (table A3-2)."""
+    return data_bytes.bit_length() - 1
+
+
+def drive_constants(m: Module, bus: wiring.PureInterface) -> None:
+    """What never changes: beats at incrementing addresses of normal memory (bufferable, modifiable)."""
     for channel in ("aw", "ar"):
         m.d.comb += [
-            getattr(bus, f"{channel}size").eq(data_bytes.bit_length() - 1),
             getattr(bus, f"{channel}burst").eq(Burst.INCREMENTING),
             getattr(bus, f"{channel}cache").eq(0b0011),
             getattr(bus, f"{channel}prot").eq(0),
         ]
-    m.d.comb += bus.wstrb.eq((1 << data_bytes) - 1)

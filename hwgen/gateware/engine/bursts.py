@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine.axi import MAX_BEATS
-from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.config import LANES, EngineConfig
 
 #: Bits of the address of a word.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
@@ -26,10 +26,40 @@ BOX = data.StructLayout(
         "words": ROW_BITS,
     }
 )
-#: Words one behind the other, which a burst moves; none for an empty box.
-RUN = data.StructLayout({"address": ADDRESS_BITS, "beats": range(MAX_BEATS + 1)})
-#: A burst of a box: whether it is the first one of its row, of its block, of its box; the last one of its box.
-BOX_BURST = data.StructLayout({"run": RUN, "new_row": 1, "new_block": 1, "new_box": 1, "last": 1})
+
+
+def run_layout(config: EngineConfig) -> data.StructLayout:
+    """Words one behind the other, which a burst moves; none for an empty box."""
+    return data.StructLayout({"address": ADDRESS_BITS, "words": range(config.burst_words + 1)})
+
+
+def box_burst(config: EngineConfig) -> data.StructLayout:
+    """A burst of a box: whether it is the first one of its row, of its block, of its box; the last one of its box."""
+    return data.StructLayout({"run": run_layout(config), "new_row": 1, "new_block": 1, "new_box": 1, "last": 1})
+
+
+def request_layout(config: EngineConfig) -> data.StructLayout:
+    """A burst as memory is asked for it; no beats: it is not.
+
+    Of a bus of two words, ``wide`` says that beats have both, from an even word on, and ``ragged`` that the last beat's
+    second word is none of the run; otherwise each beat has a word.
+    """
+    wide = {"wide": 1, "ragged": 1} if config.bus_words > 1 else {}
+    return data.StructLayout({"address": ADDRESS_BITS, "beats": range(MAX_BEATS + 1), **wide})
+
+
+def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
+    """The fields of a `request_layout` for a run; ``wide`` if its beats shall have as many words as the bus."""
+    if config.bus_words == 1:
+        return {"address": run.address, "beats": run.words * config.word_beats}
+    odd = run.address[0] & run.words.any()
+    beats = (run.words + odd + 1) >> 1
+    return {
+        "address": run.address,
+        "beats": Mux(wide, beats, run.words),
+        "wide": Value.cast(wide),
+        "ragged": odd ^ run.words[0],
+    }
 
 
 def word_address(address: Value) -> Value:
@@ -38,44 +68,53 @@ def word_address(address: Value) -> Value:
 
 
 class Bursts(wiring.Component):
-    """Splits boxes into bursts: one a row, and one more for each address in it that is a multiple of 256 words.
+    """Splits boxes into bursts: one a row, and one more at each address in it that is a multiple of a burst's words.
 
-    So no burst has more than 256 beats or crosses a border of 4 KiB, with words of 8 bytes.
+    So no burst has more than 256 beats or crosses a border of 4 KiB.
+
+    Parameters
+    ----------
+    config : EngineConfig
 
     Members
     -------
     i : In(stream of BOX)
         Stays until its last burst is taken.
-    o : Out(stream of BOX_BURST)
+    o : Out(stream of box_burst(config))
 
     Latency and throughput
         A box's first burst is offered two cycles after the box, every other one two cycles after the one before was
         taken. The next box is looked at a cycle after the last burst was taken.
     """
 
-    def __init__(self) -> None:
-        super().__init__({"i": In(stream.Signature(BOX)), "o": Out(stream.Signature(BOX_BURST))})
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        super().__init__({"i": In(stream.Signature(BOX)), "o": Out(stream.Signature(box_burst(config)))})
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
 
     def elaborate(self, platform):
         m = Module()
-        box, burst = self.i.payload, self.o.payload
+        box, burst, most = self.i.payload, self.o.payload, self.config.burst_words
         address = Signal(ADDRESS_BITS, reset_less=True)
         row, next_row = (Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("row", "next_row"))
         block, next_block = (Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("block", "next_block"))
         words_left = Signal(ROW_BITS, reset_less=True)
         rows_left = Signal.like(box.rows, reset_less=True)
         blocks_left = Signal.like(box.blocks, reset_less=True)
-        beats = Signal(range(MAX_BEATS + 1), reset_less=True)
+        words = Signal(range(most + 1), reset_less=True)
         ends = Signal(3, reset_less=True)  # the row, the rows, the blocks
         fresh = Signal(3, reset_less=True)  # the row, the block, the box
-        to_border = Signal(range(MAX_BEATS + 1))
+        to_border = Signal(range(most + 1))
         fits = Signal()
-        in_border = (MAX_BEATS - 1).bit_length()
+        in_border = (most - 1).bit_length()
         m.d.comb += [
-            to_border.eq(MAX_BEATS - address[:in_border]),
+            to_border.eq(most - address[:in_border]),
             fits.eq(words_left <= to_border),
             burst.run.address.eq(address),
-            burst.run.beats.eq(beats),
+            burst.run.words.eq(words),
             burst.new_row.eq(fresh[0]),
             burst.new_block.eq(fresh[1]),
             burst.new_box.eq(fresh[2]),
@@ -97,7 +136,7 @@ class Bursts(wiring.Component):
                     m.next = "MEASURE"
             with m.State("MEASURE"):
                 m.d.sync += [
-                    beats.eq(Mux(fits, words_left, to_border)),
+                    words.eq(Mux(fits, words_left, to_border)),
                     ends[0].eq(fits),
                     ends[1].eq(rows_left == 1),
                     ends[2].eq(blocks_left == 1),
@@ -112,7 +151,7 @@ class Bursts(wiring.Component):
                     with m.If(~ends[0]):
                         beyond = address[in_border:] + 1
                         m.d.sync += [address[:in_border].eq(0), address[in_border:].eq(beyond)]
-                        m.d.sync += [words_left.eq(words_left - beats), fresh.eq(0)]
+                        m.d.sync += [words_left.eq(words_left - words), fresh.eq(0)]
                     with m.Elif(~ends[1]):
                         m.d.sync += [address.eq(next_row), row.eq(next_row), words_left.eq(box.words)]
                         m.d.sync += [rows_left.eq(rows_left - 1), fresh.eq(0b001)]

@@ -8,9 +8,12 @@ from math import gcd
 from amaranth.lib import data
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.engine.axi import MAX_BEATS
 
 #: Channels of a pixel that lie side by side, in memory and in buffers: a word.
 LANES = 8
+#: Widths of the port to memory, in bytes.
+BUS_BYTES = (4, 8, 16)
 #: Strides for which neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Words of a table that is written at run time: one for each value of 8 bits.
@@ -47,7 +50,7 @@ class EngineConfig:
     sum_bits : int
         Width of a partial sum.
     bus_bytes : int
-        Width of the port to memory: 8 bytes, a word.
+        Width of the port to memory: 4, 8 or 16 bytes. A beat is half a word, a word, or two.
     outstanding : int
         Bursts of reads, and as many of writes, that may be under way.
     queue : int
@@ -94,13 +97,32 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a power of two from 2 to {most}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
-        if self.bus_bytes != LANES:
-            raise ConfigError(f"bus_bytes must be {LANES}, not {self.bus_bytes!r}")
+        if self.bus_bytes not in BUS_BYTES:
+            raise ConfigError(f"bus_bytes must be 4, 8 or 16, not {self.bus_bytes!r}")
 
     @property
     def addend_write(self) -> data.StructLayout:
         """A word for the buffer of maps that are added."""
         return data.StructLayout({"word": range(self.addend_words), "data": 8 * LANES})
+
+    @property
+    def bus_words(self) -> int:
+        """Words that a beat of the port has at most."""
+        return max(self.bus_bytes // LANES, 1)
+
+    @property
+    def word_beats(self) -> int:
+        """Beats that a word takes, if it goes alone."""
+        return max(LANES // self.bus_bytes, 1)
+
+    def word_cycles(self, pace: int) -> float:
+        """Cycles that the port takes for a word of many, where a beat takes ``pace``."""
+        return pace * LANES / self.bus_bytes
+
+    @property
+    def burst_words(self) -> int:
+        """Words of the longest burst, and between the addresses at which all bursts end."""
+        return MAX_BEATS // self.word_beats
 
     @property
     def blocks(self) -> int:

@@ -15,9 +15,10 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_beat
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, map_write
+from hwgen.gateware.engine.load import fills
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig
 from hwgen.gateware.engine.steps import Steps, StepsConfig
-from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig, weight_write
+from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
 
@@ -30,8 +31,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
     return {
         "compute": In(stream.Signature(Compute.layout())),
         "drain": In(stream.Signature(Drain.layout())),
-        "map_write": In(stream.Signature(map_write(config), always_ready=True)),
-        "weight_write": In(stream.Signature(weight_write(config), always_ready=True)),
+        **{name: In(signature) for name, signature in fills(config).items()},
         "loaded": In(COUNT_BITS),
         "stored": In(COUNT_BITS),
         "finished": In(1),
@@ -102,8 +102,9 @@ class Core(wiring.Component):
     -------
     compute, drain : In(stream of `Compute` and of `Drain`)
         The parts of the jobs, in order.
-    map_write, weight_write : In(stream, always ready)
-        Into the buffers; what counts as loaded may be written a cycle before.
+    map_write, weight_write, map_write_high, weight_write_high : In(stream, always ready)
+        Into the buffers, two words of each a cycle if the bus has two. What counts as loaded may be written a cycle
+        before.
     loaded, stored : In(24)
         Counts of loaded and of stored jobs.
     finished : In(1)
@@ -135,8 +136,10 @@ class Core(wiring.Component):
         m.submodules.drains = self._drains = DrainWalk(config)
         connect(m, flipped(self.compute), steps.jobs)
         connect(m, flipped(self.drain), self._drains.jobs)
-        connect(m, flipped(self.map_write), self._maps.write)
-        connect(m, flipped(self.weight_write), self._weights.write)
+        for name in fills(config):
+            buffer = self._maps if name.startswith("map") else self._weights
+            _, _, port = name.partition("_")
+            connect(m, flipped(getattr(self, name)), getattr(buffer, port))
         m.d.comb += steps.loaded.eq(self.loaded)
         self._elaborate_operands(m)
         self._elaborate_control(m)

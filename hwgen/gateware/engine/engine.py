@@ -16,6 +16,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.core import Core, CoreConfig
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import COUNT_BITS
+from hwgen.gateware.engine.load import fills
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
 from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.gateware.layer import ComponentConfig
@@ -86,7 +87,7 @@ class Engine(wiring.Component):
     Members
     -------
     m_axi : Out(axi.Master)
-        To memory, 64 bits wide.
+        To memory, ``bus_bytes`` wide.
     start : In(1)
         Run the program, in a cycle in which none is running.
     stop : In(1)
@@ -137,8 +138,7 @@ class Engine(wiring.Component):
         for source, sink in (
             (memory_side.compute, core.compute),
             (memory_side.drain, core.drain),
-            (memory_side.map_write, core.map_write),
-            (memory_side.weight_write, core.weight_write),
+            *((getattr(memory_side, name), getattr(core, name)) for name in fills(self.config)),
             (memory_side.parameter_write, finish.parameters),
             (memory_side.addend_write, finish.addends),
             (core.beats, finish.beats),

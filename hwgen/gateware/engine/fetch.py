@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.engine.bursts import RUN, Bursts, word_address
+from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
 from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
@@ -104,7 +104,7 @@ class FetchUnit(wiring.Component):
         For a cycle after reset: fetch the program.
     program_base : In(32)
         Address of the first job, a multiple of 8; looked at with ``begin``.
-    request : Out(stream of RUN)
+    request : Out(stream of request_layout(config))
     word : In(stream of 64 bits, always ready)
         What was fetched.
     load, compute, drain, store : Out(stream of the part's layout)
@@ -123,7 +123,7 @@ class FetchUnit(wiring.Component):
             {
                 "begin": In(1),
                 "program_base": In(32),
-                "request": Out(stream.Signature(RUN)),
+                "request": Out(stream.Signature(request_layout(config))),
                 "word": In(stream.Signature(8 * LANES, always_ready=True)),
                 **{name: Out(stream.Signature(kind.layout())) for name, kind in PARTS.items()},
                 "jobs": Out(COUNT_BITS),
@@ -137,18 +137,19 @@ class FetchUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.bursts = bursts = Bursts()
+        m.submodules.bursts = bursts = Bursts(self.config)
         queues = {name: PartQueue(kind, self.config.queue) for name, kind in PARTS.items()}
         pushed, end, room = self._elaborate_queues(m, queues)
         wanted = Signal()
         box = bursts.i.payload
+        asked = request_of(self.config, bursts.o.payload.run, wide=False)
         m.d.comb += [
             bursts.i.valid.eq(wanted),
             box.blocks.eq(1),
             box.rows.eq(1),
             box.words.eq(Job.WORDS),
             self.request.valid.eq(bursts.o.valid & room),
-            self.request.payload.eq(bursts.o.payload.run),
+            *(self.request.payload[name].eq(value) for name, value in asked.items()),
             bursts.o.ready.eq(self.request.ready & room),
         ]
         with m.If(self.begin):

@@ -94,9 +94,14 @@ class FinishConfig:
             cost.ff += _HALF * (self.parameter_cycles - 1)
         for _ in range(LANES):
             cost.ram(8, TABLE_WORDS, "block")
-        cost.ram(word, engine.output_words, "block")
+        for _ in range(engine.bus_words):
+            cost.ram(word, engine.output_words // engine.bus_words, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # what is written, and what is valid
         cost.ff += LANES * engine.sum_bits * self.parameter_cycles
+        if engine.bus_words > 1:  # the second word that is read, the order of the two, the even one's address
+            cost.ff += word
+            cost.delay(1, self.read_latency)
+            cost.lut += 2 * word / 2 + counter_bits(engine.output_words) + 2
         # What is added; words beside their sum and beside their lookup; the word that is read.
         cost.ram(word, engine.addend_words, "block")
         cost.ff += word
@@ -132,8 +137,9 @@ class Finish(wiring.Component):
         High for a cycle when the words of a job's beats up to the ``last`` are in the buffer.
     address : In
         Of a word in the output buffer.
-    data : Out
-        The word, ``config.read_latency`` cycles later. That of lane 0 is the lowest byte.
+    data : Out(64 or 128)
+        The word, ``config.read_latency`` cycles later. That of lane 0 is the lowest byte. If the bus has two words, the
+        one behind it is above it.
 
     Latency and throughput
         A beat a cycle; its word is in the buffer ``config.latency`` cycles later. Never stalls.
@@ -148,7 +154,7 @@ class Finish(wiring.Component):
                 "addends": In(stream.Signature(config.engine.addend_write, always_ready=True)),
                 "finished": Out(1),
                 "address": In(range(config.engine.output_words)),
-                "data": Out(LANES * 8),
+                "data": Out(LANES * 8 * config.engine.bus_words),
             }
         )
 
@@ -274,18 +280,28 @@ class Finish(wiring.Component):
         ]
 
     def _elaborate_buffer(self, m: Module, words: Pool) -> None:
-        """The output buffer."""
-        depth = self.config.engine.output_words
-        m.submodules.buffer = buffer = memory.Memory(
-            shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
-        )
-        into, out = buffer.write_port(), buffer.read_port()
-        m.d.comb += [
-            into.en.eq(words.o.valid),
-            into.addr.eq(words.o.payload.address),
-            into.data.eq(words.o.payload.data.as_value()),
-            out.addr.eq(self.address),
-        ]
-        late = Signal(LANES * 8, name="word_late", reset_less=True)
-        m.d.sync += late.eq(out.data)
-        m.d.comb += self.data.eq(late)
+        """The output buffer: a bank, or one for even words and one for odd ones."""
+        banks = self.config.engine.bus_words
+        depth, bits = self.config.engine.output_words // banks, banks.bit_length() - 1
+        word, found = words.o.payload, []
+        for bank in range(banks):
+            m.submodules[f"buffer_{bank}" if banks > 1 else "buffer"] = buffer = memory.Memory(
+                shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
+            )
+            into, out = buffer.write_port(), buffer.read_port()
+            behind = banks - 1 - bank  # the even one's next word lies behind an odd address
+            m.d.comb += [
+                into.en.eq(words.o.valid & (word.address[:bits] == bank)),
+                into.addr.eq(word.address[bits:]),
+                into.data.eq(word.data.as_value()),
+                out.addr.eq((self.address + behind)[bits:]),
+            ]
+            late = Signal(LANES * 8, name=f"word_late_{bank}" if banks > 1 else "word_late", reset_less=True)
+            m.d.sync += late.eq(out.data)
+            found.append(late)
+        if banks == 1:
+            m.d.comb += self.data.eq(found[0])
+        else:
+            odd = delayed(m, "odd", self.address[0], self.config.read_latency)
+            even_word, odd_word = found
+            m.d.comb += self.data.eq(Mux(odd, Cat(odd_word, even_word), Cat(even_word, odd_word)))

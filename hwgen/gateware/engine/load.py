@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.engine.bursts import Bursts, word_address
+from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.port import Target, answer_layout, read_layout
@@ -52,7 +52,7 @@ class LoadUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.bursts = bursts = Bursts()
+        m.submodules.bursts = bursts = Bursts(self.config)
         part, request = self.part.payload, self.request.payload
         target, last_box = self._elaborate_boxes(m, bursts)
         met, take = Signal(), Signal()
@@ -64,10 +64,11 @@ class LoadUnit(wiring.Component):
         there = self.part.valid & ~self.part.ready
         m.d.sync += met.eq(there & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
         burst = bursts.o.payload
+        asked = request_of(self.config, burst.run, (target == Target.MAP) | (target == Target.WEIGHTS))
         with m.If(take):
             m.d.sync += [
                 self.request.valid.eq(1),
-                request.run.eq(burst.run),
+                *(request.run[name].eq(value) for name, value in asked.items()),
                 request.tag.target.eq(target),
                 request.tag.fresh.eq(burst.new_row),
                 request.tag.done.eq(burst.last & last_box),
@@ -159,6 +160,15 @@ class LoadUnit(wiring.Component):
                 m.d.sync += block_place.eq(place)
 
 
+def fills(config: EngineConfig) -> dict[str, stream.Signature]:
+    """Streams of words for the map and the weight buffer: two of each, if a beat of the bus has two words."""
+    ends = ("", "_high")[: config.bus_words]
+    layouts = {"map_write": map_write(config), "weight_write": weight_write(config)}
+    return {
+        f"{name}{end}": stream.Signature(layout, always_ready=True) for name, layout in layouts.items() for end in ends
+    }
+
+
 class Placement(wiring.Component):
     """Puts words that were read where they belong, and counts the jobs of which all words are there.
 
@@ -173,6 +183,8 @@ class Placement(wiring.Component):
         A word of a job.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
         Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
+    map_write_high, weight_write_high : Out(stream, always ready)
+        Of a bus of two words, the second one of a beat, in the same cycle.
     loaded : Out(24)
         Jobs so far.
 
@@ -187,8 +199,7 @@ class Placement(wiring.Component):
             {
                 "answers": In(stream.Signature(answer_layout(config), always_ready=True)),
                 "job": Out(stream.Signature(8 * LANES, always_ready=True)),
-                "map_write": Out(stream.Signature(map_write(config), always_ready=True)),
-                "weight_write": Out(stream.Signature(weight_write(config), always_ready=True)),
+                **{name: Out(signature) for name, signature in fills(config).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(config.addend_write, always_ready=True)),
                 "loaded": Out(COUNT_BITS),
@@ -206,31 +217,53 @@ class Placement(wiring.Component):
         next_place, next_rest = (Signal.like(each, reset_less=True) for each in (place, rest))
         fresh = answer.first & tag.fresh
         m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
-        wraps = rest == self._elaborate_buffers(m, place, rest)
+        last_rest, word = Signal.like(rest), Signal(8 * LANES)
+        wraps = rest == last_rest
+        behind: tuple[Value, Value] = (place + wraps, Mux(wraps, 0, rest + 1))
+        after = behind
+        if self.config.bus_words > 1:
+            low, high = answer.data[: len(word)], answer.data[len(word) :]
+            wraps_later = wraps | (rest == last_rest - 1)
+            later = (place + wraps_later, Mux(wraps, 1, Mux(wraps_later, 0, rest + 2)))
+            both = answer.present.all()
+            after = (Mux(both, later[0], behind[0]), Mux(both, later[1], behind[1]))
+            m.d.comb += word.eq(Mux(answer.present[0], low, high))
+            self._elaborate_high(m, *behind, high, both)
+        else:
+            m.d.comb += word.eq(answer.data)
+        self._elaborate_buffers(m, place, rest, word, last_rest)
         with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
-            m.d.sync += [next_place.eq(place + wraps), next_rest.eq(Mux(wraps, 0, rest + 1))]
-        m.d.comb += [
-            self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)),
-            self.job.payload.eq(answer.data),
-        ]
+            m.d.sync += [next_place.eq(after[0]), next_rest.eq(after[1])]
+        m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
         done = Signal()
         m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
         return m
 
-    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal) -> Signal:
-        """The word at hand to its buffer; the last ``rest`` there is in that."""
+    def _elaborate_high(self, m: Module, place: Value, rest: Value, word: Value, both: Value) -> None:
+        """The second word of a beat to the buffer of the first."""
+        answer = self.answers.payload
+        at_place, at_rest = (
+            Signal.like(each, name=name, reset_less=True)
+            for name, each in (("place_high", answer.tag.place), ("rest_high", answer.tag.rest))
+        )
+        late = Signal.like(word, name="word_high", reset_less=True)
+        m.d.sync += [at_place.eq(place), at_rest.eq(rest), late.eq(word)]
+        for name, target, fields in (
+            ("map_write_high", Target.MAP, {"word": at_place, "bank": at_rest}),
+            ("weight_write_high", Target.WEIGHTS, {"step": at_place, "block": at_rest}),
+        ):
+            port = getattr(self, name)
+            m.d.comb += [port.payload.data.eq(late), *(port.payload[name].eq(value) for name, value in fields.items())]
+            m.d.sync += port.valid.eq(self.answers.valid & both & (answer.tag.target == target))
+
+    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal, now: Signal, last_rest: Signal) -> None:
+        """The word at hand, the first one of a beat, to its buffer; ``last_rest`` is the last one there is in that."""
         answer, target = self.answers.payload, self.answers.payload.tag.target
-        last_rest = Signal.like(rest)
         at_place, at_rest, word, of_table = (
             Signal.like(each, name=name, reset_less=True)
-            for name, each in (
-                ("at_place", place),
-                ("at_rest", rest),
-                ("word", answer.data),
-                ("of_table", answer.first),
-            )
+            for name, each in (("at_place", place), ("at_rest", rest), ("word_late", now), ("of_table", answer.first))
         )
-        m.d.sync += [at_place.eq(place), at_rest.eq(rest), word.eq(answer.data), of_table.eq(target == Target.TABLES)]
+        m.d.sync += [at_place.eq(place), at_rest.eq(rest), word.eq(now), of_table.eq(target == Target.TABLES)]
         for port, targets, size, fields in (
             (self.map_write, [Target.MAP], self.config.pixels, {"word": at_place, "bank": at_rest}),
             (self.weight_write, [Target.WEIGHTS], self.config.blocks, {"step": at_place, "block": at_rest}),
@@ -247,4 +280,3 @@ class Placement(wiring.Component):
             with m.If(Cat(target == each for each in targets).any()):
                 m.d.comb += last_rest.eq(size - 1)
                 m.d.sync += port.valid.eq(self.answers.valid)
-        return last_rest

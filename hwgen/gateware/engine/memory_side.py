@@ -17,11 +17,9 @@ from hwgen.gateware.engine.check import PARTS, JobCheck
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
-from hwgen.gateware.engine.load import LoadUnit, Placement
+from hwgen.gateware.engine.load import LoadUnit, Placement, fills
 from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort, outstanding_bits
-from hwgen.gateware.engine.reuse_buffer import map_write
-from hwgen.gateware.engine.store import WORDS, StoreUnit
-from hwgen.gateware.engine.weight_buffer import weight_write
+from hwgen.gateware.engine.store import BEATS, StoreUnit
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.stream import join
 
@@ -45,8 +43,8 @@ class MemorySideConfig:
     read_latency: int = 2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.read_latency <= WORDS - 3:
-            raise ConfigError(f"read_latency must be from 0 to {WORDS - 3}, not {self.read_latency!r}")
+        if not 0 <= self.read_latency <= BEATS - 3:
+            raise ConfigError(f"read_latency must be from 0 to {BEATS - 3}, not {self.read_latency!r}")
 
     @cached_property
     def resources(self) -> Resources:
@@ -84,8 +82,10 @@ class MemorySide(wiring.Component):
     compute, drain : Out(stream of the part's layout)
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
         Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
-    address, word : Out, In(64)
-        Of the output buffer.
+    map_write_high, weight_write_high : Out(stream, always ready)
+        Of a bus of two words, the second one of a beat, in the same cycle.
+    address, word : Out, In(64 or 128)
+        Of the output buffer: a word's address, and the word, with the one behind it if the bus has two.
     computed, drained : In(24)
         Jobs so far.
     loaded, stored : Out(24)
@@ -116,12 +116,11 @@ class MemorySide(wiring.Component):
                 "pace": In(PACE_BITS),
                 "compute": Out(stream.Signature(Compute.layout())),
                 "drain": Out(stream.Signature(Drain.layout())),
-                "map_write": Out(stream.Signature(map_write(engine), always_ready=True)),
-                "weight_write": Out(stream.Signature(weight_write(engine), always_ready=True)),
+                **{name: Out(signature) for name, signature in fills(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(engine.addend_write, always_ready=True)),
                 "address": Out(range(engine.output_words)),
-                "word": In(8 * LANES),
+                "word": In(8 * LANES * engine.bus_words),
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},
                 **{name: Out(COUNT_BITS) for name in ("loaded", "stored", "jobs")},
                 "ended": Out(1),
@@ -158,8 +157,7 @@ class MemorySide(wiring.Component):
             (fetch.store, store.part),
             (fetch.compute, wiring.flipped(self.compute)),
             (fetch.drain, wiring.flipped(self.drain)),
-            (placement.map_write, wiring.flipped(self.map_write)),
-            (placement.weight_write, wiring.flipped(self.weight_write)),
+            *((getattr(placement, name), wiring.flipped(getattr(self, name))) for name in fills(engine)),
             (placement.parameter_write, wiring.flipped(self.parameter_write)),
             (placement.addend_write, wiring.flipped(self.addend_write)),
         ):

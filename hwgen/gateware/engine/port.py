@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine import axi
-from hwgen.gateware.engine.bursts import RUN
+from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 
 #: Bits of the number of cycles that a beat takes.
@@ -69,25 +69,40 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
 
 def read_layout(config: EngineConfig) -> data.StructLayout:
     """A burst to be read."""
-    return data.StructLayout({"run": RUN, "tag": tag_layout(config)})
+    return data.StructLayout({"run": request_layout(config), "tag": tag_layout(config)})
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """A word that was read, the first or the last one of its burst. A burst of no beats has one that means nothing."""
-    return data.StructLayout({"tag": tag_layout(config), "first": 1, "last": 1, "data": 8 * config.bus_bytes})
+    """A word that was read, the first or the last one of its burst. A burst of no beats has one that means nothing.
+
+    A bus of two words gives both of a beat at once; ``present`` says which of them are the burst's, the lower address
+    first.
+    """
+    present = {"present": config.bus_words} if config.bus_words > 1 else {}
+    bits = 8 * LANES * config.bus_words
+    return data.StructLayout({"tag": tag_layout(config), "first": 1, "last": 1, **present, "data": bits})
 
 
 def _asked_layout(config: EngineConfig) -> data.StructLayout:
-    """A burst that is being read."""
-    return data.StructLayout({"tag": tag_layout(config), "empty": 1})
+    """A burst that is being read; of a bus of two words whether beats have both, and whether the first word is an odd
+    one and the last one an even one."""
+    wide = {"wide": 1, "odd": 1, "ragged": 1} if config.bus_words > 1 else {}
+    return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
 #: A burst that is being written.
 _WRITING = data.StructLayout({"done": 1, "empty": 1})
-#: A burst to be written; ``done``: the job is stored with it.
-WRITE = data.StructLayout({"run": RUN, "done": 1})
-#: A word to be written.
-WRITTEN = data.StructLayout({"data": 8 * LANES, "last": 1})
+
+
+def write_layout(config: EngineConfig) -> data.StructLayout:
+    """A burst to be written; ``done``: the job is stored with it."""
+    return data.StructLayout({"run": request_layout(config), "done": 1})
+
+
+def written_layout(config: EngineConfig) -> data.StructLayout:
+    """A word to be written, or two; ``present`` says which of these."""
+    present = {"present": config.bus_words} if config.bus_words > 1 else {}
+    return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, **present})
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
@@ -107,13 +122,13 @@ class MemoryPort(wiring.Component):
     m_axi : Out(axi.Master)
     pace : In(8)
         Cycles that a beat takes; at least 1.
-    fetch : In(stream of RUN)
+    fetch : In(stream of request_layout(config))
         Bursts of jobs to be read.
-    store : In(stream of WRITE)
+    store : In(stream of write_layout(config))
         Bursts to be written. No beats: nothing is written, but counted in its turn.
     load : In(stream of read_layout(config))
         Bursts to be read. No beats: nothing is read, but it is answered in its turn.
-    written : In(stream of WRITTEN)
+    written : In(stream of written_layout(config))
         The words of the bursts to be written, in their order.
     answers : Out(stream of answer_layout(config), always ready)
     fault : In(Error)
@@ -128,8 +143,8 @@ class MemoryPort(wiring.Component):
         A burst may be granted: the one before has had its cycles.
 
     Latency and throughput
-        A burst that is granted in cycle t is asked for in t + 1. A word that is taken from the bus in cycle r is among
-        the answers in r + 1.
+        A burst that is granted in cycle t is asked for in t + 1. A word whose last beat is taken from the bus in cycle
+        r is among the answers in r + 1.
     """
 
     def __init__(self, config: EngineConfig):
@@ -138,10 +153,10 @@ class MemoryPort(wiring.Component):
             {
                 "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
                 "pace": In(PACE_BITS),
-                "fetch": In(stream.Signature(RUN)),
-                "store": In(stream.Signature(WRITE)),
+                "fetch": In(stream.Signature(request_layout(config))),
+                "store": In(stream.Signature(write_layout(config))),
                 "load": In(stream.Signature(read_layout(config))),
-                "written": In(stream.Signature(WRITTEN)),
+                "written": In(stream.Signature(written_layout(config))),
                 "answers": Out(stream.Signature(answer_layout(config), always_ready=True)),
                 "fault": In(Error),
                 "stored": Out(1),
@@ -157,8 +172,8 @@ class MemoryPort(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, bus = self.config, self.m_axi
-        axi.drive_constants(m, bus, config.bus_bytes)
+        config = self.config
+        axi.drive_constants(m, self.m_axi)
         reads, writes = (fifo.SyncFIFO(width=width, depth=config.outstanding) for width in outstanding_bits(config))
         m.submodules.reads, m.submodules.writes = reads, writes
         with m.If(self.error == Error.NONE):
@@ -166,13 +181,8 @@ class MemoryPort(wiring.Component):
         self._elaborate_grants(m, reads, writes)
         self._elaborate_answers(m, reads)
         self._elaborate_stored(m, writes)
-        m.d.comb += [
-            self.idle.eq(~reads.r_rdy & ~writes.r_rdy),
-            bus.wdata.eq(self.written.payload.data),
-            bus.wlast.eq(self.written.payload.last),
-            bus.wvalid.eq(self.written.valid),
-            self.written.ready.eq(bus.wready),
-        ]
+        self._elaborate_written(m)
+        m.d.comb += self.idle.eq(~reads.r_rdy & ~writes.r_rdy)
         return m
 
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
@@ -182,7 +192,7 @@ class MemoryPort(wiring.Component):
         failed = self.error.as_value()[1] | self.error.as_value()[3]  # of all errors
         m.d.comb += self.free.eq(free)
         granted = {name: Signal(name=f"granted_{name}") for name in ("fetch", "store", "load")}
-        run = Signal(RUN)
+        run = Signal(request_layout(self.config))
         m.d.comb += [
             may_read.eq(free & ~failed & ~bus.arvalid & room(m, "read_room", reads)),
             may_write.eq(free & ~failed & ~bus.awvalid & room(m, "write_room", writes)),
@@ -201,17 +211,30 @@ class MemoryPort(wiring.Component):
             m.d.comb += [run.eq(fetch.payload), asked.tag.eq(0), asked.tag.target.eq(Target.JOB)]
         with m.Elif(granted["store"]):
             m.d.comb += run.eq(store.payload.run)
+        if self.config.bus_words > 1:
+            m.d.comb += [asked.wide.eq(run.wide), asked.odd.eq(run.address[0]), asked.ragged.eq(run.ragged)]
         m.d.comb += [writing.done.eq(store.payload.done), writing.empty.eq(run.beats == 0)]
         reading = granted["fetch"] | granted["load"]
         for outstanding, entry, now in ((reads, asked, reading), (writes, writing, granted["store"])):
             m.d.comb += [outstanding.w_data.eq(entry), outstanding.w_en.eq(now)]
         for channel, now in (("ar", reading), ("aw", granted["store"])):
             valid, ready, address, length = (getattr(bus, channel + name) for name in ("valid", "ready", "addr", "len"))
+            size = getattr(bus, channel + "size")
             with m.If(now):
-                m.d.sync += [valid.eq(run.beats != 0), address.eq(run.address * LANES), length.eq(run.beats - 1)]
+                m.d.sync += [valid.eq(run.beats != 0), address.eq(self._address(run)), length.eq(run.beats - 1)]
+                if self.config.bus_words > 1:
+                    m.d.sync += size.eq(axi.size_of(LANES) + run.wide)
             with m.Elif(ready):
                 m.d.sync += valid.eq(0)
+            if self.config.bus_words == 1:
+                m.d.comb += size.eq(axi.size_of(self.config.bus_bytes))
         self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
+
+    def _address(self, run: data.View) -> Value:
+        """Of a burst's first beat, in bytes: wide beats begin with an even word."""
+        if self.config.bus_words == 1:
+            return run.address * LANES
+        return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
         """Counts the cycles of a burst, at least those of two beats; ``free`` is a register, as much waits for it.
@@ -232,22 +255,58 @@ class MemoryPort(wiring.Component):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Each word goes with the tag of the oldest burst."""
+        """Each word, or both of a beat, with the tag of the oldest burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
         first = Signal(init=1)
         empty, taken = reads.r_rdy & asked.empty, bus.rvalid & bus.rready
+        whole, word = self._elaborate_word(m, taken, asked, first)
         m.d.comb += [bus.rready.eq(reads.r_rdy & ~asked.empty), reads.r_en.eq(empty | (taken & bus.rlast))]
         m.d.sync += [
-            self.answers.valid.eq(empty | taken),
+            self.answers.valid.eq(empty | (taken & whole)),
             answer.tag.eq(asked.tag),
             answer.first.eq(first),
             answer.last.eq(empty | bus.rlast),
-            answer.data.eq(bus.rdata),
+            answer.data.eq(word),
         ]
-        with m.If(taken):
+        with m.If(taken & whole):
             m.d.sync += first.eq(bus.rlast)
         self._elaborate_error(m, taken, bus.rresp, "READ")
+
+    def _elaborate_word(self, m: Module, taken: Value, asked: data.View, first: Signal) -> tuple[Value | int, Value]:
+        """Whether a beat ends a word, and the word, or two of them."""
+        bus, config = self.m_axi, self.config
+        if config.word_beats > 1:
+            half, low = Signal(), Signal(len(bus.rdata), reset_less=True)
+            with m.If(taken):
+                m.d.sync += [half.eq(~half), low.eq(bus.rdata)]
+            return half, Cat(low, bus.rdata)
+        if config.bus_words > 1:
+            later, odd = Signal(), Signal()
+            m.d.comb += odd.eq(Mux(first, asked.odd, later))
+            wide = Cat(~(first & asked.odd), ~(bus.rlast & asked.ragged))
+            m.d.sync += self.answers.payload.present.eq(Mux(asked.wide, wide, Cat(~odd, odd)))
+            with m.If(taken):
+                m.d.sync += later.eq(~odd)
+        return 1, bus.rdata
+
+    def _elaborate_written(self, m: Module) -> None:
+        """What is written goes to the bus: a word in as many beats as it takes, or those words of a beat that count."""
+        bus, word, config = self.m_axi, self.written.payload, self.config
+        m.d.comb += bus.wvalid.eq(self.written.valid)
+        if config.word_beats > 1:
+            half = Signal()
+            with m.If(bus.wvalid & bus.wready):
+                m.d.sync += half.eq(~half)
+            m.d.comb += [
+                bus.wdata.eq(word.data.word_select(half, len(bus.wdata))),
+                bus.wlast.eq(word.last & half),
+                self.written.ready.eq(bus.wready & half),
+            ]
+        else:
+            m.d.comb += [bus.wdata.eq(word.data), bus.wlast.eq(word.last), self.written.ready.eq(bus.wready)]
+        present = word.present if config.bus_words > 1 else Const(1, 1)
+        m.d.comb += bus.wstrb.eq(Cat(each.replicate(len(bus.wstrb) // len(present)) for each in present))
 
     def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
         """A job is stored when the last of its bursts, and all before, are answered."""

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 
 #: Ways of the multiplexers that rotate: one LUT a bit.
@@ -37,8 +38,8 @@ class ReuseBufferConfig:
             cost.ram(word, engine.map_words, "block")
         # Both rotations, a LUT and a register a bit in each stage; the banks' words; what is written, and where to.
         rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
-        cost.lut = rotated + engine.pixels
-        cost.ff = rotated + engine.pixels * word + map_write(engine).size + 1
+        cost.lut = rotated + engine.pixels + choice_luts(engine, word + counter_bits(engine.map_words), engine.pixels)
+        cost.ff = rotated + engine.pixels * word + engine.bus_words * (map_write(engine).size + 1)
         cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
         cost.ff += 2 * counter_bits(engine.pixels) * (engine.rotation_stages - 1)
         return cost.resources
@@ -62,6 +63,8 @@ class ReuseBuffer(wiring.Component):
     -------
     write : In(stream, always ready)
         A word a cycle (`map_write`). It may be read `WRITE_LATENCY` cycles later.
+    write_high : In(stream, always ready)
+        Another one, of another bank (of a bus of two words).
     rest : In(range(pixels))
         Rotation of this cycle's reads.
     words : In(array of ``pixels`` words' addresses)
@@ -80,7 +83,7 @@ class ReuseBuffer(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "write": In(stream.Signature(map_write(config), always_ready=True)),
+                **{name: In(stream.Signature(map_write(config), always_ready=True)) for name in write_names(config)},
                 "rest": In(range(config.pixels)),
                 "words": In(data.ArrayLayout(range(config.map_words), config.pixels)),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), LANES), config.pixels)),
@@ -92,9 +95,7 @@ class ReuseBuffer(wiring.Component):
         config = self._config
         stages = config.rotation_stages
         to_banks = self._rotate(m, "address", [self.words[lane] for lane in range(config.pixels)], self.rest, -1)
-        written = Signal(map_write(config), reset_less=True)
-        valid = Signal()
-        m.d.sync += [written.eq(self.write.payload), valid.eq(self.write.valid)]
+        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)])
         read = []
         for bank, address in enumerate(to_banks):
             words = memory.Memory(
@@ -102,12 +103,8 @@ class ReuseBuffer(wiring.Component):
             )
             m.submodules[f"bank_{bank}"] = words
             to, of = words.write_port(), words.read_port()
-            m.d.comb += [
-                to.en.eq(valid & (written.bank == bank)),
-                to.addr.eq(written.word),
-                to.data.eq(written.data),
-                of.addr.eq(address),
-            ]
+            write_to(m, to, [(valid & (each.bank == bank), each.word, each.data) for valid, each in writes])
+            m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_{bank}", of.data, 1))
         rest = delayed(m, "rest", self.rest, stages + 2)
         for lane, value in enumerate(self._rotate(m, "data", read, rest, 1)):

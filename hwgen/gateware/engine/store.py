@@ -7,16 +7,16 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine.axi import MAX_BEATS
-from hwgen.gateware.engine.bursts import Bursts, word_address
+from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Store
-from hwgen.gateware.engine.port import WRITE, WRITTEN, room
+from hwgen.gateware.engine.port import room, write_layout, written_layout
 from hwgen.gateware.lookup import delayed
 
 #: Bursts that are granted and not read from the output buffer yet.
 BURSTS = 4
-#: Words that are read from the output buffer and not written yet: enough to read one a cycle.
-WORDS = 8
+#: Beats that are read from the output buffer and not written yet: enough to read one a cycle.
+BEATS = 8
 
 
 class StoreUnit(wiring.Component):
@@ -34,10 +34,10 @@ class StoreUnit(wiring.Component):
         Stays until the last burst of the job is about to be asked for.
     drained : In(24)
         Jobs so far.
-    request : Out(stream of WRITE)
-    written : Out(stream of WRITTEN)
-    address, word : Out, In(64)
-        Of the output buffer.
+    request : Out(stream of write_layout(config))
+    written : Out(stream of written_layout(config))
+    address, word : Out, In(64 or 128)
+        Of the output buffer: a word's address, and the word, with the one behind it if the bus has two.
 
     Latency and throughput
         docs/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is offered in
@@ -51,10 +51,10 @@ class StoreUnit(wiring.Component):
             {
                 "part": In(stream.Signature(Store.layout())),
                 "drained": In(COUNT_BITS),
-                "request": Out(stream.Signature(WRITE)),
-                "written": Out(stream.Signature(WRITTEN)),
+                "request": Out(stream.Signature(write_layout(config))),
+                "written": Out(stream.Signature(written_layout(config))),
                 "address": Out(range(config.output_words)),
-                "word": In(8 * LANES),
+                "word": In(8 * LANES * config.bus_words),
             }
         )
 
@@ -68,8 +68,8 @@ class StoreUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.bursts = bursts = Bursts()
-        source = data.StructLayout({"place": self.address.shape(), "beats": range(MAX_BEATS + 1)})
+        m.submodules.bursts = bursts = Bursts(self.config)
+        source = self._source
         m.submodules.granted = granted = fifo.SyncFIFO(width=source.size, depth=BURSTS)
         part, box = self.part.payload, bursts.i.payload
         m.d.comb += [
@@ -83,6 +83,7 @@ class StoreUnit(wiring.Component):
             box.words.eq(part.words),
         ]
         take, full, met = Signal(), Signal(), Signal()
+        words = Signal.like(bursts.o.payload.run.words, reset_less=True)
         burst, request = bursts.o.payload, self.request.payload
         m.d.comb += [
             self.request.valid.eq(full & room(m, "room", granted)),
@@ -94,27 +95,41 @@ class StoreUnit(wiring.Component):
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         with m.If(take):
-            m.d.sync += [full.eq(1), request.run.eq(burst.run), request.done.eq(burst.last)]
+            asked = request_of(self.config, burst.run, wide=True)
+            m.d.sync += [full.eq(1), words.eq(burst.run.words), request.done.eq(burst.last)]
+            m.d.sync += [request.run[name].eq(value) for name, value in asked.items()]
         with m.Elif(self.request.valid & self.request.ready):
             m.d.sync += full.eq(0)
         entry = Signal(source)
+        place = self._elaborate_places(m, burst, words, take)
+        if self.config.bus_words > 1:
+            odd = request.run.address[0]
+            m.d.comb += [entry.odd.eq(odd), entry.ragged.eq(request.run.ragged), entry.place.eq(place - odd)]
+        else:
+            m.d.comb += entry.place.eq(place)
         m.d.comb += [
-            entry.place.eq(self._elaborate_places(m, burst, take)),
-            entry.beats.eq(request.run.beats),
+            entry.reads.eq(words if self.config.bus_words == 1 else request.run.beats),
             granted.w_data.eq(entry),
-            granted.w_en.eq(self.request.valid & self.request.ready & (request.run.beats != 0)),
+            granted.w_en.eq(self.request.valid & self.request.ready & (words != 0)),
         ]
-        self._elaborate_words(m, granted, source)
+        self._elaborate_words(m, granted)
         return m
 
-    def _elaborate_places(self, m: Module, burst: data.View, take: Signal) -> Signal:
+    @property
+    def _source(self) -> data.StructLayout:
+        """A burst that is granted: where it begins in the output buffer, and how often that is read. Of a bus of two
+        words, whether the first beat's first word, and the last one's second word, are none of it."""
+        odd = {"odd": 1, "ragged": 1} if self.config.bus_words > 1 else {}
+        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **odd})
+
+    def _elaborate_places(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
         """Where in the output buffer the burst at hand begins. What may follow is known two cycles ahead."""
         part = self.part.payload
         place, block = Signal.like(self.address, reset_less=True), Signal.like(self.address, reset_less=True)
         behind, next_block = (
             Signal.like(self.address, name=name, reset_less=True) for name in ("behind", "next_block")
         )
-        m.d.sync += [behind.eq(place + self.request.payload.run.beats), next_block.eq(block + part.o_plane)]
+        m.d.sync += [behind.eq(place + words), next_block.eq(block + part.o_plane)]
         new_block = Mux(burst.new_box, part.o_base, next_block)
         with m.If(take):
             m.d.sync += place.eq(Mux(burst.new_block, new_block, behind))
@@ -122,11 +137,12 @@ class StoreUnit(wiring.Component):
                 m.d.sync += block.eq(new_block)
         return place
 
-    def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO, source: data.StructLayout) -> None:
+    def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
         """Words of the granted bursts, read from the buffer while there is room for what comes."""
-        m.submodules.words = words = fifo.SyncFIFO(width=WRITTEN.size, depth=WORDS)
-        burst = data.View(source, granted.r_data)
-        left, room = Signal(range(MAX_BEATS + 1)), Signal(range(WORDS + 1), init=WORDS)
+        layout, step = written_layout(self.config), self.config.bus_words
+        m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
+        burst = data.View(self._source, granted.r_data)
+        left, room = Signal(range(MAX_BEATS + 1)), Signal(range(BEATS + 1), init=BEATS)
         read, moved = Signal(), Signal()
         m.d.comb += [
             read.eq((left != 0) & (room != 0)),
@@ -135,11 +151,21 @@ class StoreUnit(wiring.Component):
         ]
         m.d.sync += room.eq(room - read + moved)
         with m.If(granted.r_en):
-            m.d.sync += [self.address.eq(burst.place), left.eq(Mux(granted.r_rdy, burst.beats, 0))]
+            m.d.sync += [self.address.eq(burst.place), left.eq(Mux(granted.r_rdy, burst.reads, 0))]
         with m.Elif(read):
-            m.d.sync += [self.address.eq(self.address + 1), left.eq(left - 1)]
-        came = delayed(m, "came", Cat(read, left == 1), self.latency, reset_less=False)
-        word = Signal(WRITTEN)
+            m.d.sync += [self.address.eq(self.address + step), left.eq(left - 1)]
+        flags = [read, left == 1]
+        if step > 1:
+            odd, ragged = Signal(), Signal()
+            with m.If(granted.r_en):
+                m.d.sync += [odd.eq(burst.odd), ragged.eq(burst.ragged)]
+            with m.Elif(read):
+                m.d.sync += odd.eq(0)
+            flags += [~odd, ~(ragged & (left == 1))]
+        came = delayed(m, "came", Cat(flags), self.latency, reset_less=False)
+        word = Signal(layout)
+        if step > 1:
+            m.d.comb += word.present.eq(came[2:])
         m.d.comb += [
             word.data.eq(self.word),
             word.last.eq(came[1]),

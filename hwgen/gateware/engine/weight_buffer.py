@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Signal, signed
+from amaranth import Module, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 
 
@@ -32,8 +33,8 @@ class WeightBufferConfig:
         cost, engine = Cost(), self.engine
         for _ in range(engine.blocks):
             cost.ram(LANES * 8, engine.weight_steps, "block")
-        cost.ff = 8 * engine.maps + weight_write(engine).size + 1
-        cost.lut = engine.blocks
+        cost.ff = 8 * engine.maps + engine.bus_words * (weight_write(engine).size + 1)
+        cost.lut = engine.blocks + choice_luts(engine, 8 * LANES + counter_bits(engine.weight_steps), engine.blocks)
         return cost.resources
 
     def component(self) -> WeightBuffer:
@@ -51,6 +52,8 @@ class WeightBuffer(wiring.Component):
     -------
     write : In(stream, always ready)
         A block's weights of a step (`weight_write`).
+    write_high : In(stream, always ready)
+        Those of another block (of a bus of two words).
     step : In(range(weight_steps))
     o : Out(array of ``maps`` signed bytes)
         The weights of ``step``, `LATENCY` cycles later.
@@ -66,7 +69,7 @@ class WeightBuffer(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "write": In(stream.Signature(weight_write(config), always_ready=True)),
+                **{name: In(stream.Signature(weight_write(config), always_ready=True)) for name in write_names(config)},
                 "step": In(range(config.weight_steps)),
                 "o": Out(data.ArrayLayout(signed(8), config.maps)),
             }
@@ -75,19 +78,15 @@ class WeightBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        written = Signal(weight_write(config), reset_less=True)
-        valid = Signal()
-        m.d.sync += [written.eq(self.write.payload), valid.eq(self.write.valid)]
+        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)])
         for block in range(config.blocks):
             words = memory.Memory(
                 shape=LANES * 8, depth=config.weight_steps, init=[], attrs=ram_attributes(config.weight_steps, "block")
             )
             m.submodules[f"block_{block}"] = words
             to, of = words.write_port(), words.read_port()
+            write_to(m, to, [(valid & (each.block == block), each.step, each.data) for valid, each in writes])
             m.d.comb += [
-                to.en.eq(valid & (written.block == block)),
-                to.addr.eq(written.step),
-                to.data.eq(written.data),
                 of.addr.eq(self.step),
                 self.o.as_value()[block * LANES * 8 : (block + 1) * LANES * 8].eq(
                     delayed(m, f"read_{block}", of.data, 1)
