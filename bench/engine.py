@@ -1,9 +1,10 @@
 """Runs networks on one engine, in Verilator: values against the golden model, cycles and bytes against the schedule.
 
-Usage: python bench/engine.py [--json FILE] [NETWORK ...]     (default: all that fit minutes, the large ones at 64 x 64)
+Usage: python bench/engine.py [--array MAPSxPIXELS] [--json FILE] [NETWORK ...]
 
-All networks run on the same Verilog, 32 maps by 13 pixels, in front of a memory of 8 bytes a cycle. Fails if a value, a
-cycle or a byte differs, or if the Verilog does.
+All networks run on the same Verilog, 32 maps by 13 pixels if no other array is asked for, in front of a memory of 8
+bytes a cycle; without names those that fit minutes, the large ones at 64 x 64. Fails if a value, a cycle or a byte
+differs.
 """
 
 from __future__ import annotations
@@ -120,8 +121,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=NETWORKS)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--array", default="32x13", metavar="MAPSxPIXELS")
     arguments = parser.parse_args()
-    config, timing = EngineConfig(), MemoryTiming()
+    maps, pixels = map(int, arguments.array.split("x"))
+    config, timing = EngineConfig(maps=maps, pixels=pixels), MemoryTiming()
     circuit = engine.files(config)
     digest = hashlib.sha256(b"".join(circuit[name] for name in sorted(circuit))).hexdigest()
     print(f"one circuit: {len(circuit['engine.v'].splitlines()):,} lines of Verilog, sha256 {digest[:16]}", flush=True)
