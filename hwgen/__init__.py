@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwgen.api import Design, Model, Result, check, load
+    from hwgen.api import Design, Model, Result, check, load, sweep
     from hwgen.errors import (
         BoardError,
         CheckError,
@@ -43,11 +43,12 @@ __all__ = [
     "ToolError",
     "check",
     "load",
+    "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Design", "Model", "Result", "check", "load"):
+    if name in ("Design", "Model", "Result", "check", "load", "sweep"):
         import hwgen.api
 
         return getattr(hwgen.api, name)

@@ -29,9 +29,11 @@ import numpy as np
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
+from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
     from hwgen.emit.engine import Circuit
+    from hwgen.explore.sweep import Table
     from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.gateware.engine.config import EngineConfig
     from hwgen.network.graph import Network
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from hwgen.simulate import Simulator
     from hwgen.simulate.check import Mismatch
 
-__all__ = ["Design", "Model", "Result", "check", "load", "read_array"]
+__all__ = ["Design", "Model", "Result", "check", "load", "read_array", "sweep"]
 
 Values = np.ndarray | dict[str, np.ndarray]
 """What a model with one output gives; or, where there are several, what each of them gives, by the model's names."""
@@ -125,6 +127,64 @@ def check(
     if isinstance(calibration, str | Path):
         calibration = read_inputs([calibration])
     return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
+
+
+def sweep(
+    models: Model | Sequence[Model],
+    board: str | Board | Sequence[str | Board],
+    *,
+    front: Sequence[str] = ("interval_ms", "dsp"),
+    cluster: str | None = None,
+    jobs: int | None = None,
+    progress: bool | Listener = False,
+    **options: Any,
+) -> Table:
+    """Plan models for boards, with every combination of the values of some options.
+
+    Parameters
+    ----------
+    models : Model, or sequence of Model
+    board : str or Board, or sequence of these
+    front : sequence of str
+        The figures that are weighed against each other, less being better (`hwgen.explore.sweep.GOALS`).
+    cluster : str, optional
+        Make the plans on the cluster of a Dask scheduler at this address, or with ``local:N`` on one of N workers here;
+        otherwise in processes of this machine.
+    jobs : int, optional
+        Plans made at a time on this machine; as many as there are processors if not given.
+    progress : bool or callable
+        Show on stderr how far it is, or tell a function (`hwgen.progress`).
+    options
+        As of `Model.plan`; each one value, or a list of values to take in turn.
+
+    Returns
+    -------
+    Table
+        ``rows`` are dicts, one a plan that was asked for, with why there is none where there is none.
+
+    Raises
+    ------
+    BoardError
+        If a board is unknown.
+    InputError
+        If an option is unknown, or there are more than 100,000 plans.
+    PlanError
+        If no combination of the options makes sense.
+    ToolError
+        If there is no such cluster.
+    """
+    from hwgen import work
+    from hwgen.explore.sweep import Sweep
+
+    boards = [board] if isinstance(board, str | Board) else list(board)
+    asked = Sweep(
+        networks=[model.network for model in ([models] if isinstance(models, Model) else models)],
+        boards=[each if isinstance(each, Board) else load_board(str(each)) for each in boards],
+        options={name: list(value) if isinstance(value, list | range) else [value] for name, value in options.items()},
+        front=tuple(front),
+    )
+    with followed(progress), work.pool(cluster, min(jobs or work.cores(), asked.count)) as pool:
+        return asked.run(pool)
 
 
 def read_inputs(paths: Sequence[str | Path]) -> Inputs:

@@ -37,6 +37,10 @@ class ObstaclesError(ModelError):
     def lines(self) -> tuple[str, ...]:
         return self._lines
 
+    def __reduce__(self) -> tuple[type[ObstaclesError], tuple[str, tuple[str, ...]]]:
+        """For pickle, which would give the text alone."""
+        return type(self), (self._lines[0], self._lines[1:])
+
 
 class InputError(HwgenError):
     """An input array, or an option, that does not fit."""

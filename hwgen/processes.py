@@ -23,13 +23,31 @@ from typing import Any
 
 from hwgen.errors import ToolError
 
-__all__ = ["Stopped", "call", "end", "folder", "full", "held", "program", "watch", "workplace"]
+__all__ = [
+    "Stopped",
+    "call",
+    "clean",
+    "end",
+    "folder",
+    "full",
+    "guard",
+    "held",
+    "kill",
+    "program",
+    "watch",
+    "workplace",
+]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 PATIENCE = 2.0
 """Seconds that the work has to come to an end after a signal."""
 
-_programs: set[subprocess.Popen[Any]] = set()
+_GUARDIAN = 'read -r _; kill -KILL -"$0"'
+"""Waits until nobody can write to it any more, then ends a group of processes."""
+
+_guarded = False
+_programs: dict[subprocess.Popen[Any], int] = {}
+"""Those that run, and the thread that waits for each."""
 _folders: set[Path] = set()
 
 
@@ -55,21 +73,42 @@ class Stopped(BaseException):
 def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """A program that runs in the folder ``place``, with its own temporary files there; no longer than the block.
 
-    ``options`` are those of ``subprocess.Popen``; it gets no input.
+    ``options`` are those of ``subprocess.Popen``; it gets no input unless they say so.
     """
+    options = {"stdin": subprocess.DEVNULL, "cwd": place, **options}
     environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(place)}
     group = {"process_group": 0} if os.name == "posix" else {}
-    process = subprocess.Popen(command, cwd=place, env=environment, stdin=subprocess.DEVNULL, **group, **options)
-    _programs.add(process)
+    process = subprocess.Popen(command, env=environment, **group, **options)
+    _programs[process] = threading.get_ident()
     try:
-        with process:
+        with process, _guardian(process):
             try:
                 yield process
             except BaseException:
-                _kill(process)
+                kill(process)
                 raise
     finally:
-        _programs.discard(process)
+        _programs.pop(process, None)
+
+
+def guard() -> None:
+    """From now on let no program outlive this process, not even if it is killed: for workers, which may be."""
+    global _guarded
+    _guarded = os.name == "posix"
+
+
+@contextmanager
+def _guardian(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """A shell that ends a program when this process is gone; none without `guard`."""
+    if not _guarded:
+        yield
+        return
+    command = ["/bin/sh", "-c", _GUARDIAN, str(process.pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as guardian:
+        try:
+            yield
+        finally:
+            guardian.kill()
 
 
 def call(
@@ -88,7 +127,7 @@ def call(
     return subprocess.CompletedProcess(command, process.returncode, out, complaint)
 
 
-def _kill(process: subprocess.Popen[Any]) -> None:
+def kill(process: subprocess.Popen[Any]) -> None:
     """End a program and all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
@@ -97,10 +136,11 @@ def _kill(process: subprocess.Popen[Any]) -> None:
             process.kill()
 
 
-def end() -> None:
-    """End all programs that run now; whoever waits for one goes on."""
-    for process in list(_programs):
-        _kill(process)
+def end(thread: int | None = None) -> None:
+    """End all programs that run now, or those that one thread waits for; whoever waits for one goes on."""
+    for process, waiting in list(_programs.items()):
+        if thread in (None, waiting):
+            kill(process)
 
 
 def _end_others() -> None:
@@ -195,7 +235,7 @@ def watch() -> Iterator[None]:
     except BaseException as error:
         if this.number is None:
             raise
-        _clean()
+        clean()
         raise Stopped(this.number) from error
     finally:
         this.close()
@@ -218,7 +258,8 @@ def held() -> Iterator[None]:
         raise Stopped(this.number)
 
 
-def _clean() -> None:
+def clean() -> None:
+    """End all programs, and remove all folders."""
     end()
     _end_others()
     for place in list(_folders):
@@ -253,7 +294,7 @@ class _Watch:
         while (told := os.read(self._end, 1)) not in (b"", b"\0"):
             if (number := told[0]) in self._before:
                 if not self._closed.wait(PATIENCE):
-                    _clean()
+                    clean()
                     with suppress(OSError):
                         print(f"hwgen: {Stopped(number)}", file=sys.stderr, flush=True)
                     os._exit(Stopped(number).status)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 
-from hwgen import processes
-from hwgen.cli import block, check, engine, explore, lists, plan, report, simulate, synth
+from hwgen import processes, progress
+from hwgen.cli import block, check, engine, explore, lists, plan, report, simulate, sweep, synth
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -32,6 +32,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
+  hwgen sweep examples/digits/digits.onnx --board zedboard --dsp 50:220:10 --macs-per-dsp 1,2 -o sweep.csv
   hwgen plan vgg16:7@64x64,int16 --board vc709
   hwgen plan mobilenetv1 --board zedboard --template tile --bandwidth 0.8
   hwgen build examples/digits/digits.onnx --board zedboard --template tile -o build/engine
@@ -95,6 +96,8 @@ def parser() -> Parser:
     verb("synth", synth.run, synth.add_options, said, legend.text())
     said = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"
     verb("explore", explore.run, explore.add_options, said)
+    said = "plan many times, with options of several values, and write one table"
+    verb("sweep", sweep.run, sweep.add_options, said)
     said = "find the best loop blocking and tiling for a memory or a hierarchy"
     verb("block", block.run, block.add_options, said)
     said = "write the page of a folder that 'hwgen build' wrote anew, for a browser"
@@ -119,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # names of files may hold what the terminal has no character for
             stream.reconfigure(errors="backslashreplace")
     try:
-        with processes.watch():
+        with processes.watch(), progress.shown():
             arguments = parser().parse_args(argv)
             status = arguments.run(arguments)
             sys.stdout.flush()

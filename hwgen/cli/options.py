@@ -107,6 +107,28 @@ def report_option(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
+    """``--cluster`` and ``--jobs``, of verbs that do much side by side."""
+    sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)
+    sub.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="work on the cluster of this Dask scheduler, or with local:N on one of N workers here (needs the extra "
+        "'cluster')",
+    )
+
+
+def check_jobs(arguments: argparse.Namespace) -> None:
+    """Refuse ``--jobs`` beside ``--cluster``.
+
+    Raises
+    ------
+    InputError
+    """
+    if arguments.jobs is not None and arguments.cluster is not None:
+        raise InputError("--jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
+
+
 def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: bool = True) -> None:
     """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
     model_options(sub)

@@ -1,0 +1,51 @@
+"""Tables as Parquet, by pyarrow."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwgen import installing
+from hwgen.errors import ToolError
+
+__all__ = ["require", "written"]
+
+
+def require() -> None:
+    """Refuse to begin without pyarrow.
+
+    Raises
+    ------
+    ToolError
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ToolError(f"Parquet needs pyarrow, which is not installed: {installing.command('pyarrow')}")
+
+
+def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """The contents of a file with these rows. A column of integers has int64, one of numbers float64.
+
+    Raises
+    ------
+    ToolError
+        If pyarrow is missing.
+    """
+    require()
+    import pyarrow  # type: ignore[import-not-found]
+    import pyarrow.parquet  # type: ignore[import-not-found]
+
+    values = {name: [_plain(row[name]) for row in rows] for name in columns}
+    for name, found in values.items():  # options such as 1, 2 or auto
+        if len({type(value) for value in found if value is not None} - {int, float}) and any(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in found
+        ):
+            values[name] = [None if value is None else str(value) for value in found]
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(values), buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def _plain(value: Any) -> Any:
+    """What Parquet has a type for: 4x8 for a pair."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,204 @@
+"""Tasks on a Dask cluster: one that runs somewhere, or one of some workers that is started here."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib import resources, util
+from typing import Any
+
+from hwgen import installing, processes
+from hwgen.errors import InputError, ToolError
+from hwgen.work.base import Pool
+from hwgen.work.outcome import Outcome, outcome
+
+PATIENCE = 10.0
+"""Seconds in which a scheduler must answer, and have a worker."""
+MOST_WORKERS = 256
+_LOOK = 0.5
+"""Seconds between two looks at whether a task is still wanted."""
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Pool]:
+    """The cluster at an address, or with ``local:N`` one of N workers on this machine, for the block.
+
+    Raises
+    ------
+    InputError
+        If this is no address.
+    ToolError
+        If Dask is missing, nothing answers there, or a worker has no hwgen, or another one.
+    """
+    workers = _workers(address)
+    if util.find_spec("distributed") is None:
+        raise ToolError(f"--cluster needs Dask, which is not installed: {installing.command('distributed')}")
+    import distributed
+
+    with ExitStack() as stack:
+        with _plain(address):
+            if workers is not None:
+                address = stack.enter_context(_started(workers))
+            client = stack.enter_context(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
+            client.wait_for_workers(1, timeout=PATIENCE)
+        _check(client)
+        made = OnCluster(client)
+        try:
+            yield made
+        except BaseException:
+            made.stop()
+            raise
+
+
+def _workers(address: str) -> int | None:
+    """N of ``local:N``; ``None`` of another address."""
+    if not re.fullmatch(r"local:.*|(?:\w+://)?[^\s:/]+:\d+|(?:\w+://)?\[[0-9a-fA-F:]+\]:\d+", address):
+        raise InputError(f"cluster must be the address of a Dask scheduler, as in tcp://host:8786, not {address!r}")
+    if not address.startswith("local:"):
+        return None
+    count = address.removeprefix("local:")
+    if not re.fullmatch(r"[1-9]\d{0,3}", count) or int(count) > MOST_WORKERS:
+        raise InputError(f"cluster local:N must have 1 to {MOST_WORKERS} workers, not {count!r}")
+    return int(count)
+
+
+@contextmanager
+def _started(workers: int) -> Iterator[str]:
+    """A cluster on this machine; its address. What its workers leave behind goes with it."""
+    import distributed
+
+    with processes.folder("hwgen-work-") as place:
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            dashboard_address=None,  # type: ignore[arg-type]  # no page of its own
+            local_directory=str(place),
+            env={"TMPDIR": str(place)},
+            silence_logs=logging.CRITICAL,
+        )
+        with cluster:
+            yield cluster.scheduler_address
+
+
+@contextmanager
+def _plain(address: str) -> Iterator[None]:
+    """Say in one line that nothing can be reached at an address."""
+    try:
+        yield
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ToolError(f"no cluster answers at {address}: {reason}; start one with 'dask scheduler'") from error
+
+
+def _check(client: Any) -> None:
+    """Refuse workers that would compute something else than this machine.
+
+    Raises
+    ------
+    ToolError
+    """
+    here, found = sources(), client.run(sources, on_error="return")
+    for worker, seen in sorted(found.items()):
+        if isinstance(seen, BaseException):
+            reason = " ".join(str(seen).split())[:200]
+            raise ToolError(f"worker {worker} can't run hwgen ({reason}): install the same hwgen there")
+        if seen != here:
+            raise ToolError(f"worker {worker} has another hwgen than this machine: install the same one there")
+
+
+@cache
+def sources() -> str:
+    """A digest of hwgen's own files: two machines with the same one compute the same."""
+    digest = hashlib.sha256()
+    waiting = [resources.files("hwgen")]
+    while waiting:
+        for entry in sorted(waiting.pop().iterdir(), key=lambda entry: entry.name):
+            if entry.is_dir():
+                waiting.append(entry)
+            elif entry.name.endswith((".py", ".cpp", ".vlt")):
+                digest.update(entry.name.encode() + b"\0" + entry.read_bytes())
+    return digest.hexdigest()
+
+
+class OnCluster(Pool):
+    """The workers of a Dask scheduler. Dask runs the tasks of a lost worker on another one."""
+
+    local = False
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._executor = client.get_executor(pure=False)
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # workers come and go
+        return max(1, sum(self._client.nthreads().values()))
+
+    def share(self, value: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Dask's advice to scatter what is large: that would be lost with its worker
+            return self._client.submit(pickle.loads, pickle.dumps(value), pure=False)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+
+        def pass_on(future: Future[Outcome]) -> None:
+            if not found.set_running_or_notify_cancel():
+                return
+            try:
+                found.set_result(future.result().get())
+            except BaseException as error:
+                found.set_exception(_plain_loss(error))
+
+        self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
+        return found
+
+    def stop(self) -> None:
+        with suppress(Exception):  # the scheduler may be gone
+            self._executor.shutdown(wait=False)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._executor.shutdown(wait=wait and not cancel_futures)
+
+
+def _plain_loss(error: BaseException) -> BaseException:
+    """What a task raised; one that killed its workers, or a cluster that is gone, in one line."""
+    from distributed import KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    if isinstance(error, KilledWorker):
+        return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
+    if isinstance(error, CommClosedError):
+        return ToolError(f"the connection to the cluster was lost: {' '.join(str(error).split())[:200]}")
+    return error
+
+
+def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
+    """Run a task in a worker. When it is no longer wanted there, the programs that it waits for end."""
+    from distributed import get_worker
+
+    processes.guard()
+    worker, over = get_worker(), threading.Event()
+    key, thread = worker.get_current_task(), threading.get_ident()
+
+    def look() -> None:
+        while not over.wait(_LOOK):
+            state = worker.state.tasks.get(key)
+            if state is None or state.state == "cancelled":
+                processes.end(thread)
+                return
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        return outcome(function, *arguments, **named)
+    finally:
+        over.set()

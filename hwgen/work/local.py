@@ -1,0 +1,166 @@
+"""Tasks on this machine: in processes of their own, or in threads that wait for programs."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hwgen import processes
+from hwgen.work.base import LostError, Pool
+from hwgen.work.outcome import Outcome
+
+START = "import sys; sys.path[:] = {path!r}; from hwgen.work.worker import main; main()"
+
+
+class _OnThisMachine(Pool):
+    """Tasks in threads of this process, which run them themselves or have others run them."""
+
+    local = True
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._threads = ThreadPoolExecutor(count)
+        self._futures: set[Future[Any]] = set()
+        self._stopped = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = self._threads.submit(self._call, fn, args, kwargs)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """End what the threads wait for."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        while wait(list(self._futures), timeout=0.05).not_done:  # one may be about to start
+            self._end()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+
+class InThreads(_OnThisMachine):
+    """Tasks that wait for programs. These are the processes that run side by side; they see what they are given."""
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return function(*arguments, **named)
+
+    def _end(self) -> None:
+        processes.end()
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A value that each worker gets once, by a number that stands for it."""
+
+    value: Any
+    number: int = field(default_factory=itertools.count().__next__)
+
+
+class InProcesses(_OnThisMachine):
+    """Tasks in processes of this Python, one a thread, which begin with the first task and end with the pool.
+
+    They are started as programs and not by ``multiprocessing``, which runs the caller's own script once more in each of
+    them, and gives up all tasks when it loses one process.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._here = threading.local()
+        self._workers: set[_Worker] = set()
+        self._stack = ExitStack()
+        self._place = self._stack.enter_context(processes.folder("hwgen-work-"))
+
+    def share(self, value: Any) -> Any:
+        return Shared(value)
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        worker: _Worker | None = getattr(self._here, "worker", None)
+        if worker is None:
+            if self._stopped:
+                raise LostError("the work was stopped")
+            self._here.worker = worker = _Worker(self._place)
+            self._workers.add(worker)
+        try:
+            return worker.call(function, arguments, named)
+        except LostError:
+            self._here.worker = None
+            self._workers.discard(worker)
+            worker.close()
+            raise
+
+    def _end(self) -> None:
+        for worker in list(self._workers):
+            worker.kill()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)
+        for worker in list(self._workers):
+            worker.close()
+        self._workers.clear()
+        self._stack.close()
+
+
+class _Worker:
+    """A process that runs tasks, one at a time."""
+
+    def __init__(self, place: Path) -> None:
+        self._known: set[Shared] = set()
+        self._stack = ExitStack()
+        command = [sys.executable, "-c", START.format(path=sys.path)]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": Path.cwd()}
+        self._process = self._stack.enter_context(processes.program(command, place, **pipes))
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What a function returns, or raise what it raises there.
+
+        Raises
+        ------
+        LostError
+            If the process ends before.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        shared = [each for each in arguments if isinstance(each, Shared)]
+        values = {each.number: each.value for each in shared if each not in self._known}
+        sent = [(True, each.number) if isinstance(each, Shared) else (False, each) for each in arguments]
+        question = pickle.dumps((values, function, sent, named))
+        try:
+            self._process.stdin.write(question)
+            self._process.stdin.flush()
+            outcome: Outcome = pickle.load(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
+            status = self._process.wait()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            raise LostError(f"its process ended with {how}, as when memory runs out") from error
+        self._known.update(shared)
+        return outcome.get()
+
+    def kill(self) -> None:
+        processes.kill(self._process)
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._stack.close()

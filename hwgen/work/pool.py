@@ -1,0 +1,129 @@
+"""Where tasks run, and how many of them are led through one pool."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from hwgen.errors import InputError, ToolError
+from hwgen.progress import tell
+from hwgen.work.base import LostError, Pool
+
+T = TypeVar("T")
+
+MOST_LOSSES = 3
+"""How often a task may be lost with its worker."""
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[Pool]:
+    """Where tasks run, for the block.
+
+    Parameters
+    ----------
+    cluster : str, optional
+        Address of a Dask scheduler (``tcp://host:8786``), or ``local:N``, which starts one with so many workers on
+        this machine. Otherwise tasks run here, in processes.
+    count : int, optional
+        Tasks at a time on this machine; as many as there are processors if not given. A cluster knows itself.
+    programs : bool
+        The tasks do nothing but wait for programs, which are processes already: on this machine they take no others.
+
+    Raises
+    ------
+    InputError
+        If ``count`` is no positive integer, or ``cluster`` is no address.
+    ToolError
+        If there is no such cluster, or its workers can't do this work.
+    """
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InputError(f"tasks at a time must be a positive integer, not {count!r}")
+    if cluster is not None:
+        from hwgen.work.cluster import connected
+
+        with connected(cluster) as found:
+            yield found
+        return
+    from hwgen.work.local import InProcesses, InThreads
+
+    made = (InThreads if programs else InProcesses)(count or cores())
+    try:
+        yield made
+    except BaseException:
+        made.stop()
+        raise
+    finally:
+        made.shutdown()
+
+
+def run(
+    pool: Pool,
+    function: Callable[..., T],
+    tasks: Sequence[Any],
+    *,
+    shared: Sequence[Any] = (),
+    what: str = "",
+    unit: str = "task",
+    done: Callable[[int], None] = lambda number: None,
+) -> list[T]:
+    """What ``function(*shared, task)`` returns for each task, in the tasks' order.
+
+    Parameters
+    ----------
+    pool : Pool
+    function : callable
+        Of a module, so that a worker finds it.
+    tasks : sequence
+    shared : sequence
+        What all tasks take.
+    what, unit : str
+        What is done, and what a task is, for `hwgen.progress`; nothing is told without.
+    done : callable, optional
+        Told the number of each task that is done, as it is.
+
+    Raises
+    ------
+    ToolError
+        If a task is lost again and again.
+    Exception
+        Whatever a task raises; the others are ended then.
+    """
+    if what:
+        tell(what, 0, len(tasks), unit)
+    sent = [pool.share(value) for value in shared]
+    results: dict[int, T] = {}
+    running: dict[Future[T], int] = {}
+    ready, losses = deque(range(len(tasks))), Counter[int]()
+    try:
+        while ready or running:
+            while ready:
+                number = ready.popleft()
+                running[pool.submit(function, *sent, tasks[number])] = number
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                number = running.pop(future)
+                try:
+                    results[number] = future.result()
+                except (LostError, CancelledError) as error:
+                    losses[number] += 1
+                    if losses[number] == MOST_LOSSES:
+                        reason = str(error) or "the cluster lost what it works on"
+                        raise ToolError(f"a task was lost {MOST_LOSSES} times with its worker: {reason}") from error
+                    ready.append(number)
+                else:
+                    done(number)
+                    if what:
+                        tell(what, len(results), len(tasks), unit)
+    except BaseException:
+        pool.stop()
+        raise
+    return [results[number] for number in range(len(tasks))]

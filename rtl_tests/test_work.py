@@ -1,0 +1,305 @@
+"""Tasks side by side: results in order, errors as they are, lost workers, and a Dask cluster on the loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, as_completed
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hwgen import processes, progress, work
+from hwgen.errors import InputError, ObstaclesError, PlanError, ToolError
+
+needs_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="distributed is missing: pip install 'hwgen[cluster]'"
+)
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="processes are looked for in /proc")
+
+
+def power(base, exponent):
+    return base**exponent
+
+
+def refuse_odd(number):
+    if number % 2:
+        raise ObstaclesError(f"number {number}", ["it is odd"])
+    return number
+
+
+def fault(number):
+    return [][number]
+
+
+def killed_once(folder, number):
+    """End the worker the first time that this number comes; the second time it goes well."""
+    mark = Path(folder) / str(number)
+    if number % 3 == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number, os.getpid()
+
+
+def killed(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prints(number):
+    print("this is no answer")
+    os.write(1, b"nor is this\n")
+    return number
+
+
+def sleeps(folder, number):
+    with processes.folder():
+        processes.call(["sleep", "300"], folder)
+
+
+def sleepers(folder):
+    """Processes that sleep in a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (place / "cmdline").read_bytes() == b"sleep\x00300\x00" and Path(os.readlink(place / "cwd")) == folder:
+                found.append(place.name)
+    return found
+
+
+def gone(folder, seconds=15):
+    """Whether nothing sleeps in a folder, or soon nothing does."""
+    end = time.monotonic() + seconds
+    while sleepers(folder) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not sleepers(folder)
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def pool():
+    with work.pool(count=2) as found:
+        yield found
+
+
+def test_results_come_in_the_order_of_their_tasks(pool):
+    assert isinstance(pool, Executor)
+    assert pool.count == 2
+    assert work.run(pool, power, list(range(20)), shared=(3,)) == [3**n for n in range(20)]
+    assert work.run(pool, power, []) == []
+
+
+def test_a_pool_is_an_executor(pool):
+    futures = [pool.submit(power, 2, exponent=n) for n in range(5)]
+    assert sorted(future.result() for future in as_completed(futures)) == [1, 2, 4, 8, 16]
+    assert list(pool.map(power, [2, 3], [3, 2])) == [8, 9]
+
+
+def test_what_is_shared_is_sent_once(pool):
+    """A million bytes each time would be a billion in all."""
+    begin = time.monotonic()
+    assert work.run(pool, length, list(range(1000)), shared=(bytes(1_000_000),)) == [1_000_000] * 1000
+    assert time.monotonic() - begin < 20
+
+
+def length(data, number):
+    return len(data)
+
+
+def test_errors_of_tasks_are_raised_as_they_are(pool):
+    with pytest.raises(ObstaclesError, match=r"^number [13]\n  it is odd$") as raised:
+        work.run(pool, refuse_odd, [0, 1, 2, 3])
+    assert raised.value.lines in [(f"number {n}", "it is odd") for n in (1, 3)]
+
+
+def test_a_fault_says_where_it_was():
+    with work.pool(count=1) as pool, pytest.raises(IndexError) as raised:
+        work.run(pool, fault, [0])
+    assert any("return [][number]" in note for note in raised.value.__notes__)
+
+
+def test_what_a_task_prints_is_no_answer(pool):
+    assert work.run(pool, prints, [1, 2, 3]) == [1, 2, 3]
+
+
+def test_a_lost_process_costs_no_result(pool, tmp_path):
+    found = work.run(pool, killed_once, list(range(10)), shared=(str(tmp_path),))
+    assert [number for number, _ in found] == list(range(10))
+    assert len(list(tmp_path.iterdir())) == 4
+    assert len({process for _, process in found}) >= 2
+
+
+def test_a_task_that_ends_every_worker_is_given_up(pool):
+    with pytest.raises(
+        ToolError, match=r"^a task was lost 3 times with its worker: its process ended with signal 9, as when"
+    ):
+        work.run(pool, killed, [0])
+
+
+@needs_proc
+def test_nothing_outlives_the_pool(tmp_path):
+    """Neither programs of its workers nor their folders, when the work is left by an exception."""
+
+    def interrupt(step):
+        raise KeyboardInterrupt
+
+    def leave():
+        with work.pool(count=2) as pool:
+            for number in range(2):
+                pool.submit(sleeps, str(tmp_path), number)
+            wait_for(lambda: len(sleepers(tmp_path)) == 2)
+            with progress.told(interrupt):
+                work.run(pool, power, [1], shared=(1,), what="powers")
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert gone(tmp_path)
+
+
+def test_programs_run_in_threads():
+    """They are processes already."""
+    seen = []
+    with work.pool(count=2, programs=True) as pool:
+        found = work.run(pool, lambda number: seen.append(number) or os.getpid(), [1, 2, 3])
+    assert found == [os.getpid()] * 3
+    assert sorted(seen) == [1, 2, 3]
+
+
+def test_steps_are_told(pool):
+    steps = []
+    with progress.told(steps.append):
+        work.run(pool, power, [1, 2, 3], shared=(2,), what="powers", unit="number")
+    assert [str(step) for step in steps] == [
+        f"powers: {done} of 3 numbers ({percent}%)" for done, percent in ((0, 0), (1, 33), (2, 67), (3, 100))
+    ]
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.5])
+def test_counts_that_make_no_sense(count):
+    message = rf"^tasks at a time must be a positive integer, not {count!r}$"
+    with pytest.raises(InputError, match=message), work.pool(count=count):
+        pass
+
+
+@pytest.mark.parametrize("address", ["", "host", "local", "tcp://:8786", "tcp://a b:1", "host:port"])
+def test_addresses_that_are_none(address):
+    message = "^cluster must be the address of a Dask scheduler, as in tcp://host:8786, not "
+    with pytest.raises(InputError, match=message), work.pool(address):
+        pass
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "257", "", "1.5"])
+def test_local_clusters_that_make_no_sense(count):
+    with (
+        pytest.raises(InputError, match=rf"^cluster local:N must have 1 to 256 workers, not '{count}'$"),
+        work.pool(f"local:{count}"),
+    ):
+        pass
+
+
+def test_without_dask_its_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with (
+        pytest.raises(ToolError, match=r"^--cluster needs Dask, which is not installed: .* -m pip install "),
+        work.pool("local:2"),
+    ):
+        pass
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a scheduler with two workers of one thread each, as 'dask scheduler' and 'dask worker' start."""
+    pytest.importorskip("distributed", reason="distributed is missing: pip install 'hwgen[cluster]'")
+    import distributed
+
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, env={"PYTHONPATH": path}, silence_logs=50
+    ) as found:
+        yield found.scheduler_address
+
+
+@needs_dask
+def test_a_cluster_does_the_same(cluster, tmp_path):
+    with work.pool(cluster) as pool:
+        assert (pool.count, pool.local) == (2, False)
+        assert work.run(pool, power, list(range(20)), shared=(3,)) == [3**n for n in range(20)]
+        with pytest.raises(ObstaclesError, match=r"^number [13]\n  it is odd$"):
+            work.run(pool, refuse_odd, [0, 1, 2, 3])
+    with work.pool(cluster) as pool, pytest.raises(PlanError, match=r"^no$"):
+        work.run(pool, raises_plan_error, [0])
+
+
+def raises_plan_error(number):
+    raise PlanError("no")
+
+
+@needs_dask
+def test_a_killed_worker_of_a_cluster_costs_no_result(cluster, tmp_path):
+    with work.pool(cluster) as pool:
+        found = work.run(pool, killed_once, list(range(7)), shared=(str(tmp_path),))
+    assert [number for number, _ in found] == list(range(7))
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "3", "6"}
+
+
+@needs_dask
+@pytest.mark.long
+def test_a_cluster_gives_up_what_ends_every_worker(cluster):
+    with work.pool(cluster) as pool, pytest.raises(ToolError, match=r"^the cluster gave up a task: each worker that"):
+        work.run(pool, killed, [0])
+
+
+@needs_dask
+@needs_proc
+def test_what_is_no_longer_wanted_ends_on_the_cluster(cluster, tmp_path):
+    """Programs that its workers wait for, when the client goes."""
+
+    def leave():
+        with work.pool(cluster) as pool:
+            pool.submit(sleeps, str(tmp_path), 0)
+            wait_for(lambda: sleepers(tmp_path))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert gone(tmp_path)
+
+
+@needs_dask
+@pytest.mark.long
+def test_nothing_answers():
+    with pytest.raises(ToolError, match=r"^no cluster answers at tcp://127.0.0.1:9: "), work.pool("tcp://127.0.0.1:9"):
+        pass
+
+
+@needs_dask
+def test_a_worker_with_another_hwgen_is_refused():
+    from hwgen.work import cluster as module
+
+    class Elsewhere:
+        def run(self, function, on_error):
+            return {"tcp://other:1": "other sources", "tcp://third:1": ModuleNotFoundError("No module named 'hwgen'")}
+
+    with pytest.raises(ToolError, match=r"^worker tcp://other:1 has another hwgen than this machine: install the same"):
+        module._check(Elsewhere())
+
+
+@needs_proc
+def test_a_guarded_program_ends_with_its_process(tmp_path):
+    """Even if that is killed, and can't clean up."""
+    script = f"from hwgen import processes; processes.guard(); processes.call(['sleep', '300'], {str(tmp_path)!r})"
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        wait_for(lambda: sleepers(tmp_path))
+        process.kill()
+    assert gone(tmp_path)
