@@ -21,7 +21,7 @@ from hwgen.errors import BoardError
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
-__all__ = ["Board", "is_part", "load", "names"]
+__all__ = ["Board", "is_part", "is_zynq", "load", "names"]
 
 
 MOST = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
@@ -134,6 +134,11 @@ def names() -> list[str]:
 def is_part(name: str) -> bool:
     """Whether it is a part of a known device, such as ``xc7z020clg400-1`` (in any case)."""
     return device_of(name) is not None
+
+
+def is_zynq(part: str) -> bool:
+    """Whether it is a part of the family Zynq-7000, with a processing system."""
+    return (device_of(part) or "").startswith("7z")
 
 
 def load(name: str) -> Board:

@@ -712,7 +712,7 @@ class Design:
             return emit.engine.build(self._circuit(), self.program, self.to_json(), folder, self.report(), **how)
         frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
-        how = {"part": self.board.part, "others": {page.NAME: self.page()}, "say": say}
+        how = {"board": self.board, "others": {page.NAME: self.page()}, "say": say}
         if len(configs) > 1:
             maps = self._maps(frames[0])
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)

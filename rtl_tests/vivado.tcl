@@ -114,7 +114,7 @@ namespace eval vivado {
     }
 
     proc do_create_project {options name {folder .}} {
-        variable project
+        variable project; variable files
         if {[dict get $options -part] ni $::parts} {
             error "no part [dict get $options -part]"
         }
@@ -122,7 +122,9 @@ namespace eval vivado {
             error "$folder is there already"
         }
         file mkdir $folder
+        close [open [file join $folder $name.xpr] w]
         set project $folder
+        set files {}
     }
 
     proc do_close_project {options} {
@@ -155,13 +157,42 @@ namespace eval vivado {
         find fileset [dict get $options -fileset] ""
     }
 
-    proc do_set_property {options name value object} {
-        variable classes; variable values; variable ports
+    # Either a name and a value, or a list of them behind -dict.
+    proc do_set_property {options args} {
+        set object [lindex $args end]
+        set pairs [expr {[dict exists $options -dict] ? [dict get $options -dict] : [lrange $args 0 end-1]}]
+        if {[llength $args] != ([dict exists $options -dict] ? 1 : 3)} {
+            error "set_property: takes a name, a value and an object, not $args"
+        }
+        foreach {name value} $pairs {
+            set_one $name $value $object
+        }
+    }
+
+    # What the values of a property must be like; nothing if it is not on the list.
+    proc rule_of {class name object} {
+        variable values
+        if {$class eq "bd_cell" && [string match CONFIG.* $name]} {
+            set known [dict get $::catalogue [dict get $values $object VLNV] parameters]
+            set name [string range $name 7 end]
+        } else {
+            set known [expr {[dict exists $::properties $class] ? [dict get $::properties $class] : {}}]
+        }
+        return [expr {[dict exists $known $name] ? [dict get $known $name] : ""}]
+    }
+
+    proc set_one {name value object} {
+        variable classes; variable values; variable ports; variable board_part
         set class [expr {[dict exists $classes $object] ? [dict get $classes $object] : ""}]
-        if {![dict exists $::properties $class $name]} {
+        set rule [rule_of $class $name $object]
+        if {$rule eq ""} {
             error "property $name of \"$object\" is not on the list"
         }
-        if {![regexp "^(?:[dict get $::properties $class $name])$" $value]} {
+        if {$class eq "project" && $name eq "board_part"} {
+            need [find board_part $value ""] board_part
+            set board_part $value
+        }
+        if {![regexp "^(?:$rule)$" $value]} {
             error "property $name of $class must not be \"$value\""
         }
         if {$class eq "fileset"} {
@@ -174,11 +205,18 @@ namespace eval vivado {
     }
 
     proc do_get_property {options name object} {
-        variable classes; variable names
-        if {$name ne "name" || ![dict exists $classes $object]} {
+        variable classes; variable names; variable values
+        set class [expr {[dict exists $classes $object] ? [dict get $classes $object] : ""}]
+        if {$class eq "bd_pin" && $name eq "CONFIG.FREQ_HZ"} {
+            return $::frequency
+        }
+        if {[string tolower $name] eq "name" && $class ne ""} {
+            return [dict get $names $object]
+        }
+        if {![dict exists $values $object $name]} {
             error "property $name of \"$object\" is not on the list"
         }
-        return [dict get $names $object]
+        return [dict get $values $object $name]
     }
 
     proc do_ipx_package_project {options} {
@@ -327,6 +365,7 @@ namespace eval vivado {
                 }
             }
         }
+        dump_design $channel
         foreach file $files {
             puts $channel [join [list source [file tail $file] "" ""] \t]
         }
@@ -339,6 +378,7 @@ namespace eval vivado {
     }
 }
 
+source [file join [file dirname [info script]] vivado_design.tcl]
 set argv [lassign $argv rules dump script]
 source $rules
 namespace eval ipx {}

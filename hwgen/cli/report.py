@@ -26,17 +26,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page; returns the exit status."""
-    from hwgen.report.page import html
+    from hwgen.report.page import html, vivado
 
     folder = Path(arguments.folder)
     if not folder.is_dir():
         raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
     path = folder / html.NAME
     document = _read(path) if arguments.model is None else html.merged(_planned(arguments).document(), path)
+    measured = vivado.document(folder)
+    document = {name: part for name, part in document.items() if name != "vivado"}
+    if measured is not None:
+        document["vivado"] = measured
     arguments.report = str(path)
     outputs = Outputs(arguments)
     outputs.add(str(path), html.render(document))
     outputs.write()
+    if measured is not None:
+        print(vivado.line(measured))
     print(f"wrote {path}: " + ", ".join(title for _, title in html.sections(document)))
     return 0
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import manifest, package, stimuli, testbench, wrapper
+from hwgen.boards import Board
+from hwgen.emit import manifest, package, project, stimuli, testbench, wrapper
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.bus.shell import ShellConfig
@@ -33,14 +34,14 @@ def build(
     report: str,
     *,
     component: Factory | None = None,
-    part: str = "",
+    board: Board | None = None,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
-    ``NAME_driver.py``, ``package_ip.tcl``,
+    ``NAME_driver.py``, ``package_ip.tcl``, for some boards ``project.tcl``,
     ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
@@ -61,8 +62,8 @@ def build(
         What ``report.md`` says of the plan, in Markdown; a list of the files is added.
     component : callable, optional
         Makes another component than ``Accelerator``.
-    part : str, optional
-        The board's device, as Vivado calls it.
+    board : Board, optional
+        The board, for the scripts that Vivado runs.
     others : mapping of str to bytes, optional
         More files of the folder, by their names.
     say : callable, optional
@@ -84,7 +85,7 @@ def build(
     check_folder(directory)
     inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
     plan = {"plan.json": plan_json.encode()}
-    contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, part, plan)
+    contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, board, plan)
     replace_folder({**contents, **(others or {})}, directory, say)
     return directory
 
@@ -96,7 +97,7 @@ def build_groups(
     directory: str | Path,
     report: str,
     *,
-    part: str = "",
+    board: Board | None = None,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -108,8 +109,8 @@ def build_groups(
     ----------
     maps : sequence of ndarray
         ``(n, C, H, W)``: what goes into the first group, and what leaves each.
-    part : str, optional
-        The board's device, as Vivado calls it.
+    board : Board, optional
+        The board, for the scripts that Vivado runs.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def build_groups(
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
-        for name, content in _contents(top, config, [frames], [expected], title, None, part).items():
+        for name, content in _contents(top, config, [frames], [expected], title, None, board).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
@@ -141,7 +142,7 @@ def _contents(
     expected: Sequence[np.ndarray],
     report: str,
     component: Factory | None,
-    part: str,
+    board: Board | None,
     software: Iterable[str] = (),
 ) -> dict[str, bytes]:
     """The files of one accelerator whose top module is ``top``, but for ``software``, which its IP has as well."""
@@ -153,7 +154,9 @@ def _contents(
     contents = files(config, component=component, top=top)
     shell = wrapper.shell_of(config, contents)
     around = wrapper.files(config, shell, top)
-    around[package.NAME] = package.script(shell, top, part, [*contents, *around, *software])
+    names = [*contents, *around, *software]
+    around[package.NAME] = package.script(shell, top, board.part if board else "", names)
+    around |= project.files(shell, top, board, names)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         inputs=sources,
@@ -170,7 +173,7 @@ def _contents(
     contents["Makefile"] = testbench.makefile(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
-    text = _report(report, config, top, contents, count) + "\n".join(_bus_report(shell, top, slowest))
+    text = _report(report, config, top, contents | around, count) + "\n".join(_bus_report(shell, top, slowest))
     contents["report.md"] = text.encode(errors="backslashreplace")
     return contents | around
 
@@ -310,6 +313,10 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
+        *(
+            [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
+            * (project.NAME in contents)
+        ),
         ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
     ]
     lines = [

@@ -13,7 +13,7 @@ from hwgen.gateware.bus.registers import SPACE_BYTES, Access
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.bus.wrapper import CONTROL, parameters, ports
 
-__all__ = ["NAME", "script"]
+__all__ = ["NAME", "script", "word"]
 
 #: The script in a result folder.
 NAME = "package_ip.tcl"
@@ -75,10 +75,10 @@ def script(shell: ShellConfig, top: str, part: str, names: Iterable[str]) -> byt
         "#",
         f"#     vivado -mode batch -source {NAME} [-tclargs --part PART]",
         "",
-        *(f"set {key} {_word(value)}" for key, value in values.items()),
+        *(f"set {key} {word(value)}" for key, value in values.items()),
     ]
     for key, rows in lists.items():
-        lines += ["", f"# {about[key]}", f"set {key} {{", *(f"    {' '.join(map(_word, row))}" for row in rows), "}"]
+        lines += ["", f"# {about[key]}", f"set {key} {{", *(f"    {' '.join(map(word, row))}" for row in rows), "}"]
     body = resources.files("hwgen.emit").joinpath(NAME).read_text(encoding="utf-8")
     return ("\n".join(lines) + "\n\n" + body).encode()
 
@@ -116,10 +116,10 @@ def _flat(entries: Mapping[str, str]) -> list[str]:
     return [text for entry in entries.items() for text in entry]
 
 
-def _word(value: str | Sequence[str]) -> str:
+def word(value: str | Sequence[str]) -> str:
     """Text, or a list of texts, as a word of Tcl that stands for just that."""
     if not isinstance(value, str):
-        return f"{{{' '.join(map(_word, value))}}}"
+        return f"{{{' '.join(map(word, value))}}}"
     text = value.encode("ascii", "replace").decode()
     if re.fullmatch(r"[\w./:-]+", text):
         return text

@@ -41,6 +41,7 @@ _SECTIONS = (
     ("table", "Plan", "design"),
     ("resources", "Resources", "design"),
     ("synthesis", "Synthesis", "synthesis"),
+    ("vivado", "Vivado", "vivado"),
     ("times", "Timeline", "times"),
     ("memory", "Memory", "design"),
 )
@@ -53,7 +54,7 @@ def render(document: Mapping[str, Any]) -> bytes:
     ----------
     document : mapping
         ``title``, and what there is of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``,
-        ``synthesis`` and ``fronts``. All plain values.
+        ``synthesis``, ``vivado`` and ``fronts``. All plain values.
     """
     page = _environment().get_template("page.html.j2")
     scripts = [Markup(_asset(name)) for name in _SCRIPTS]

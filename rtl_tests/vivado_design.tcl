@@ -1,0 +1,421 @@
+# The commands of vivado.toml that draw a block design and run it, for vivado.tcl. What IPs have is in vivado_ip.toml; the
+# accelerator has what was packaged before.
+
+namespace eval vivado {
+    variable board_part ""
+    variable repository ""; # of IPs, once the catalogue was read
+    variable design ""
+    variable wires [dict create]; # input pins, by the pin that drives them
+    variable links [dict create]; # buses, by those at the other end
+    variable addresses {}; # space, segment, offset, range
+    variable external {}
+    variable valid 0
+    variable drawn 0; # the design was saved, and its wrapper made
+    variable done {}; # runs
+
+    proc need_design {} {
+        variable design; variable valid
+        if {$design eq ""} {
+            error "no block design is open"
+        }
+        set valid 0
+    }
+
+    # Rows of a cell's pins or buses: name, direction or mode, kind; as many as a parameter says.
+    proc rows {cell what} {
+        variable names; variable values
+        set vlnv [dict get $values $cell VLNV]
+        set found {}
+        foreach row [dict get $::catalogue $vlnv $what] {
+            lassign $row name way kind repeat
+            set times [expr {$repeat eq "" ? 1 : [parameter $cell $repeat]}]
+            for {set number 0} {$number < $times} {incr number} {
+                lappend found [list [format $name $number] $way $kind]
+            }
+        }
+        return $found
+    }
+
+    proc parameter {cell name} {
+        variable values
+        if {[dict exists $values $cell CONFIG.$name]} {
+            return [dict get $values $cell CONFIG.$name]
+        }
+        set vlnv [dict get $values $cell VLNV]
+        return [dict get $::catalogue $vlnv defaults $name]
+    }
+
+    # A pin or bus by its path: the way it goes and its kind; an error if there is none.
+    proc row {path what} {
+        lassign [split $path /] name port
+        set cell [find bd_cell $name ""]
+        if {$cell eq ""} {
+            error "the design has no cell $name"
+        }
+        foreach row [rows $cell $what] {
+            if {[lindex $row 0] eq $port} {
+                return $row
+            }
+        }
+        error "$name has no $port"
+    }
+
+    proc do_get_board_parts {options pattern} {
+        set found {}
+        dict for {name part} $::boards {
+            if {[string match $pattern $name]} {
+                set object [find board_part $name ""]
+                if {$object eq ""} {
+                    variable values
+                    set object [make board_part $name ""]
+                    dict set values $object PART_NAME $part
+                }
+                lappend found $object
+            }
+        }
+        return $found
+    }
+
+    proc do_current_project {options} {
+        variable project
+        if {$project eq ""} {
+            error "no project is open"
+        }
+        set found [find project current ""]
+        return [expr {$found eq "" ? [make project current ""] : $found}]
+    }
+
+    proc do_update_ip_catalog {options} {
+        variable values; variable repository; variable root; variable core; variable names
+        set paths [dict get $values [do_current_project {}] ip_repo_paths]
+        if {$paths ne $root || ![file isfile [file join $paths component.xml]]} {
+            error "there is no IP in $paths"
+        }
+        set repository $paths
+        set name [dict get $values $core name]
+        set row [dict create pins {} buses {} parameters {} defaults {} spaces {} segments {}]
+        foreach bus [find bus_interface * $core] {
+            set kind [lindex [split [dict get $values $bus bus_type_vlnv] :] 2]
+            set mode [dict get $values $bus interface_mode]
+            if {$kind in {axis aximm}} {
+                dict lappend row buses [list [dict get $names $bus] $mode $kind {}]
+            } else {
+                set way [expr {$mode eq "master" ? "out" : "in"}]
+                foreach map [find port_map * $bus] {
+                    dict lappend row pins [list [dict get $values $map physical_name] $way $kind {}]
+                }
+            }
+        }
+        foreach map [find memory_map * $core] {
+            foreach block [find address_block * $map] {
+                dict lappend row segments [list [dict get $names $map]/[dict get $names $block] {} {} {}]
+            }
+        }
+        dict set ::catalogue [dict get $names $core]:$name:[dict get $values $core version] $row
+    }
+
+    proc do_create_bd_design {options name} {
+        variable design
+        do_current_project {}
+        set design $name
+    }
+
+    proc do_create_bd_cell {options name} {
+        variable values
+        need_design
+        set vlnv [dict get $options -vlnv]
+        if {[dict get $options -type] ne "ip" || ![dict exists $::catalogue $vlnv]} {
+            error "the catalogue has no $vlnv"
+        }
+        set cell [make bd_cell $name ""]
+        dict set values $cell VLNV $vlnv
+        return $cell
+    }
+
+    proc do_apply_bd_automation {options cell} {
+        variable values; variable board_part; variable external
+        need_design
+        set vlnv [dict get $values [need $cell bd_cell] VLNV]
+        if {[dict get $options -rule] ne "xilinx.com:bd_rule:[lindex [split $vlnv :] 2]"} {
+            error "[dict get $options -rule] is no rule of $vlnv"
+        }
+        set known {make_external apply_board_preset Master Slave}
+        foreach key [dict keys [dict get $options -config]] {
+            if {$key ni $known} {
+                error "the rule has no $key"
+            }
+        }
+        if {[dict get $options -config apply_board_preset] && $board_part eq ""} {
+            error "there is no board whose preset could be applied"
+        }
+        set external [dict get $options -config make_external]
+    }
+
+    proc do_get_bd_cells {options name} {
+        return [find bd_cell $name ""]
+    }
+
+    proc do_get_bd_pins {options path} {
+        row $path pins
+        set found [find bd_pin $path ""]
+        return [expr {$found eq "" ? [make bd_pin $path ""] : $found}]
+    }
+
+    proc do_get_bd_intf_pins {options path} {
+        row $path buses
+        set found [find bd_intf_pin $path ""]
+        return [expr {$found eq "" ? [make bd_intf_pin $path ""] : $found}]
+    }
+
+    proc do_connect_bd_net {options from to} {
+        variable names; variable wires
+        need_design
+        set source [dict get $names [need $from bd_pin]]
+        set sink [dict get $names [need $to bd_pin]]
+        lassign [row $source pins] -> way kind
+        lassign [row $sink pins] -> other other_kind
+        if {$way ne "out" || $other ne "in" || $kind ne $other_kind} {
+            error "$source ($way, $kind) can't drive $sink ($other, $other_kind)"
+        }
+        if {[dict exists $wires $sink]} {
+            error "$sink has a driver already"
+        }
+        dict set wires $sink $source
+    }
+
+    proc do_connect_bd_intf_net {options from to} {
+        variable names; variable links
+        need_design
+        set master [dict get $names [need $from bd_intf_pin]]
+        set slave [dict get $names [need $to bd_intf_pin]]
+        lassign [row $master buses] -> mode kind
+        lassign [row $slave buses] -> other other_kind
+        if {$mode ne "master" || $other ne "slave" || $kind ne $other_kind} {
+            error "$master ($mode, $kind) does not fit $slave ($other, $other_kind)"
+        }
+        foreach {one another} [list $master $slave $slave $master] {
+            if {[dict exists $links $one]} {
+                error "$one is connected already"
+            }
+            dict set links $one $another
+        }
+    }
+
+    # Address spaces and segments: their names, if they are there.
+    proc addressed {what path} {
+        set name [lindex [split $path /] 0]
+        set cell [find bd_cell $name ""]
+        foreach row [expr {$cell eq "" ? {} : [rows $cell $what]}] {
+            if {"$name/[lindex $row 0]" eq $path} {
+                return $path
+            }
+        }
+        error "there is no $path"
+    }
+
+    proc do_get_bd_addr_spaces {options path} {
+        return [addressed spaces $path]
+    }
+
+    proc do_get_bd_addr_segs {options path} {
+        return [addressed segments $path]
+    }
+
+    proc do_assign_bd_address {options {segment ""}} {
+        variable addresses
+        need_design
+        if {$segment eq ""} {
+            assign_rest
+            return
+        }
+        set range [string map {K *1024} [dict get $options -range]]
+        lappend addresses [list [dict get $options -target_address_space] $segment [dict get $options -offset] [expr $range]]
+    }
+
+    # What the masters of a design reach through interconnects, and has no address yet: all of the memory.
+    proc assign_rest {} {
+        variable addresses; variable links; variable names
+        foreach cell [find bd_cell * ""] {
+            set name [dict get $names $cell]
+            foreach row [rows $cell spaces] {
+                lassign $row space bus
+                foreach slave [reached $name/$bus] {
+                    if {[regexp {^(.*)/S_AXI_HP(\d)$} $slave -> owner port]} {
+                        lappend addresses [list $name/$space $owner/S_AXI_HP$port/HP${port}_DDR_LOWOCM 0x00000000 536870912]
+                    }
+                }
+            }
+        }
+    }
+
+    # The slaves behind a master.
+    proc reached {master} {
+        variable links; variable values
+        if {![dict exists $links $master]} {
+            return {}
+        }
+        set slave [dict get $links $master]
+        set name [lindex [split $slave /] 0]
+        if {![string match *:axi_interconnect:* [dict get $values [find bd_cell $name ""] VLNV]]} {
+            return [list $slave]
+        }
+        set found {}
+        foreach row [rows [find bd_cell $name ""] buses] {
+            if {[lindex $row 1] eq "master"} {
+                lappend found {*}[reached $name/[lindex $row 0]]
+            }
+        }
+        return $found
+    }
+
+    # All inputs are driven, all buses connected, all registers have an address, and none has another one's.
+    proc do_validate_bd_design {options} {
+        variable valid; variable names; variable wires; variable links; variable addresses; variable external
+        need_design
+        foreach cell [find bd_cell * ""] {
+            set name [dict get $names $cell]
+            foreach row [rows $cell pins] {
+                lassign $row port way kind
+                if {$way eq "in" && $kind ne "optional" && ![dict exists $wires $name/$port]} {
+                    error "$name/$port is not connected"
+                }
+            }
+            foreach row [rows $cell buses] {
+                lassign $row port way kind
+                if {$kind ne "pads" && ![dict exists $links $name/$port]} {
+                    error "$name/$port is not connected"
+                }
+                if {$kind eq "pads" && $port ni [split [string map {", " ,} $external] ,]} {
+                    error "$name/$port does not reach the pins of the device"
+                }
+            }
+            foreach row [rows $cell segments] {
+                if {[lsearch -index 1 $addresses $name/[lindex $row 0]] < 0} {
+                    error "$name/[lindex $row 0] has no address"
+                }
+            }
+        }
+        foreach one $addresses {
+            foreach other $addresses {
+                if {$one ne $other && [lindex $one 0] eq [lindex $other 0]
+                    && [lindex $one 2] < [lindex $other 2] + [lindex $other 3]
+                    && [lindex $other 2] < [lindex $one 2] + [lindex $one 3]} {
+                    error "[lindex $one 1] and [lindex $other 1] overlap"
+                }
+            }
+        }
+        set valid 1
+    }
+
+    proc do_save_bd_design {options} {
+        variable valid
+        if {!$valid} {
+            error "the design was not validated"
+        }
+    }
+
+    proc do_get_files {options name} {
+        variable design
+        if {$name ne "$design.bd"} {
+            error "the project has no file $name"
+        }
+        return $name
+    }
+
+    proc do_make_wrapper {options file} {
+        variable project; variable files; variable drawn
+        set path [file join $project [file rootname $file]_wrapper.v]
+        set channel [open $path w]
+        puts $channel "\nmodule [file rootname $file]_wrapper (\n);\nendmodule"
+        close $channel
+        lappend files $path
+        set drawn 1
+    }
+
+    proc do_launch_runs {options name} {
+        variable valid; variable drawn; variable project; variable values; variable done
+        if {$name ne "impl_1" || [dict get $options -to_step] ne "write_bitstream" || !$valid || !$drawn} {
+            error "$name can't run"
+        }
+        set run [make run $name ""]
+        set folder [file join $project $name]
+        file mkdir $folder
+        foreach {property value} [list PROGRESS $::progress STATUS "write_bitstream ERROR" STATS.WNS $::slack STATS.WHS 0.051 DIRECTORY $folder] {
+            dict set values $run $property $value
+        }
+        close [open [file join $folder system_wrapper.bit] w]
+        lassign [glob [file join $project *.xpr]] xpr
+        set handoff [file join $project [file rootname [file tail $xpr]].gen sources_1 bd system hw_handoff]
+        file mkdir $handoff
+        close [open [file join $handoff system.hwh] w]
+    }
+
+    proc do_wait_on_run {options name} {
+        need [find run $name ""] run
+    }
+
+    proc do_get_runs {options name} {
+        return [need [find run $name ""] run]
+    }
+
+    proc do_open_run {options name} {
+        variable done
+        lappend done [need [find run $name ""] run]
+    }
+
+    proc do_get_cells {options path} {
+        variable names
+        if {![regexp {^system_i/(\w+?)(/inst/accelerator)?$} $path -> cell]} {
+            error "the design has no cell $path"
+        }
+        need [find bd_cell $cell ""] bd_cell
+        set found [find cell $path ""]
+        return [expr {$found eq "" ? [make cell $path ""] : $found}]
+    }
+
+    # As Vivado prints it, with figures of their own for each cell.
+    proc do_report_utilization {options} {
+        variable done; variable names
+        if {![llength $done] || ![dict exists $options -return_string]} {
+            error "no design is open, or the report is not asked for as text"
+        }
+        set path [expr {[dict exists $options -cells] ? [dict get $names [dict get $options -cells]] : "all"}]
+        set size [expr {$path eq "all" ? 3000 : [string match */inst/* $path] ? 1000 : 2000}]
+        set rule "+----------------------------+------+-------+------------+-----------+-------+"
+        set text "1. Slice Logic\n--------------\n\n$rule\n"
+        append text "|          Site Type         | Used | Fixed | Prohibited | Available | Util% |\n$rule\n"
+        foreach {site used} [list "Slice LUTs" $size "  LUT as Logic" [expr {$size - 100}] "Slice Registers" [expr {$size + 1}] \
+            "Block RAM Tile" [expr {$size / 1000}].5 "  RAMB18 only" 1 DSPs [expr {$size / 100}]] {
+            append text [format "| %-26s | %4s |     0 |          0 |     53200 |  1.00 |\n" $site $used]
+        }
+        return $text$rule\n
+    }
+
+    proc do_write_hw_platform {options path} {
+        variable done
+        if {![llength $done] || [file extension $path] ne ".xsa"} {
+            error "no implemented design, or no .xsa"
+        }
+        close [open $path w]
+    }
+
+    proc do_version {options} {
+        return 2023.1
+    }
+
+    # Rows of the design: nets, buses, addresses, settings.
+    proc dump_design {channel} {
+        variable wires; variable links; variable addresses; variable drawn
+        dict for {sink source} $wires {
+            puts $channel [join [list wire $sink driver $source] \t]
+        }
+        dict for {one other} $links {
+            puts $channel [join [list link $one other $other] \t]
+        }
+        foreach row $addresses {
+            lassign $row space segment offset range
+            puts $channel [join [list address $segment $space [format 0x%x+0x%x $offset $range]] \t]
+        }
+        puts $channel [join [list drawn $drawn "" ""] \t]
+    }
+}
