@@ -110,6 +110,26 @@ class Circuit:
             input=found.input.address, outputs=[each.address for each in found.outputs], pace=self.pace, phases=phases,
         )  # fmt: skip
 
+    def drive(self, runs: list[dict[str, Any]]) -> None:
+        """The driver of a folder, which has all that a build writes but the report."""
+        folder = self.folder / "built"
+        folder.mkdir(exist_ok=True)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+        sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
+        defaults = {"integers": False, "waits": False, "damaged": -1, "error": ""}
+        cocotb_bench.run(
+            sources, "bench", "cocotb_engine_driver", self.folder,
+            driver=str(folder / "engine_driver.py"), design=str(folder), runs=[defaults | each for each in runs],
+        )  # fmt: skip
+
+    def told(self, name: str, found: Schedule, frames: np.ndarray) -> dict[str, str]:
+        """Files of a program, of frames, and where outputs go."""
+        program, x, y = (self.folder / f"{name}{ending}" for ending in (".program", ".npy", ".npz"))
+        program.write_bytes(bytes(found.program))
+        np.save(x, frames)
+        return {"program": str(program), "x": str(x), "y": str(y)}
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Circuit:
@@ -167,6 +187,40 @@ def test_pace(tmp_path):
     """A slower memory, by the register's first value."""
     slow = Circuit(SMALL, tmp_path, pace=3)
     slow.run(TINY, [slow.phase(TINY, 2, alone=True)])
+
+
+# The driver, on the simulated hardware; what it refuses is in test_engine_driver.py
+
+
+@needs_cocotb
+def test_driver(small):
+    """By polling, by the interrupt, and behind an error."""
+    frames = frames_for(TINY.network, 2, 7)
+    files = small.told("tiny", TINY, frames)
+    damaged = {"damaged": 5 * Job.BYTES, "error": "frame 0 was ended by error 8: a job is damaged"}
+    small.drive([files, {**files, **damaged}, {**files, "waits": True, "y": files["y"] + "2.npz"}])
+    (expected,) = golden.outputs(TINY.network, frames)
+    for name in (files["y"], files["y"] + "2.npz"):
+        np.testing.assert_array_equal(np.load(name)["arr_0"], expected)
+
+
+@pytest.mark.long
+@needs_cocotb
+def test_driver_of_several_networks(small):
+    """The held-out digits, in float on either side, and other networks between them."""
+    digits = hwgen.load(DIGITS / "digits.onnx")
+    images, labels = np.load(DIGITS / "images.npy")[:20], np.load(DIGITS / "labels.npy")[:20]
+    files = small.told("digits", schedule(digits.network, SMALL), images)
+    other = hwgen.load("lenet5")
+    frames = other.random_frames(1)
+    others = small.told("lenet5", schedule(other.network, SMALL), np.asarray(frames))
+    again = {**files, "waits": True, "integers": True, "y": str(small.folder / "again.npz")}
+    small.drive([files, {**others, "integers": True}, again])
+    found = np.load(files["y"])["arr_0"]
+    np.testing.assert_array_equal(found, digits.golden(images))
+    assert (found.argmax(1) == labels).mean() > 0.9
+    np.testing.assert_array_equal(np.load(others["y"])["arr_0"], other.golden(frames, integers=True))
+    np.testing.assert_array_equal(np.load(again["y"])["arr_0"], digits.golden(images, integers=True))
 
 
 # Registers

@@ -1,7 +1,7 @@
-"""Drives an accelerator on a board from Python: NumPy arrays in, NumPy arrays out.
+"""Drives an accelerator, or an engine, on a board from Python: NumPy arrays in, NumPy arrays out.
 
 hwgen writes this file into the folder of a design, beside ``registers.json`` and ``plan.json``, which tell it all that
-it must know. It needs Python 3.10 and NumPy, and no hwgen; on a PYNQ board::
+it must know; of an engine, the program does. It needs Python 3.10 and NumPy, and no hwgen; on a PYNQ board::
 
     from pynq import Overlay, allocate
     from NAME_driver import Accelerator
@@ -9,18 +9,37 @@ it must know. It needs Python 3.10 and NumPy, and no hwgen; on a PYNQ board::
     overlay = Overlay("design.bit")
     accelerator = Accelerator(overlay.NAME_axi_0, overlay.axi_dma_0, allocate=allocate)
     outputs = accelerator.run(frames)
+
+    from engine_driver import Engine
+
+    overlay = Overlay("design.bit")
+    engine = Engine(overlay.engine_axi_0, allocate=allocate)
+    engine.load("NAME.program")
+    outputs = engine.run(frames)
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import struct
 import time
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 #: Software for other lists of registers than this one does not fit.
 VERSION_MAJOR = 1
+#: Programs of other formats are not read.
+PROGRAM_VERSION = 2
+
+#: Of a program: letters, version, checksum of all behind it, digest of the engine, bytes of the two parts that follow.
+_HEADER = struct.Struct("<8sII16sQQ")
+_UNCHECKED = 16
+#: Programs begin on a multiple of this.
+_PAGE = 4096
 
 
 class DriverError(Exception):
@@ -35,6 +54,9 @@ class Stream:
     described : dict
         One of ``inputs`` or ``outputs`` in ``registers.json``.
     """
+
+    #: What its integers stand for is not told here.
+    scale, zero_point = None, 0
 
     def __init__(self, described):
         layout = described["layout"]
@@ -85,8 +107,9 @@ class Tensor:
     Parameters
     ----------
     described : dict
-        ``input`` or ``output`` in ``plan.json``, or one of ``inputs`` or ``outputs``.
-    stream : Stream
+        ``input`` or ``output`` in ``plan.json``, or in a program, or one of ``inputs`` or ``outputs``.
+    stream : Stream or Region
+        Its map.
     """
 
     def __init__(self, described, stream):
@@ -95,6 +118,12 @@ class Tensor:
         self.limits = described.get("limits", stream.range)
         self.stream = stream
         self._parts, self._order = described.get("parts"), described.get("order")
+
+    def check(self, frames):
+        """Refuse what is no array of frames in the model's shape."""
+        if frames.shape[1:] != self.shape or not len(frames) or frames.dtype.kind not in "iuf":
+            wanted = ", ".join(map(str, ("n", *self.shape)))
+            raise DriverError(f"{self.name} must be numbers of shape ({wanted}), not {frames.dtype} of {frames.shape}")
 
     def to_map(self, frame):
         """A frame in the model's shape, floats or integers, as the map ``(C, H, W)`` that the hardware takes."""
@@ -127,7 +156,61 @@ class Tensor:
         return (frames.astype(np.int32) - np.int32(self.zero_point)).astype(np.float32) * np.float32(self.scale)
 
 
-class Accelerator:
+class Hardware:
+    """Registers by their names, and what hardware they must be of.
+
+    Parameters
+    ----------
+    registers : object
+        Has ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
+    folder : path
+        Of the design.
+    """
+
+    _KIND, _IDENTITY = "", 0
+
+    def __init__(self, registers, folder):
+        self.described, self._registers = _read(folder / "registers.json"), registers
+        described = self.described["registers"]
+        self._offsets = {register["name"]: register["offset"] for register in described}
+        self._bits = {
+            f"{register['name']}.{each['name']}": 1 << each["low"]
+            for register in described
+            for each in register["fields"]
+        }
+        if self._IDENTITY not in (register["reset"] for register in described if register["name"] == "IDENTITY"):
+            raise DriverError(f"{folder} is not the folder of an {self._KIND}")
+
+    def _check(self):
+        """Refuse other hardware."""
+        identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
+        if identity != self._IDENTITY:
+            wanted = f"{self._KIND} of hwgen: IDENTITY is {identity:#010x}, not {self._IDENTITY:#010x}"
+            raise DriverError(f"there is no {wanted}")
+        if version != VERSION_MAJOR:
+            raise DriverError(f"the hardware's registers are of version {version}, this driver is for {VERSION_MAJOR}")
+        found = self.read("BUILD_HASH_HIGH") << 32 | self.read("BUILD_HASH_LOW")
+        expected = int(self.described["build_hash"], 16)
+        if found != expected:
+            raise DriverError(
+                f"the hardware is another design than {self.described['module']} of this folder: its build hash is "
+                f"{found:#018x}, not {expected:#018x}; load the bitstream that was made of this folder"
+            )
+
+    def read(self, name):
+        """A register by its name."""
+        return int(self._registers.read(self._offsets[name]))
+
+    def write(self, name, value):
+        """The same, written."""
+        self._registers.write(self._offsets[name], value)
+
+    def _cycles(self):
+        low = self.read("CYCLES_LOW")
+        return self.read("CYCLES_HIGH") << 32 | low
+
+
+class Accelerator(Hardware):
     """The hardware, with several frames on their way at once.
 
     Parameters
@@ -150,46 +233,24 @@ class Accelerator:
         If the hardware is another than that of the folder.
     """
 
+    _KIND, _IDENTITY = "accelerator", 0x4857474E
+
     def __init__(self, registers, dma, *, allocate=None, folder=None, timeout=10.0):
         folder = Path(folder) if folder else Path(__file__).parent
-        self.described = _read(folder / "registers.json")
+        super().__init__(registers, folder)
         # The folder of a group of layers has no plan of its own, and its ends are maps of integers.
-        plan = _read(folder / "plan.json") if (folder / "plan.json").exists() else None
-        self._registers, self._timeout = registers, timeout
-        self._offsets = {register["name"]: register["offset"] for register in self.described["registers"]}
+        plan = _read(folder / "plan.json") if (folder / "plan.json").exists() else {}
+        self._timeout = timeout
         self._errors = next(each for each in self.described["registers"] if each["name"] == "ERRORS")["fields"]
         dmas = list(dma) if isinstance(dma, (list, tuple)) else [dma]
-        self.inputs = _tensors(plan, "input", self.described["inputs"])
-        self.outputs = _tensors(plan, "output", self.described["outputs"])
+        self.inputs = _tensors(plan, "input", [Stream(each) for each in self.described["inputs"]])
+        self.outputs = _tensors(plan, "output", [Stream(each) for each in self.described["outputs"]])
         if len(dmas) < max(len(self.inputs), len(self.outputs)):
             raise DriverError(f"dma must be {max(len(self.inputs), len(self.outputs))} of them, not {len(dmas)}")
         self._check()
         allocate = allocate or (lambda shape, dtype: np.zeros(shape, dtype))
         self._sends = [_Channel(end.stream, dmas[n].sendchannel, allocate) for n, end in enumerate(self.inputs)]
         self._receives = [_Channel(end.stream, dmas[n].recvchannel, allocate) for n, end in enumerate(self.outputs)]
-
-    def _check(self):
-        """Refuse other hardware."""
-        identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
-        if identity != 0x4857474E:
-            raise DriverError(f"there is no accelerator of hwgen: IDENTITY is {identity:#010x}, not 0x4857474e")
-        if version != VERSION_MAJOR:
-            raise DriverError(f"the hardware's registers are of version {version}, this driver is for {VERSION_MAJOR}")
-        found = self.read("BUILD_HASH_HIGH") << 32 | self.read("BUILD_HASH_LOW")
-        expected = int(self.described["build_hash"], 16)
-        if found != expected:
-            raise DriverError(
-                f"the hardware is another design than {self.described['module']} of this folder: its build hash is "
-                f"{found:#018x}, not {expected:#018x}; load the bitstream that was made of this folder"
-            )
-
-    def read(self, name):
-        """A register by its name."""
-        return int(self._registers.read(self._offsets[name]))
-
-    def write(self, name, value):
-        """The same, written."""
-        self._registers.write(self._offsets[name], value)
 
     def reset(self):
         """Drop all frames on their way. DMAs in the middle of a transfer must be reset as well."""
@@ -199,8 +260,7 @@ class Accelerator:
         """Frames, cycles and stalls since the last reset, by the registers' names."""
         counted = ("FRAMES", "STALLED", "STARVED", "INTERVAL")
         found = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
-        low = self.read("CYCLES_LOW")
-        return {**found, "CYCLES": self.read("CYCLES_HIGH") << 32 | low}
+        return {**found, "CYCLES": self._cycles()}
 
     def run(self, *x, integers=False):
         """Compute frames.
@@ -237,9 +297,7 @@ class Accelerator:
         if len(frames) != len(self.inputs):
             raise DriverError(f"{len(self.inputs)} arrays are needed, one an input, not {len(frames)}")
         for end, each in zip(self.inputs, frames, strict=True):
-            if each.shape[1:] != end.shape or not len(each) or each.dtype.kind not in "iuf":
-                wanted = ", ".join(map(str, ("n", *end.shape)))
-                raise DriverError(f"{end.name} must be numbers of shape ({wanted}), not {each.dtype} of {each.shape}")
+            end.check(each)
         if len({len(each) for each in frames}) > 1:
             raise DriverError(f"inputs must have as many frames each, not {[len(each) for each in frames]}")
         return frames
@@ -276,6 +334,256 @@ class Accelerator:
         about = [each["about"] for each in self._errors if raised >> each["low"] & 1]
         if about:
             raise DriverError("; ".join(about))
+
+
+class Engine(Hardware):
+    """The programmable engine: it computes frames one after the other, by a program in memory.
+
+    Parameters
+    ----------
+    registers : object
+        Has ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
+    allocate : callable
+        Makes a buffer that the engine can reach, ``allocate(shape=.., dtype=..)``, with ``physical_address`` and, where
+        caches are in the way, ``flush()`` and ``invalidate()``, which its slices have, too: ``pynq.allocate``.
+    folder : path, optional
+        Of the design; where this file is if not given.
+    timeout : float
+        Seconds after which a frame is given up.
+    interrupt : object, optional
+        Has ``wait()``, to be awaited: PYNQ's ``Interrupt``. For `run_async`.
+
+    Raises
+    ------
+    DriverError
+        If the hardware is another than that of the folder.
+    """
+
+    _KIND, _IDENTITY = "engine", 0x48574745
+
+    def __init__(self, registers, *, allocate, folder=None, timeout=10.0, interrupt=None):
+        self._folder = Path(folder) if folder else Path(__file__).parent
+        super().__init__(registers, self._folder)
+        self._allocate, self._timeout, self._interrupt = allocate, timeout, interrupt
+        # All three of the program that is loaded.
+        self._memory: Any = None
+        self._input: Any = None
+        self._outputs = []
+        self._check()
+        self.stop()
+        self.write("INTERRUPT_ENABLE", 0 if interrupt is None else self._bits["INTERRUPT_STATUS.DONE"])
+
+    def load(self, program):
+        """Put a program into memory, in place of the one before.
+
+        Parameters
+        ----------
+        program : path
+            What ``hwgen build`` or ``hwgen compile`` wrote, here or in the folder of the design.
+
+        Raises
+        ------
+        DriverError
+            If it can't be read, is none, damaged, or of another engine.
+        """
+        path = Path(program)
+        told, image = _program(path if path.exists() else self._folder / path, self.described["engine"])
+        self.stop()
+        memory = self._allocate(shape=(told["size"],), dtype=np.uint8)
+        address = memory.physical_address
+        if address % _PAGE or address + told["size"] > 1 << 32:
+            raise DriverError(
+                f"the buffer of the program must lie on a multiple of {_PAGE} below 4 GiB, not at {address:#x}; "
+                "allocate it with pynq.allocate"
+            )
+        memory[: len(image)] = np.frombuffer(image, np.uint8)
+        _synchronise(memory, "flush")
+        regions = [Region(each) for each in (told["input"], *told["outputs"])]
+        ends = told.get("ends", {})
+        (self._input,) = _tensors(ends, "input", regions[:1])
+        self._memory, self._outputs = memory, _tensors(ends, "output", regions[1:])
+        self.write("PROGRAM_BASE", address)
+
+    def run(self, x, *, integers=False):
+        """Compute frames, and look again and again whether each has ended.
+
+        Parameters
+        ----------
+        x : ndarray
+            Frames ``(n, ...)`` in the model's shape: floats, which are quantised, or integers.
+        integers : bool
+            Give the last integer tensors as they are, and not what they stand for.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            For each output ``(n, ...)`` in the model's shape.
+
+        Raises
+        ------
+        DriverError
+            If the array doesn't fit, there is no program, the engine says that something is wrong, or a frame takes too
+            long. Then the engine has been stopped, and the next run begins anew.
+        """
+        made = []
+        for _ in self._frames(self._checked(x), made):
+            end = time.monotonic() + self._timeout
+            while not self._done():
+                if time.monotonic() > end:
+                    self._give_up()
+        return self._result(made, integers)
+
+    async def run_async(self, x, *, integers=False):
+        """The same, and wait for the interrupt."""
+        if self._interrupt is None:
+            raise DriverError(
+                "no interrupt was given to wait for: Engine(.., interrupt=overlay.engine_axi_0.interrupt)"
+            )
+        made = []
+        for _ in self._frames(self._checked(x), made):
+            end = time.monotonic() + self._timeout
+            while not self._done():
+                try:
+                    await asyncio.wait_for(self._interrupt.wait(), max(0, end - time.monotonic()))
+                except asyncio.TimeoutError:  # noqa: UP041 (not the same in Python 3.10)
+                    self._give_up()
+        return self._result(made, integers)
+
+    def stop(self):
+        """End a run, as soon as memory has answered what the engine asked for."""
+        self.write("CONTROL", self._bits["CONTROL.STOP"])
+        end = time.monotonic() + self._timeout
+        while self.read("STATUS") & self._bits["STATUS.BUSY"]:
+            if time.monotonic() > end:
+                raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
+
+    def counters(self):
+        """Frames, cycles and traffic since the last reset, by the registers' names."""
+        counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
+        return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
+
+    def _checked(self, x):
+        if self._memory is None:
+            raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
+        frames = np.asarray(x)
+        self._input.check(frames)
+        return frames
+
+    def _frames(self, frames, made):
+        """Run frames, and yield where the end of a run is to be waited for; the next frame is packed meanwhile."""
+        self.stop()  # what somebody left behind
+        packed = self._packed(frames[0])
+        for number in range(len(frames)):
+            part = self._part(self._input.stream)
+            part[:] = packed
+            _synchronise(part, "flush")
+            self.write("INTERRUPT_STATUS", 0xFFFFFFFF)
+            self.write("CONTROL", self._bits["CONTROL.START"])
+            if number + 1 < len(frames):
+                packed = self._packed(frames[number + 1])
+            yield
+            if code := self.read("ERROR"):
+                about = self.described["engine"]["errors"].get(str(code), "unknown")
+                raise DriverError(f"frame {number} was ended by error {code}: {about}")
+            made.append([self._unpacked(end) for end in self._outputs])
+
+    def _packed(self, frame):
+        return self._input.stream.pack(self._input.to_map(frame))
+
+    def _unpacked(self, end):
+        part = self._part(end.stream)
+        _synchronise(part, "invalidate")
+        return end.from_map(end.stream.unpack(np.asarray(part)))
+
+    def _part(self, region):
+        return self._memory[region.address : region.address + region.size]
+
+    def _done(self):
+        return self.read("STATUS") & self._bits["STATUS.DONE"]
+
+    def _give_up(self):
+        state = self._state()
+        self.stop()
+        raise DriverError(f"a frame took more than {self._timeout:g} s: {state}")
+
+    def _state(self):
+        names = {"STATUS": self.read("STATUS"), "ERROR": self.read("ERROR"), **self.counters()}
+        return ", ".join(f"{name} {value}" for name, value in names.items())
+
+    def _result(self, made, integers):
+        whole = [np.stack(each) for each in zip(*made, strict=True)]
+        if not integers:
+            whole = [end.to_floats(values) for end, values in zip(self._outputs, whole, strict=True)]
+        return whole[0] if len(whole) == 1 else tuple(whole)
+
+
+class Region:
+    """Where a map of a program lies in memory, and how: blocks of 8 channels, each row by row, all values signed.
+
+    Parameters
+    ----------
+    told : dict
+        ``input``, or one of ``outputs``, in a program.
+    """
+
+    def __init__(self, told):
+        kind = told["map"]["type"]
+        self.name, self.address = told["name"], told["address"]
+        self.shape = tuple(told["map"][size] for size in ("channels", "height", "width"))
+        self.scale, self.zero_point = told["map"]["scale"], told["map"]["zero_point"]
+        self.dtype = np.dtype(np.int8 if kind["signed"] else np.uint8)
+        span = 1 << kind["bits"]
+        self.range = (-span >> 1, (span >> 1) - 1) if kind["signed"] else (0, span - 1)
+        self._offset = 0 if kind["signed"] else 128
+        channels, height, width = self.shape
+        self._words = (-(-channels // 8), height, width, 8)
+        self.size = int(np.prod(self._words))
+
+    def pack(self, frame):
+        """A map ``(C, H, W)`` in the order of memory; lanes past its channels are 0."""
+        blocks, height, width, lanes = self._words
+        whole = np.zeros((blocks * lanes, height, width), np.int16)
+        whole[: len(frame)] = frame.astype(np.int16) - self._offset
+        return whole.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()
+
+    def unpack(self, values):
+        """The inverse."""
+        words = values.view(np.int8).reshape(self._words).transpose(0, 3, 1, 2)
+        return (words.reshape(-1, *self.shape[1:])[: self.shape[0]].astype(np.int16) + self._offset).astype(self.dtype)
+
+
+def _program(path, engine):
+    """What a program tells of itself, and what lies in memory before the first frame."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DriverError(f"program {path} can't be read: {error.strerror}; make it with hwgen compile") from None
+    if len(data) < _HEADER.size or not data.startswith(b"hwgenPRG"):
+        raise DriverError(f"{path} is not a program of hwgen")
+    _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
+    if version != PROGRAM_VERSION:
+        raise DriverError(f"{path} has version {version} of the format, this driver reads {PROGRAM_VERSION}")
+    size = _HEADER.size + told_size + image_size
+    if len(data) != size:
+        raise DriverError(f"{path} has {len(data):,} bytes where {size:,} should be; copy or compile it again")
+    if zlib.crc32(data[_UNCHECKED:]) != checksum:
+        raise DriverError(f"{path} has been changed or damaged, its checksum differs; copy or compile it again")
+    if made_for.decode() != engine["digest"]:
+        raise DriverError(
+            f"{path} is for engine {made_for.decode()}, this one is {engine['digest']}; compile it for this one"
+        )
+    told, image = json.loads(data[_HEADER.size : _HEADER.size + told_size]), data[_HEADER.size + told_size :]
+    for number in range(len(told["owners"])):
+        job = image[number * engine["job_bytes"] :][: engine["job_bytes"]]
+        wanted = (zlib.crc32(job[:-8]) ^ number) << 32 | int(engine["digest"][:8], 16)
+        if int.from_bytes(job[-8:], "little") != wanted:
+            raise DriverError(f"{path}: job {number} is damaged or of another engine; compile it again")
+    return told, image
+
+
+def _synchronise(part, how):
+    """Flush or invalidate the caches of a buffer, if it has any."""
+    getattr(part, how, lambda: None)()
 
 
 class _Channel:
@@ -318,11 +626,10 @@ def _read(path):
         raise DriverError(f"{path} is not the JSON that hwgen wrote") from None
 
 
-def _tensors(plan, kind, streams):
-    """The model's tensors at one end of the hardware, in the order of its streams; its maps if there is no plan."""
-    known = [Stream(stream) for stream in streams]
-    if plan is None:
-        plain = [{"name": each.name, "shape": each.shape, "scale": None, "zero_point": 0} for each in known]
-        return [Tensor(each, stream) for each, stream in zip(plain, known, strict=True)]
-    described = plan.get(f"{kind}s") or [plan[kind]]
-    return [Tensor(each, stream) for each, stream in zip(described, known, strict=True)]
+def _tensors(described, kind, places):
+    """The model's tensors at one end of the hardware, in the order of its maps; these themselves if none are told."""
+    found = described.get(f"{kind}s") or ([described[kind]] if kind in described else [])
+    if not found:
+        plain = ("name", "shape", "scale", "zero_point")
+        found = [{name: getattr(place, name) for name in plain} for place in places]
+    return [Tensor(each, place) for each, place in zip(found, places, strict=True)]

@@ -104,9 +104,9 @@ def build(
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
     ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and
-    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
-    `hwgen.emit.folder.build`.
+    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``Makefile`` and ``lint.vlt``,
+    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
+    that are there is said in `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -226,6 +226,7 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig) ->
             f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
             "its registers, for programs, for C and for Python",
         ),
+        (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
         ("`Makefile`", "`make lint`"),
     ]
     bits = 8 * program.engine.bus_bytes

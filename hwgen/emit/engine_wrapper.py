@@ -8,6 +8,7 @@ from typing import Any
 
 from hwgen.emit import verilog, wrapper
 from hwgen.gateware.bus import registers as description
+from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.engine_wrapper import EngineWrapper
 from hwgen.gateware.engine.config import EngineConfig
@@ -24,7 +25,7 @@ def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> 
 def files(shell: EngineShellConfig, top: str) -> dict[str, bytes]:
     """What lies beside the engine ``top``.
 
-    ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``TOP_registers.py``.
+    ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``TOP_registers.py``, ``TOP_driver.py``.
 
     Raises
     ------
@@ -42,6 +43,7 @@ def files(shell: EngineShellConfig, top: str) -> dict[str, bytes]:
         wrapper.REGISTERS: document.encode(),
         f"{top}_registers.h": wrapper.c_header(shell, top).encode(),
         f"{top}_registers.py": wrapper.python_constants(shell, top).encode(),
+        f"{top}_driver.py": wrapper.driver(),
     }
 
 
@@ -51,7 +53,11 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",
         "bytes": description.SPACE_BYTES,
-        "engine": {"digest": digest(shell.engine), "job_bytes": Job.BYTES},
+        "engine": {
+            "digest": digest(shell.engine),
+            "job_bytes": Job.BYTES,
+            "errors": {error.value: about for error, about in ERRORS.items()},
+        },
         "registers": description.to_json(shell.registers),
     }
 

@@ -77,8 +77,13 @@ def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
         REGISTERS: document.encode(),
         f"{top}_registers.h": c_header(shell, top).encode(),
         f"{top}_registers.py": python_constants(shell, top).encode(),
-        f"{top}_driver.py": resources.files("hwgen.emit").joinpath("driver.py").read_bytes(),
+        f"{top}_driver.py": driver(),
     }
+
+
+def driver() -> bytes:
+    """The Python driver, which is the same for all designs."""
+    return resources.files("hwgen.emit").joinpath("driver.py").read_bytes()
 
 
 def describe(end: EndConfig) -> str:

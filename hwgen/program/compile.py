@@ -12,6 +12,7 @@ import numpy as np
 from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
+from hwgen.network import host
 from hwgen.network.graph import INPUT, Network
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
@@ -83,6 +84,7 @@ class Schedule:
             outputs=tuple(Region(name=name, map=each, address=place.address) for name, each, place in outputs),
             layers=tuple(work.task.name for work in self.works),
             owners=self.owners,
+            ends=host.describe(network),
         )
 
     @property

@@ -18,7 +18,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ class Program:
         Of each pass the layer.
     owners : tuple of int
         Of each job the pass.
+    ends : dict
+        The model's tensors at both ends, as ``plan.json`` has them: by these, software quantises and dequantises.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Program:
     outputs: tuple[Region, ...]
     layers: tuple[str, ...]
     owners: tuple[int, ...]
+    ends: dict[str, Any] = field(default_factory=dict)
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -90,6 +93,7 @@ class Program:
                 "outputs": [asdict(each) for each in self.outputs],
                 "layers": self.layers,
                 "owners": self.owners,
+                "ends": self.ends,
             }
         ).encode()
         body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
@@ -149,6 +153,7 @@ class Program:
             outputs=tuple(map(_region, told["outputs"])),
             layers=tuple(told["layers"]),
             owners=tuple(told["owners"]),
+            ends=told.get("ends", {}),
         )
 
 
