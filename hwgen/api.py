@@ -486,11 +486,12 @@ class Model:
             If an option makes no sense, nothing fits, or the given plan does not fit the network or exceeds the board.
         """
         from hwgen import plan as planner
+        from hwgen.plan import kept
 
         if not isinstance(board, Board):
             board = load_board(str(board))
         if plan is None:
-            return Design(self, planner.make(self.network, board, **options))
+            return Design(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value not in (None, False)]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 from pathlib import Path
@@ -56,6 +57,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
         testbench.waves = Path(directory) / (re.sub(r"\W+", "_", item.nodeid) + ".vcd")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """What hwgen keeps, in a folder of this run alone, which its workers share: nothing older can hide a failure."""
+    folder = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HWGEN_CACHE", str((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kept"))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

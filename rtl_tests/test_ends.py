@@ -323,7 +323,7 @@ def test_full_cache(tiny, monkeypatch):
     place = tiny(16)
     monkeypatch.setenv("HWGEN_CACHE", str(place))
     config = SimpleConfig(name="net", input=BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False))
-    with pytest.raises(ToolError, match="the " + FULL.format(place / "verilator", "HWGEN_CACHE")):
+    with pytest.raises(ToolError, match="the " + FULL.format(place / "simulators", "HWGEN_CACHE")):
         simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
 
 

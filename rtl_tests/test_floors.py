@@ -16,6 +16,8 @@ FLOORS = {
     "progress": "",
     "processes": "errors",
     "work": "errors installing progress processes",
+    "digest": "",
+    "cache": "errors processes",
     "boards": "errors",
     "network": "errors processes",
     "gateware": "errors",
@@ -23,16 +25,16 @@ FLOORS = {
     "schedule": "errors network gateware",
     "program": "errors network gateware blocking schedule",
     "templates": "errors progress boards network gateware schedule program",
-    "plan": "errors progress boards network gateware blocking schedule templates",
+    "plan": "errors digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing work boards network gateware plan templates",
     "report": "errors installing boards network gateware blocking schedule templates plan explore",
-    "emit": "errors installing processes boards gateware schedule program report",
-    "simulate": "errors installing processes progress network gateware schedule program emit",
+    "emit": "errors installing processes digest cache boards gateware schedule program report",
+    "simulate": "errors installing processes digest cache progress network gateware schedule program emit",
     "doctor": "installing report simulate",
     "api": "errors progress work boards network gateware schedule program templates plan explore report emit simulate",
     "hwgen": "errors api",
-    "cli": "errors processes progress boards network blocking templates plan explore report emit simulate doctor api "
-    "hwgen",
+    "cli": "errors processes cache progress boards network blocking templates plan explore report emit simulate doctor "
+    "api hwgen",
 }
 
 

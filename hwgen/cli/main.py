@@ -16,7 +16,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes, progress
-from hwgen.cli import block, check, engine, explore, lists, plan, report, simulate, sweep, synth
+from hwgen.cli import block, cache, check, engine, explore, lists, plan, report, simulate, sweep, synth
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -41,6 +41,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
       --input examples/digits/images.npy --output logits.npy
   hwgen report build/digits
+  hwgen cache
   hwgen doctor
 """
 
@@ -105,6 +106,8 @@ def parser() -> Parser:
     verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model alone")
     verb("models", lists.models, lambda sub: None, "list the built-in networks")
     verb("boards", lists.boards, lambda sub: None, "list the boards")
+    said = "say where compiled simulators, Verilog and plans are kept, and how much that is; or clear it"
+    verb("cache", cache.run, cache.add_options, said)
     verb("doctor", lists.doctor, lambda sub: None, "say which tools were found, and what to install")
     return top
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, testbench, wrapper
+from hwgen.emit import engine_wrapper, kept, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
@@ -76,14 +76,15 @@ class Circuit:
 
 
 def files(config: EngineConfig) -> dict[str, bytes]:
-    """Verilog of an engine, ``engine.v`` first.
+    """Verilog of an engine, ``engine.v`` first, from the cache if it was written before.
 
     Raises
     ------
     ToolError
         If Verilog can't be written of one of its operators.
     """
-    return convert(Engine(config), TOP, head="The programmable engine: written by hwgen. Do not edit.")
+    head = "The programmable engine: written by hwgen. Do not edit."
+    return kept.written(config, lambda: convert(Engine(config), TOP, head=head))
 
 
 def program_name(network: str) -> str:

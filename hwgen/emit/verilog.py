@@ -19,7 +19,7 @@ from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-define
 from amaranth.hdl import Fragment
 from amaranth.lib import memory, wiring
 
-from hwgen.emit import rtlil
+from hwgen.emit import kept, rtlil
 from hwgen.emit.faces import components, faces, outputs
 from hwgen.emit.module_text import ModuleText
 from hwgen.emit.netlist import netlist
@@ -80,9 +80,14 @@ def accelerator(config: Config, *, component: Factory | None = None, taps: bool 
 
 
 def files(
-    config: Config, *, component: Factory | None = None, taps: bool = False, top: str | None = None
+    config: Config,
+    *,
+    component: Factory | None = None,
+    taps: bool = False,
+    top: str | None = None,
+    say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
-    """Verilog and memory files of an accelerator.
+    """Verilog and memory files of an accelerator, from the cache if they were written before.
 
     Parameters
     ----------
@@ -94,6 +99,8 @@ def files(
         With the outputs that let every layer be watched.
     top : str, optional
         The top module, an identifier; ``identifier(config.name)`` if not given.
+    say : callable
+        Told if they are written now.
 
     Returns
     -------
@@ -111,7 +118,14 @@ def files(
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
         *(line for port in (*input_ports(config), *output_ports(config)) for line in _describe(port)),
     ]
-    return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
+
+    def write() -> dict[str, bytes]:
+        return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
+
+    if component is not None:  # not hwgen's own: nobody knows whether it changed
+        say(kept.STEP)
+        return write()
+    return kept.written((config, taps, top), write, say=say)
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:

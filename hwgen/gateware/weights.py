@@ -28,6 +28,10 @@ class Weights:
         """The integers, to be read only."""
         return memoryview(self._array).toreadonly()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without the view, which can't be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "values"}
+
     @cached_property
     def extremes(self) -> tuple[int, int]:
         """The least and the greatest weight."""
@@ -48,7 +52,8 @@ class Weights:
         return self._sums[channels]
 
     @cached_property
-    def _digest(self) -> bytes:
+    def digest(self) -> bytes:
+        """SHA-256 of them, as C integers."""
         return hashlib.sha256(self._array).digest()
 
     def __len__(self) -> int:
@@ -57,10 +62,10 @@ class Weights:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Weights):
             return NotImplemented
-        return self is other or (len(self) == len(other) and self._digest == other._digest)
+        return self is other or (len(self) == len(other) and self.digest == other.digest)
 
     def __hash__(self) -> int:
-        return hash(self._digest)
+        return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} weights, SHA-256 {self._digest.hex()[:8]}>"
+        return f"<{len(self)} weights, SHA-256 {self.digest.hex()[:8]}>"

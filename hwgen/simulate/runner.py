@@ -18,6 +18,7 @@ from hwgen.emit.verilog import Config, accelerator, files, identifier, input_por
 from hwgen.errors import InputError
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Lines, on_terminal
+from hwgen.simulate.contents import apart
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
 
@@ -114,8 +115,9 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job]) -> list[Raw]:
 
     engine = verilator if options.simulator == "verilator" else icarus
     engine.check_tools()  # before the Verilog is written, which may take longer than a message
-    jobs[0].say("writing the Verilog")
-    content, top = files(config, component=component, taps=taps), identifier(config.name)
+    content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
+    if engine is verilator:
+        content = apart(content, top)
     if len(jobs) > 1:
         verilator.build(jobs[0], content, top)  # once, not by all of them at the same time
     return side_by_side([partial(engine.run, job, content, top) for job in jobs])

@@ -1,13 +1,11 @@
-"""Runs in Verilator, with a C++ driver of our own; a design is compiled once and kept.
+"""Runs in Verilator, with a C++ driver of our own; a design is compiled once and kept (`hwgen.cache`).
 
-Compiled simulators lie in ``$HWGEN_CACHE``, else ``$XDG_CACHE_HOME/hwgen``, else ``~/.cache/hwgen``. Memory files are
-read when a simulator starts, so designs that differ in these alone share one.
+Contents of memories are read when a simulator starts, so designs that differ in these alone share one.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import platform
 import shutil
@@ -15,14 +13,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, resources, util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwgen import installing, processes
+from hwgen import cache as kept
+from hwgen import digest, installing, processes
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
@@ -32,8 +31,8 @@ from hwgen.simulate.result import Raw
 
 __all__ = ["build", "check_tools", "compiled", "drive", "fst_lacks", "run"]
 
-KEEP = 64
-"""Compiled simulators kept in the cache; the longest unused go first."""
+PROGRAM = "simulator"
+"""The file of a compiled simulator."""
 
 _WAVES = {None: 0, ".vcd": 1, ".fst": 2}
 _VERILATOR = (
@@ -141,14 +140,6 @@ def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], Non
 # Building
 
 
-def cache_folder() -> Path:
-    """Where compiled simulators are kept."""
-    if given := os.environ.get("HWGEN_CACHE"):
-        return Path(given).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hwgen"
-
-
 def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     """The program that simulates these files, from the cache or compiled now.
 
@@ -195,33 +186,34 @@ def compiled(
     macros = {"HWGEN_WAVES": waves, **header}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()).encode()
     compiler, version = _compiler()
-    tools = "\0".join([metadata.version("verilator"), compiler, version, _processor(), str(waves), *_VERILATOR, *_MAKE])
-    cache = cache_folder() / "verilator"
-    place = cache / _digest(tools.encode(), top.encode(), text, driver, verilog)
-    runtime = cache / f"runtime-{_digest(tools.encode())}"
-    program = place / "simulator"
-    if program.is_file():
-        with suppress(OSError):
-            os.utime(place)
-        return program
+    tools = (metadata.version("verilator"), compiler, version, _processor(), waves, _VERILATOR, _MAKE)
+    key = digest.of(tools, top, text, driver, verilog)
+    if (place := kept.find("simulators", key)) is not None:
+        return place / PROGRAM
     if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
         headers, packages = " and ".join(lacking), " ".join(lacking.values())
         raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
     say("compiling the simulator")
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with processes.workplace(cache, remedy="set HWGEN_CACHE to a folder with room") as work:
-            write_files({"design.v": verilog, "driver.cpp": driver, "design.h": text}, work)
-            shared = sorted(runtime.glob("*.o"))
-            _compile(work, root, top, waves, compiler, shared)
-            if not shared:
-                _keep(sorted((work / "obj").glob("verilated*.o")), runtime, work)
-            os.rename(work / "obj" / "Vdesign", work / "simulator")
-            _keep([work / "simulator"], place, work)
-        _forget(cache)
+        with kept.locked("simulators", key):
+            if (place := kept.find("simulators", key)) is None:  # nobody else has made it while this one waited
+                files = {"design.v": verilog, "driver.cpp": driver, "design.h": text}
+                place = _made(key, digest.of(tools), files, partial(_compile, root, top, waves, compiler))
     except OSError as error:
-        raise ToolError(f"the cache {cache} can't be written: {error.strerror or error}; set HWGEN_CACHE") from error
-    return program
+        raise kept.refused(error) from error
+    return place / PROGRAM
+
+
+def _made(key: str, tools: str, files: Mapping[str, bytes], compile_in: Callable[[Path, Path | None], None]) -> Path:
+    """A simulator, compiled now; Verilator's own objects are kept for others that ``tools`` compile."""
+    runtime = kept.find("runtimes", tools)
+    with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
+        write_files(files, work)
+        compile_in(work, runtime)
+        if runtime is None:
+            kept.keep("runtimes", tools, sorted((work / "obj").glob("verilated*.o")))
+        os.rename(work / "obj" / "Vdesign", work / PROGRAM)
+        return kept.keep("simulators", key, [work / PROGRAM])
 
 
 def fst_lacks(compiler: str) -> dict[str, str]:
@@ -234,29 +226,8 @@ def fst_lacks(compiler: str) -> dict[str, str]:
     return lacking
 
 
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()[:32]
-
-
-def _keep(files: list[Path], place: Path, work: Path) -> None:
-    """Make ``place`` a folder with these files, all at once; another process may have been faster."""
-    done = work / "done"
-    done.mkdir()
-    for file in files:
-        os.replace(file, done / file.name)
-    try:
-        os.rename(done, place)
-    except OSError:
-        shutil.rmtree(done)
-        if not place.is_dir():
-            raise
-
-
-def _compile(work: Path, root: Path, top: str, waves: int, compiler: str, shared: list[Path]) -> None:
-    """Verilog to ``work/obj/Vdesign``; ``shared`` are Verilator's own objects, compiled before."""
+def _compile(root: Path, top: str, waves: int, compiler: str, work: Path, runtime: Path | None) -> None:
+    """Verilog to ``work/obj/Vdesign``; ``runtime`` has Verilator's own objects, if they were compiled before."""
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     for name in ("MAKEFLAGS", "MFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS"):
         environment.pop(name, None)
@@ -264,7 +235,7 @@ def _compile(work: Path, root: Path, top: str, waves: int, compiler: str, shared
     command = [str(root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
     command += ["-CFLAGS", "-std=gnu++17 -DVL_TIME_CONTEXT -I..", "design.v", "../driver.cpp"]
     _call(command, work, environment, "Verilator", top)
-    for file in shared:
+    for file in runtime.glob("*.o") if runtime else ():
         shutil.copyfile(file, work / "obj" / file.name)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     make = [_find("make"), "-s", "-j", str(cores), "-C", "obj", "-f", "Vdesign.mk", "Vdesign", *_MAKE]
@@ -320,12 +291,3 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return f"{platform.machine()} {flags}"
-
-
-def _forget(cache: Path) -> None:
-    """Drop the compiled simulators that were not used for longest."""
-    with suppress(OSError):
-        entries = [entry for entry in cache.iterdir() if not entry.name.startswith((".", "runtime-"))]
-        entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-        for entry in entries[KEEP:]:
-            shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,257 @@
+"""What took long to make and is kept: compiled simulators, Verilog, plans, each by the content of what it was made of.
+
+Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, else in the user's cache folder. They appear at once, by a rename,
+and say what their files must be, so that what is broken or half there counts as missing and is made anew. Of
+processes that need the same entry one makes it, and the others wait. All entries together take at most ``LIMIT`` bytes:
+those that were not used for longest go first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from hwgen import processes
+from hwgen.errors import ToolError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where processes that need the same entry each make it
+    fcntl = None
+
+__all__ = [
+    "KINDS",
+    "LIMIT",
+    "Entry",
+    "clear",
+    "entries",
+    "find",
+    "folder",
+    "keep",
+    "keep_files",
+    "limit",
+    "locked",
+    "refused",
+]
+
+LIMIT = 4 << 30
+"""Bytes of all entries together; ``HWGEN_CACHE_LIMIT`` says it otherwise, in MB."""
+GRACE = 600.0
+"""Seconds in which an entry that was used is not dropped: whoever found it may be about to read it."""
+STALE = 86400.0
+"""Seconds after which what a process was making, and never finished, is taken away."""
+KINDS = ("plans", "runtimes", "simulators", "verilog")
+"""What there is: plans; Verilator's own part of simulators, compiled; simulators; Verilog with its memory files."""
+_LIST = "entry.json"
+_OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
+
+
+def folder() -> Path:
+    """Where entries are kept."""
+    if given := os.environ.get("HWGEN_CACHE"):
+        return Path(given).absolute()
+    return platformdirs.user_cache_path("hwgen", appauthor=False)
+
+
+def limit() -> int:
+    """Bytes of all entries together."""
+    with suppress(ValueError):
+        return max(0, int(os.environ.get("HWGEN_CACHE_LIMIT", ""))) << 20
+    return LIMIT
+
+
+def refused(error: OSError) -> ToolError:
+    """What is said where the cache can't be written."""
+    return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
+
+
+# One entry
+
+
+def find(kind: str, key: str) -> Path | None:
+    """The folder of an entry; ``None`` if it is not there, or not as it was made. It counts as used now."""
+    place = folder() / kind / key
+    try:
+        listed = json.loads((place / _LIST).read_bytes())
+        if any(_sum(place / name) != told for name, told in listed.items()):
+            return None
+        os.utime(place / _LIST)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return place
+
+
+def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
+    """Make an entry of some files, which are moved there, in place of one that is broken; then drop what is too much.
+
+    Returns
+    -------
+    Path
+        The entry's folder; another process may have made it in the meantime.
+
+    Raises
+    ------
+    OSError
+        If the cache can't be written.
+    """
+    place = folder() / kind / key
+    with _making(place) as made:
+        for file in files:
+            os.replace(file, made / file.name)
+        _put(made, place)
+    _trim()
+    return place
+
+
+def keep_files(kind: str, key: str, files: Mapping[str, bytes]) -> None:
+    """The same of contents by name, of which it is no harm if they can't be kept."""
+    place = folder() / kind / key
+    with suppress(OSError), _making(place) as made:
+        for name, content in files.items():
+            (made / name).write_bytes(content)
+        _put(made, place)
+        _trim()
+
+
+@contextmanager
+def locked(kind: str, key: str) -> Iterator[None]:
+    """Let one process at a time into the block, of those that want this entry.
+
+    Raises
+    ------
+    OSError
+        If the cache can't be written.
+    """
+    if fcntl is None:
+        yield
+        return
+    place = folder() / kind / f".lock-{key}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(place):
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lock(place: Path) -> Iterator[None]:
+    """Hold a file that is there; who had it before may take it away while others wait for it."""
+    assert fcntl is not None
+    while True:
+        file = place.open("w")
+        with suppress(OSError):  # some network file systems know no locks: then both make it, which is no harm
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), place.stat()):
+                break
+        file.close()
+    with file:
+        yield
+
+
+@contextmanager
+def _making(place: Path) -> Iterator[Path]:
+    """A folder in which an entry is made, in the same file system."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with processes.folder(prefix=".made-", dir=place.parent) as made:
+        yield made
+
+
+def _put(made: Path, place: Path) -> None:
+    """Make ``made`` the entry at ``place``, all at once."""
+    listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
+    (made / _LIST).write_text(json.dumps(listed, indent=1))
+    try:
+        os.rename(made, place)
+    except OSError:
+        if find(place.parent.name, place.name) is None:
+            with processes.folder(prefix=".broken-", dir=place.parent) as broken:
+                os.rename(place, broken)  # an empty folder gives way
+                os.rename(made, place)
+
+
+def _sum(file: Path) -> list[int | str]:
+    """Size and digest of a file."""
+    with file.open("rb") as opened:
+        return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
+
+
+# All entries
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``size`` in bytes; ``used`` in seconds since 1970, as ``time.time`` gives them."""
+
+    kind: str
+    place: Path
+    size: int
+    used: float
+
+
+def entries() -> list[Entry]:
+    """All that is kept, what was not used for longest first; what is broken or unfinished is not listed."""
+    found = []
+    for kind in _folders(folder()):
+        for place in _folders(kind) if kind.name in KINDS else ():
+            with suppress(OSError):
+                used = (place / _LIST).stat().st_mtime
+                size = sum(file.stat().st_size for file in place.iterdir())
+                found.append(Entry(kind.name, place, size, used))
+    return sorted(found, key=lambda entry: entry.used)
+
+
+def clear() -> int:
+    """Take away all that is kept, and nothing else; returns how many bytes that were.
+
+    Raises
+    ------
+    OSError
+        If something can't be removed.
+    """
+    freed = sum(entry.size for entry in entries())
+    for kind in _folders(folder()):
+        if kind.name in KINDS:
+            for place in kind.iterdir():
+                if place.is_dir() and _OURS.fullmatch(place.name):
+                    shutil.rmtree(place)
+            with suppress(OSError):  # someone is at work in it
+                kind.rmdir()
+    return freed
+
+
+def _folders(place: Path) -> list[Path]:
+    with suppress(OSError):
+        return [each for each in place.iterdir() if each.is_dir()]
+    return []
+
+
+def _trim() -> None:
+    """Drop what was not used for longest, until the rest is within the limit, and what nobody will finish."""
+    now, found = time.time(), entries()
+    size = sum(entry.size for entry in found)
+    for entry in found:
+        if size <= limit() or now - entry.used < GRACE:
+            break
+        gone = entry.place.with_name(f".gone-{random.SystemRandom().getrandbits(64):016x}")
+        with suppress(OSError):
+            os.rename(entry.place, gone)  # at once, so that nobody finds a part of it
+            shutil.rmtree(gone, ignore_errors=True)
+            size -= entry.size
+    for kind in _folders(folder()):
+        for place in _folders(kind) if kind.name in KINDS else ():
+            with suppress(OSError):
+                if not (place / _LIST).is_file() and now - place.stat().st_mtime > STALE:
+                    shutil.rmtree(place, ignore_errors=True)

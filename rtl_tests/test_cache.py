@@ -1,0 +1,310 @@
+"""What is kept so that it is not made twice: found by content, whole or not at all, and never too much."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwgen
+from hwgen import cache, digest
+from hwgen.cli.main import main
+from hwgen.emit import kept as kept_verilog
+from hwgen.emit import verilog
+from hwgen.gateware.weights import Weights
+from hwgen.network.ops import Conv
+from hwgen.plan import kept as kept_plans
+from hwgen.plan import planner
+from hwgen.simulate.contents import apart
+
+ROOT = Path(__file__).resolve().parent.parent
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+KEY, OTHER = "0" * 32, "1" * 32
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A cache of each test's own."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+# Digests
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass(frozen=True)
+class Shade:
+    colour: Colour
+    parts: tuple = ()
+
+
+DIFFERENT = [
+    *(None, 0, 1, True, 1.0, "1", b"1", (), (1,), (1, 1), ((1,), 1), [1], ("1",), "", b"", 1 + 0j, -1, (-1, 1), (-11,)),
+    *(np.arange(4), np.arange(4, dtype=np.int8), np.arange(4).reshape(2, 2), np.int64(1), np.float32(1)),
+    *(Colour.RED, Colour.BLUE, Shade(Colour.RED), Shade(Colour.BLUE), Shade(Colour.RED, (1,)), Shade),
+    *({"a": 1}, {"b": 1}, {1, 2}, {1, 3}, frozenset({1, 2}), os.path.join, os.path.split, Path("a"), Path("b")),
+    *(Weights([1, 2]), Weights([2, 1])),
+]
+
+
+def test_what_differs_has_another_digest():
+    assert len({digest.of(value) for value in DIFFERENT}) == len(DIFFERENT)
+
+
+def test_equal_values_have_one_digest():
+    def values():
+        return {"ab": (1, 2)}, {"x", "y", "z"}, np.arange(6)[::2], Weights([3, 4]), Shade(Colour.RED, ("a" * 2,))
+
+    assert digest.of(values()) == digest.of(values())
+    assert digest.of({"z", "y", "x"}) == digest.of({"x", "y", "z"})
+    assert digest.of(np.arange(6)[::2]) == digest.of(np.array([0, 2, 4]))
+
+
+def test_what_can_not_be_looked_into_is_refused():
+    for value in (object(), lambda: 0, [iter(())]):
+        with pytest.raises(TypeError, match=r"nobody knows what a .* consists of"):
+            digest.of(value)
+
+
+def test_processes_agree():
+    """On the sources, and on a plan's hardware: whatever the seed of Python's hashes is."""
+    program = (
+        f"import hwgen; from hwgen import digest; design = hwgen.load({str(DIGITS)!r}).plan(board='zedboard')\n"
+        "print(digest.source(), digest.of(design.config), digest.of({'x', 'y', 'z'}))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+# Entries
+
+
+def test_entries_are_found_whole_or_not_at_all(place):
+    assert cache.find("plans", KEY) is None
+    cache.keep_files("plans", KEY, {"a": b"apple", "b": b"pear"})
+    found = cache.find("plans", KEY)
+    assert found == place / "plans" / KEY
+    assert (found / "a").read_bytes() == b"apple"
+    assert cache.find("plans", OTHER) is None
+    for broken in (b"appl", b"apply", b""):
+        (found / "a").write_bytes(broken)
+        assert cache.find("plans", KEY) is None
+        cache.keep_files("plans", KEY, {"a": b"apple"})
+        assert cache.find("plans", KEY) == found
+    (found / "a").unlink()
+    assert cache.find("plans", KEY) is None
+    cache.keep_files("plans", KEY, {"a": b"apple"})
+    for listed in ("", "[]", "{"):
+        (found / "entry.json").write_text(listed)
+        assert cache.find("plans", KEY) is None
+    assert [path.name for path in (place / "plans").iterdir()] == [KEY]
+
+
+def test_the_first_of_two_stays(place):
+    cache.keep_files("plans", KEY, {"a": b"apple"})
+    cache.keep_files("plans", KEY, {"a": b"pear"})
+    assert (place / "plans" / KEY / "a").read_bytes() == b"apple"
+    assert [path.name for path in (place / "plans").iterdir()] == [KEY]
+
+
+def test_files_are_moved(place, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    file.chmod(0o755)
+    assert cache.keep("simulators", KEY, [file]) == place / "simulators" / KEY
+    assert not file.exists()
+    assert os.access(place / "simulators" / KEY / "file", os.X_OK)
+
+
+def test_what_is_oldest_goes_first(place, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE_LIMIT", "1")
+    monkeypatch.setattr(cache, "GRACE", 1 << 40)  # all of them were just used
+    names = [f"{number:032x}" for number in range(4)]
+    for age, name in enumerate(names[:3]):
+        cache.keep_files("plans", name, {"a": bytes(400_000)})
+        os.utime(place / "plans" / name / "entry.json", (0, 1000 - age))
+    cache.keep_files("plans", names[3], {"a": bytes(400_000)})
+    assert len(cache.entries()) == 4
+    monkeypatch.setattr(cache, "GRACE", 600.0)
+    now = time.time()
+    os.utime(place / "plans" / names[3] / "entry.json", (now - 100, now - 100))
+    assert cache.find("plans", names[2])  # which makes it one that was used after the last
+    cache.keep_files("verilog", KEY, {"a": b""})
+    assert [entry.place.name for entry in cache.entries()] == [names[3], names[2], KEY]
+
+
+def test_unfinished_work_of_dead_processes_goes(place):
+    old, new = place / "simulators" / f".build-{1:016x}", place / "simulators" / f".build-{2:016x}"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, time.time() - 2 * cache.STALE))
+    cache.keep_files("plans", KEY, {})
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_one_at_a_time(place, tmp_path):
+    """Of four processes that want an entry one makes it, though all ask before it is there."""
+    program = (
+        "import sys, time; from pathlib import Path; from hwgen import cache\n"
+        f"with cache.locked('plans', {KEY!r}):\n"
+        f"    if cache.find('plans', {KEY!r}) is None:\n"
+        "        time.sleep(0.3)\n"
+        f"        cache.keep_files('plans', {KEY!r}, {{'by': sys.argv[1].encode()}})\n"
+        "        print('made')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    running = [
+        subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, env=environment) for number in range(4)
+    ]
+    said = [process.communicate(timeout=60)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * 4
+    assert said.count(b"made\n") == 1
+    assert [path.name for path in (place / "plans").iterdir()] == [KEY]
+
+
+def test_a_cache_that_can_not_be_written_is_no_harm_where_it_only_saves_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "file" / "cache"))
+    cache.keep_files("plans", KEY, {"a": b"apple"})
+    assert cache.find("plans", KEY) is None
+
+
+def test_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    assert cache.folder() == tmp_path
+    monkeypatch.delenv("HWGEN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.folder() == tmp_path / "xdg" / "hwgen"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.folder() == tmp_path / "home" / ".cache" / "hwgen"
+
+
+# What is kept
+
+
+def test_plans_are_kept(monkeypatch):
+    monkeypatch.setattr(kept_plans, "LEAST", 0)
+    model = hwgen.load(DIGITS)
+    first = model.plan(board="zedboard")
+    with monkeypatch.context() as patch:
+        patch.setattr(planner, "make", None)
+        again = hwgen.load(DIGITS).plan(board="zedboard")
+    assert again.to_json() == first.to_json()
+    assert again.table() == first.table()
+    assert again.config == first.config
+    assert again.report() == first.report()
+    assert again.plan.network is again.network
+    assert all(layer in again.network.layers for group in again.plan.groups for layer in group.network.layers)
+    made = []
+    make = planner.make
+    monkeypatch.setattr(planner, "make", lambda *args, **options: (made.append(options), make(*args, **options))[1])
+    model.plan(board="zedboard", dsp=30)
+    model.plan(board="vc709")
+    hwgen.Model(with_other_weights(model.network)).plan(board="zedboard")
+    assert made == [{"dsp": 30}, {}, {}]
+
+
+def with_other_weights(network):
+    """The same network but for the signs of all weights."""
+    layers = [replace(each, weights=-each.weights) if isinstance(each, Conv) else each for each in network.layers]
+    return replace(network, layers=tuple(layers))
+
+
+def test_verilog_is_kept(monkeypatch):
+    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    config, said = hwgen.load(DIGITS).plan(board="zedboard").config, []
+    first = verilog.files(config, say=said.append)
+    assert said == ["writing the Verilog"]
+    with monkeypatch.context() as patch:
+        patch.setattr(verilog, "convert", None)
+        again = verilog.files(config, say=said.append)
+    assert again == first
+    assert list(again) == list(first)
+    assert len(said) == 1
+    other = verilog.files(replace(config, name="other"), say=said.append)
+    taps = verilog.files(config, taps=True, say=said.append)
+    assert len(said) == 3
+    assert len({next(iter(files.values())) for files in (first, other, taps)}) == 3
+
+
+def test_contents_of_memories_are_files_of_their_own():
+    """And what is left of the Verilog, which simulators are compiled of, is the same for other weights."""
+    model = hwgen.load(DIGITS)
+    plan = model.plan(board="zedboard")
+    files = {}
+    for network in (model.network, with_other_weights(model.network)):
+        config = hwgen.Model(network).plan(board="zedboard", plan=written(plan)).config
+        files[network] = apart(verilog.files(config, top="top"), "top")
+    ours, others = files.values()
+    assert set(ours) == set(others)
+    assert sum(ours[name] != others[name] for name in ours if name.endswith(".mem")) > 10
+    text = ours["top.v"].decode()
+    assert "initial begin" not in text
+    assert text.count('$readmemh("contents-') == sum(name.startswith("contents-") for name in ours) > 10
+
+
+def written(design, place=None):
+    place = Path(os.environ["HWGEN_CACHE"]).parent / "plan.json"
+    place.write_text(design.to_json())
+    return place
+
+
+# The command line
+
+
+def test_command_line(place, capsys):
+    cache.keep_files("plans", KEY, {"a": bytes(1_500_000)})
+    assert main(["cache"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{place}: 1.5 MB of at most {cache.LIMIT / 1e6:,.0f}"
+    assert [line.split() for line in lines[1:]] == [
+        ["plans", "1", "1.5", "MB"],
+        ["runtimes", "0", "0.0", "MB"],
+        ["simulators", "0", "0.0", "MB"],
+        ["verilog", "0", "0.0", "MB"],
+    ]
+
+
+def test_clearing_takes_away_what_is_kept_and_nothing_else(place, capsys):
+    cache.keep_files("plans", KEY, {"a": bytes(1_500_000)})
+    (place / "plans" / f".build-{1:016x}").mkdir()
+    for other in (place / "photographs" / KEY, place / "verilog" / "mine"):
+        other.mkdir(parents=True)
+        (other / "file").write_text("kept")
+    assert main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out == f"{place}: cleared, 1.5 MB\n"
+    left = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    assert left == [f"photographs/{KEY}/file", "verilog/mine/file"]
+    assert not (place / "plans").exists()
+    assert main(["cache", "--clear"]) == 0
+
+
+def test_entries_say_what_their_files_must_be(place):
+    cache.keep_files("plans", KEY, {"a": b"abc"})
+    listed = json.loads((place / "plans" / KEY / "entry.json").read_text())
+    # FIPS 180-2, appendix B.1
+    assert listed == {"a": [3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"]}
