@@ -4,8 +4,8 @@ Usage: python bench/engine_bandwidth.py [--measure] [--plot FILE] [--json FILE] 
 
 For each network, width of the bus and pace (cycles of a beat) a program is made, whose cycles are those of the exact
 schedule; with --measure they are also counted in Verilator, where every value and byte must be right. The bound beside
-them is, over all groups of layers that are computed side by side, the sum of the longer of the array's and of the
-port's cycles.
+them is the sum of the longer of the array's and of the port's cycles: over all layers, as if each had the engine for
+itself, and over all groups of layers that are computed side by side, which is less.
 """
 
 from __future__ import annotations
@@ -33,29 +33,30 @@ from hwgen.simulate import engine
 NETWORKS = ("alexnet", "mobilenetv1@64x64")
 #: Bytes of the bus, and cycles of a beat.
 MEMORIES = ((16, 1), (8, 1), (8, 2), (4, 1), (8, 4), (8, 8))
-HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "bound", "cycles", "over", "measured")
+HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "by layers", "by groups", "cycles", "over", "over")
+#: Of a row, in this order.
+FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 
-def bound(found: Schedule, pace: int) -> tuple[int, int, int]:
-    """Cycles of the array, of the port, and of the longer of both group by group."""
-    group_of = {number: place for place, group in enumerate(found.groups) for number in group}
-    array, port = ([0] * len(found.groups) for _ in range(2))
-    for job, owner in zip(found.jobs, found.owners, strict=True):
-        place = group_of[owner]
+def bounds(found: Schedule, pace: int) -> tuple[int, int, int, int]:
+    """Cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
+    array, port = ([0] * len(found.works) for _ in range(2))
+    for job, place in zip(found.jobs, found.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * group_steps(job.compute), drained)
         transfers = [fetched_jobs(0, 0), *loads(found.engine, job.load), *stores(job.store)]
         port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(found.engine, each))
-    return sum(array), sum(port), sum(map(max, array, port))
+    groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in found.groups)
+    return sum(array), sum(port), sum(map(max, array, port)), sum(groups)
 
 
 def row_of(name: str, width: int, pace: int, *, measure: bool) -> dict[str, Any]:
     """A program made for a bus of so many bytes and a pace, its bound and its cycles."""
     model, timing, config = hwgen.load(name), MemoryTiming(pace=pace), EngineConfig(bus_bytes=width)
     found = schedule(model.network, config, pace=pace)
-    array, port, least = bound(found, pace)
     cycles = START_CYCLES + EngineSchedule(found.engine, found.jobs, timing).run().cycles + DONE_CYCLES
-    row = {"network": name, "bus": width, "pace": pace, "array": array, "port": port, "bound": least, "cycles": cycles}
+    row = {"network": name, "bus": width, "pace": pace}
+    row |= dict(zip(FIGURES, (*bounds(found, pace), cycles), strict=True))
     if measure:
         (frames,) = prepare_inputs(model.network, model.random_frames(1))
         run = run_frame(found, frames[0], circuit_of(config), timing)
@@ -74,10 +75,11 @@ def rate(row: dict[str, Any]) -> float:
 
 
 def line(row: dict[str, Any]) -> tuple[str, ...]:
-    figures = (f"{row[name]:,}" for name in ("array", "port", "bound", "cycles"))
-    measured = f"{row['measured']:,}" if "measured" in row else ""
+    figures = (f"{row[name]:,}" for name in FIGURES)
+    over = (f"{row['cycles'] / row[name] - 1:.1%}" for name in ("by_layers", "by_groups"))
+    measured = [f"{row['measured']:,}"] if "measured" in row else []
     memory = (f"{8 * row['bus']}", f"{rate(row):g}")
-    return (row["network"], *memory, *figures, f"{row['cycles'] / row['bound'] - 1:.1%}", measured)
+    return (row["network"], *memory, *figures, *over, *measured)
 
 
 def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
@@ -93,7 +95,7 @@ def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
         for what, style, text in (
             ("array", ":", "array alone"),
             ("port", "--", "port alone"),
-            ("bound", "-", "the longer of both, layer by layer"),
+            ("by_layers", "-", "the longer of both, layer by layer"),
             ("cycles", "o", "cycles"),
         ):
             axes.plot(width, [row[what] / 1e6 for row in those], style, label=text)
@@ -116,7 +118,8 @@ def main() -> int:
         for width, pace in MEMORIES:
             rows.append(row_of(name, width, pace, measure=arguments.measure))
             print("  ".join(line(rows[-1])), flush=True)
-    print("\n".join(["", *columns([HEAD, *map(line, rows)], rules=(1,))]))
+    head = (*HEAD, "measured") if arguments.measure else HEAD
+    print("\n".join(["", *columns([head, *map(line, rows)], rules=(1,))]))
     if kind:
         title = "The engine, 32 maps by 13 pixels: cycles of a frame by memory bandwidth"
         Path(arguments.plot).write_bytes(picture(title, lambda figure: draw(figure, rows), kind, (11, 4.5)))

@@ -1,6 +1,6 @@
 """What Yosys makes of the engine, component by component, beside what is estimated, and the worst logic of each.
 
-Usage: python bench/engine_resources.py [--maps N] [--pixels N] [--no-paths] [--json FILE]
+Usage: python bench/engine_resources.py [--maps N] [--pixels N] [--bus-bits N] [--no-paths] [--json FILE]
 
 The default engine takes half an hour, most of it for the array.
 """
@@ -21,10 +21,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--maps", type=int, default=default.maps)
     parser.add_argument("--pixels", type=int, default=default.pixels)
+    parser.add_argument("--bus-bits", type=int, default=8 * default.bus_bytes)
     parser.add_argument("--no-paths", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    design = EngineDesign(engine=EngineConfig(maps=arguments.maps, pixels=arguments.pixels))
+    sizes = {"maps": arguments.maps, "pixels": arguments.pixels, "bus_bytes": arguments.bus_bits // 8}
+    design = EngineDesign(engine=EngineConfig(**sizes))
     found = synthesis.synthesise(
         design,
         with_paths=not arguments.no_paths,

@@ -11,7 +11,7 @@ import cocotb_bench
 import numpy as np
 import onnx
 import pytest
-from cocotb_bench import needs_cocotb
+from cocotb_bench import needs_cocotb, needs_verilator
 from test_inputs import pictures, siamese
 
 import hwgen
@@ -75,9 +75,10 @@ class Built:
             "errors": errors,
         }  # fmt: skip
 
-    def run(self, folder: Path, phases: list[dict[str, Any]]) -> None:
+    def run(self, folder: Path, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
         sources = {name: content for name, content in self.files.items() if not name.endswith(".json")}
-        cocotb_bench.run(sources, self.top, "cocotb_wrapper", folder, registers=self.registers, phases=phases)
+        told = {"registers": self.registers, "phases": phases}
+        cocotb_bench.run(sources, self.top, "cocotb_wrapper", folder, simulator=simulator, **told)
 
 
 def in_memory(frame: np.ndarray) -> bytes:
@@ -132,14 +133,15 @@ def test_digits(tmp_path):
 
 
 @pytest.mark.long
-@needs_cocotb
+@needs_verilator
 @pytest.mark.parametrize(
     ("source", "board", "dsp"),
     [("resnet8", "zedboard", 220), ("vgg16:4@32x32", "vc709", 900)],
     ids=["resnet8", "vgg16"],
 )
 def test_large(source, board, dsp, tmp_path):
-    """65,536 cycles a frame: few frames, of which one is wrong and one comes behind a reset."""
+    """65,536 cycles a frame, which are too many for Icarus: few frames, of which one is wrong and one comes behind a
+    reset."""
     design = hwgen.load(source).plan(board, dsp=dsp)
     built = Built.of(design, tmp_path / "built")
     interval = json.loads(design.to_json())["cycles"]["interval"]
@@ -151,4 +153,5 @@ def test_large(source, board, dsp, tmp_path):
             built.phase(2, {0: -0.5}, pause=0.1, seed=1),
             built.phase(1, reset="pin", reset_at=interval // 3, seed=2),
         ],
+        "verilator",
     )
