@@ -19,7 +19,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -33,6 +33,7 @@ from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
     from hwgen.emit.engine import Circuit
+    from hwgen.emit.weights import Loadable
     from hwgen.explore.sweep import Table
     from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.gateware.engine.config import EngineConfig
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from hwgen.program.file import Program
     from hwgen.report.check import Check
     from hwgen.schedule.engine import MemoryTiming
-    from hwgen.simulate import Simulator
+    from hwgen.simulate import Options, Run, Simulator
     from hwgen.simulate.check import Mismatch
 
 __all__ = ["Design", "Model", "Result", "check", "load", "read_array", "sweep"]
@@ -497,6 +498,43 @@ class Model:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         return Design(self, planner.read(_plan_text(plan), self.network, board))
 
+    def retrained(self, design: str | Path, *, board: str | Board | None = None) -> Retrained:
+        """This model in a design that was built of another one of its shape, with weights that are loaded.
+
+        Parameters
+        ----------
+        design : str or Path
+            The folder that ``Design.build`` wrote of a plan with ``weights="runtime"``.
+        board : str or Board, optional
+            As for ``plan``; the one that the design's plan names if not given.
+
+        Returns
+        -------
+        Retrained
+            Its ``weights`` are the file to load, and ``simulate`` loads them into the design's own Verilog.
+
+        Raises
+        ------
+        InputError
+            If there is no such design in the folder, or its hardware is another than the model's; names the layer and
+            what differs.
+        PlanError
+            If the design's plan is of other layers.
+        BoardError
+            If the board is unknown.
+        """
+        from hwgen import plan as planner
+        from hwgen.emit import weights
+        from hwgen.plan import document
+
+        known = weights.read_design(design)
+        text = _plan_text(Path(design) / "plan.json")
+        if not isinstance(board, Board):
+            board = load_board(str(board or document.board_name(text)))
+        found = Retrained(self, planner.read(text, self.network, board), folder=known)
+        known.refuse(found.config, self.name)
+        return found
+
     def compile(self, engine: str | Path, *, plan: str | Path | None = None) -> Design:
         """Make a program for an engine that exists.
 
@@ -848,7 +886,7 @@ class Design:
         expected = golden.outputs(self.network, frames)
         expected_outputs = self.model._outputs(expected, x, frames)  # before the simulation, which may take a while
         configs = self.plan.configs()
-        run = simulate.run_groups(configs, frames, options)
+        run = self._run(frames, options)
         prediction = self.plan.placement.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.maps, expected, simulator=simulator)
         same = all(map(np.array_equal, run.maps, expected))
@@ -871,6 +909,38 @@ class Design:
             cycles_per_s=run.cycles_per_s,
             simulator=run.simulator,
         )
+
+    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+        """Frames through the hardware."""
+        from hwgen import simulate
+
+        return simulate.run_groups(self.plan.configs(), frames, options)
+
+
+@dataclass(frozen=True, repr=False)
+class Retrained(Design):
+    """A model in a design that was built of another one of its shape: only its weights are other than the design's."""
+
+    folder: Loadable = field(kw_only=True)
+    """The design."""
+
+    @cached_property
+    def weights(self) -> bytes:
+        """The file that loads the model's weights."""
+        from hwgen.emit import weights
+        from hwgen.network import host
+
+        return weights.write(self.config, host.describe(self.network), self.model.name)
+
+    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+        """Frames through the design's own Verilog, once it has loaded the file."""
+        from hwgen import simulate
+        from hwgen.emit import weights
+        from hwgen.emit.loading import Loading, LoadingConfig
+
+        _, load = weights.read(self.weights, self.folder.top)
+        config: Any = LoadingConfig(self.config, load, self.folder.top)
+        return simulate.run_groups([config], frames, replace(options, component=Loading, beside=self.folder.verilog()))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes, progress
-from hwgen.cli import block, cache, check, engine, explore, lists, plan, report, simulate, sweep, synth
+from hwgen.cli import block, cache, check, engine, explore, lists, plan, report, simulate, sweep, synth, weights
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -91,6 +91,8 @@ def parser() -> Parser:
     verb("build", plan.build, plan.add_build_options, said, legend.text())
     said = "make a program of a model for an engine that was built"
     verb("compile", engine.compile_program, engine.add_compile_options, said, legend.text())
+    said = "make the file of weights that a design loads at run time, of a model of the same shape"
+    verb("weights", weights.run, weights.add_options, said)
     said = "run the generated hardware on real data, and compare with the golden model"
     verb("simulate", simulate.simulate, simulate.add_simulate_options, said, legend.text())
     said = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"

@@ -204,6 +204,11 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
         choices=(32, 64, 128),
         help="of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
     )
+    sub.add_argument(
+        "--weights",
+        choices=["constant", "runtime"],
+        help="build weights in (default), or let the hardware take those of a retrained model while it runs",
+    )
     if given:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
     else:

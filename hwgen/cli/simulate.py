@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from hwgen.cli import engine, options
+from hwgen.cli import engine, options, weights
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes
 from hwgen.errors import InputError
@@ -17,6 +17,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen simulate``."""
     options.plan_options(parser, board=False)
     engine.add_simulate_options(parser)
+    weights.add_simulate_options(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
     source.add_argument(
@@ -61,7 +62,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
     labels = None if arguments.labels is None else api.read_array(arguments.labels)
-    engine.check_options(arguments)
+    (engine if arguments.design is None else weights).check_options(arguments)
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
@@ -77,7 +78,10 @@ def simulate(arguments: argparse.Namespace) -> int:
     if note := check_jobs(arguments, count):
         print(note)
     known: dict[str, Any] = {"title": f"{model.name} on the engine in {arguments.engine}"}
-    if board is None:
+    if arguments.design is not None:
+        known = {"title": f"{model.name} in the design in {arguments.design}"}
+        result = weights.simulate(model, frames, arguments)
+    elif board is None:
         result = engine.simulate(model, frames, arguments)
     else:
         design = common.steered(model, board, arguments)

@@ -240,6 +240,8 @@ class Accelerator(Hardware):
         super().__init__(registers, folder)
         # The folder of a group of layers has no plan of its own, and its ends are maps of integers.
         plan = _read(folder / "plan.json") if (folder / "plan.json").exists() else {}
+        # So has one whose weights are constants nothing that says which it takes.
+        self._loadable = _read(folder / "weights.json") if (folder / "weights.json").exists() else None
         self._timeout = timeout
         self._errors = next(each for each in self.described["registers"] if each["name"] == "ERRORS")["fields"]
         dmas = list(dma) if isinstance(dma, (list, tuple)) else [dma]
@@ -255,6 +257,56 @@ class Accelerator(Hardware):
     def reset(self):
         """Drop all frames on their way. DMAs in the middle of a transfer must be reset as well."""
         self.write("RESET", 1)
+
+    def load_weights(self, path):
+        """Load the weights of a retrained model; frames behind it are computed with them.
+
+        Parameters
+        ----------
+        path : path
+            The file that ``hwgen weights`` made for this design.
+
+        Raises
+        ------
+        DriverError
+            If the design's weights are constants, the file is damaged or for another design, or the hardware says that
+            what it got was wrong.
+        """
+        if self._loadable is None:
+            raise DriverError("the weights of this design are constants: it was built without --weights runtime")
+        document, words = _weights(Path(path))
+        if document["design"] != self._loadable["digest"]:
+            raise DriverError(
+                f"{path} is for a design with the digest {document['design']}, not for this one with "
+                f"{self._loadable['digest']}: make it with 'hwgen weights' for this folder"
+            )
+        error = self._mask("ERRORS", "WEIGHTS")
+        self.write("ERRORS", error)
+        self.write("WEIGHTS", words[0])
+        self._await("WEIGHTS_WAIT", 0, "frames on their way did not leave")
+        for word in words[1:-1]:
+            self.write("WEIGHTS", word)
+        self.write("WEIGHTS_LAST", words[-1])
+        self._await("WEIGHTS_GOOD", 1, "the hardware did not take the weights")
+        if self.read("ERRORS") & error:
+            self._raise_errors()
+        # Scales and zero points at the ends are those of the model that was loaded.
+        self.inputs = _tensors(document, "input", [Stream(each) for each in self.described["inputs"]])
+        self.outputs = _tensors(document, "output", [Stream(each) for each in self.described["outputs"]])
+
+    def _mask(self, register, name):
+        """Bits of a register's field."""
+        described = next(each for each in self.described["registers"] if each["name"] == register)
+        found = next(each for each in described["fields"] if each["name"] == name)
+        return ((1 << found["bits"]) - 1) << found["low"]
+
+    def _await(self, name, value, failure):
+        """Wait until a bit of STATUS has a value."""
+        mask, begun = self._mask("STATUS", name), time.monotonic()
+        while bool(self.read("STATUS") & mask) != bool(value):
+            self._raise_errors()
+            if time.monotonic() > begun + self._timeout:
+                raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
         """Frames, cycles and stalls since the last reset, by the registers' names."""
@@ -283,6 +335,8 @@ class Accelerator(Hardware):
             If arrays don't fit, nothing moves for too long, or the hardware says that a frame was short or long.
         """
         frames = self._checked(x)
+        if self._loadable is not None and not self.read("STATUS") & self._mask("STATUS", "WEIGHTS_GOOD"):
+            raise DriverError("the hardware holds a part of some weights: load_weights must load them again")
         self.write("ERRORS", 0xFFFFFFFF)
         made = self._move(frames)
         self._raise_errors()
@@ -624,6 +678,24 @@ def _read(path):
         raise DriverError(f"{path} can't be read: {error.strerror}") from None
     except ValueError:
         raise DriverError(f"{path} is not the JSON that hwgen wrote") from None
+
+
+def _weights(path):
+    """What a file of weights says of itself, and the words for the hardware."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DriverError(f"{path} can't be read: {error.strerror}") from None
+    if content[:8] != b"hwgenwts" or len(content) < 16:
+        raise DriverError(f"{path} is no file of weights: 'hwgen weights' makes one")
+    size, check = np.frombuffer(content[8:16], "<u4").tolist()
+    text, load = content[16 : 16 + size], content[16 + size :]
+    if len(text) < size or zlib.crc32(text) != check:
+        raise DriverError(f"{path} is cut off or was changed: make it again")
+    document = json.loads(text)
+    if len(load) != 4 * document["words"] or zlib.crc32(load[:-4]) != int.from_bytes(load[-4:], "little"):
+        raise DriverError(f"{path} is cut off or was changed: make it again")
+    return document, np.frombuffer(load, "<u4").tolist()
 
 
 def _tensors(described, kind, places):

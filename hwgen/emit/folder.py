@@ -12,9 +12,10 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
-from hwgen.emit import manifest, package, project, stimuli, testbench, wrapper
-from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports
+from hwgen.emit import manifest, package, project, stimuli, testbench, weights, wrapper
+from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
@@ -165,11 +166,14 @@ def _contents(
         idle=testbench.patience(config),
         stalls=stalls,
         errors=error_ports(config),
+        ties=tied_ports(config),
     ).encode()
     for place, (each, port) in enumerate(zip(frames, sources, strict=True)):
         contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
+    if isinstance(config, AcceleratorConfig) and config.loader is not None:
+        contents[weights.NAME] = weights.describe(config, top)
     contents["Makefile"] = testbench.makefile(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))

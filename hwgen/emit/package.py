@@ -23,7 +23,13 @@ _IDENTITY = {"vendor": "hwgen", "library": "user", "version": "1.0"}
 _REVISION_BITS = 31
 _SOURCES = (".v", ".mem")
 #: IP-XACT has a word for each access (IEEE 1685-2009, accessType), but none for what clearing by ones does.
-_ACCESS: Mapping[Access, str] = {"r": "read-only", "rw": "read-write", "w1c": "read-write", "w1s": "write-only"}
+_ACCESS: Mapping[Access, str] = {
+    "r": "read-only",
+    "rw": "read-write",
+    "w1c": "read-write",
+    "w1s": "write-only",
+    "w": "write-only",
+}
 #: Ports that are an interface by themselves: its type, mode and signal.
 _SINGLE = {
     "aclk": ("signal:clock", "slave", "CLK"),

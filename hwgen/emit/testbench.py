@@ -6,6 +6,7 @@ The same bench serves ``hwgen.simulate.icarus``; what it does in a cycle is writ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from hwgen.emit import wrapper
 from hwgen.emit.stimuli import Stalls
@@ -44,6 +45,7 @@ def bench(
     reset_at: int = 0,
     taps: Sequence[BeatFormat] = (),
     errors: Sequence[str] = (),
+    ties: Mapping[str, int] = MappingProxyType({}),
     check: bool = True,
 ) -> str:
     """Verilog of the module that ``module`` names.
@@ -69,6 +71,8 @@ def bench(
         Streams to write into the results.
     errors : sequence of str
         Ports on which wrong frames are told of; there must be none.
+    ties : mapping of str to int
+        Inputs that stay 0, and their bits.
     check : bool
         Compare with what is expected.
     """
@@ -102,6 +106,7 @@ def bench(
             for n in layers
         ),
         **_error_parts(errors),
+        "TIES": "".join(f",\n        .{name}({bits}'b0)" for name, bits in ties.items()),
         "TAP_RESTARTS": "".join(f"            busy_{n} = 0;\n" for n in layers),
         "TAP_COUNTS": "".join(f"            if (tap_{n}__busy) busy_{n} = busy_{n} + 1;\n" for n in layers),
         "TAP_FRAMES": f"                        if (results != 0) {says.replace('@key@', 'busy')}\n" if taps else "",
@@ -385,7 +390,7 @@ module @TB@;
 @REGISTERS@@WIRES@@ERROR_WIRES@@TAP_WIRES@
     @TOP@ dut (
         .clk(clk), .rst(rst),
-        @DUT_INPUTS@@PORTS@@ERROR_PORTS@@TAP_PORTS@
+        @DUT_INPUTS@@PORTS@@ERROR_PORTS@@TIES@@TAP_PORTS@
     );
 
     always #5 clk = !clk;

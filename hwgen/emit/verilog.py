@@ -24,6 +24,7 @@ from hwgen.emit.faces import components, faces, outputs
 from hwgen.emit.module_text import ModuleText
 from hwgen.emit.netlist import netlist
 from hwgen.errors import InputError
+from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
@@ -63,6 +64,13 @@ def input_ports(config: Config) -> tuple[Port, ...]:
 def error_ports(config: Config) -> tuple[str, ...]:
     """The ports on which wrong frames are told of: an accelerator's, one an input, or none."""
     return getattr(config, "error_ports", ())
+
+
+def tied_ports(config: Config) -> dict[str, int]:
+    """Inputs that stay 0 while frames go through, and their bits: those by which weights are loaded, or none."""
+    if getattr(config, "loader", None) is None:
+        return {}
+    return {"weights__payload": PART_BITS + 1, "weights__valid": 1, "weights_state__clear": 1}
 
 
 Factory = Callable[..., wiring.Component]

@@ -24,6 +24,7 @@ _ACCESS = {
     "rw": "read, write",
     "w1c": "read; writing a 1 clears a bit",
     "w1s": "writing a 1 does it; reads as 0",
+    "w": "each write is taken; reads as 0",
 }
 
 
@@ -52,6 +53,7 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
         inputs=ends_of(input_ports(config), "s_axis"),
         outputs=ends_of(output_ports(config), "m_axis"),
         build_hash=build_hash(contents) if contents else 0,
+        weights=getattr(config, "loader", None) is not None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from amaranth import Module
@@ -16,6 +16,8 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.guard import FRAME_ERROR, GuardConfig
 from hwgen.gateware.layer import Layer, LayerConfig
+from hwgen.gateware.load.image import describe, digest_of, words_of
+from hwgen.gateware.load.loader import STATE, WORD, Loader, LoaderConfig, packet
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
@@ -199,6 +201,34 @@ class AcceleratorConfig:
         """The ports on which the guards tell of wrong frames: ``frame_error``, or one with each input's name."""
         return tuple(f"frame_error{port.name.removeprefix('i')}" for port in self.input_ports)
 
+    @cached_property
+    def loader(self) -> LoaderConfig | None:
+        """What loads weights at run time; ``None`` where they are constants."""
+        words = sum(store.words for layer in self.layers for store in layer.stores)
+        if not words:
+            return None
+        return LoaderConfig(
+            digest=digest_of(self.description), words=words, inputs=len(self.entries), outputs=len(self.outputs)
+        )
+
+    @property
+    def description(self) -> dict[str, dict[str, str]]:
+        """The hardware but for what is loaded into it, by layer and field."""
+        return describe(self.layers, self.sources, self.outputs)
+
+    @property
+    def load(self) -> bytes:
+        """What loads the weights of this configuration, if they are loaded (`hwgen.gateware.load.loader`).
+
+        Raises
+        ------
+        ConfigError
+            If they are constants.
+        """
+        if self.loader is None:
+            raise ConfigError(f"{self.name}: weights must be loaded at run time, not constants")
+        return packet(self.loader.digest, words_of(self.layers))
+
     @property
     def output(self) -> BeatFormat:
         """The beats of the only output."""
@@ -255,7 +285,8 @@ class AcceleratorConfig:
     @property
     def resources(self) -> Resources:
         """What all layers and the guards together take of a device, as estimated."""
-        return sum((part.resources for part in (*self.guards, *self.layers)), Resources())
+        loader = () if self.loader is None else (self.loader,)
+        return sum((part.resources for part in (*self.guards, *loader, *self.layers)), Resources())
 
 
 class Accelerator(wiring.Component):
@@ -279,6 +310,10 @@ class Accelerator(wiring.Component):
     o : Out(stream)
         Their results in the same order; with several outputs a stream ``o_NAME`` for each
         (`AcceleratorConfig.output_ports`), with ``last`` of its own.
+    weights : In(stream)
+        Where weights are loaded at run time: loads, see `Loader`.
+    weights_state : Out
+        ``good``, ``error``, ``clear``, likewise. While ``good`` is low no frame begins.
     tap_N : Out
         With ``taps``: ``payload`` and ``valid`` of layer ``N``'s output to its first reader, valid in the cycle of a
         transfer; ``busy`` in
@@ -293,6 +328,8 @@ class Accelerator(wiring.Component):
         members = {port.name: In(port.beat.signature) for port in config.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
+        if config.loader is not None:
+            members |= {"weights": In(WORD), "weights_state": Out(STATE)}
         self._taps = [f"tap_{number}" for number in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
             members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)}))
@@ -307,15 +344,22 @@ class Accelerator(wiring.Component):
         watched = bool(self._taps)
         layers = [Layer(layer, busy=watched) for layer in self.config.layers]
         guards = [guard.component() for guard in self.config.guards]
+        loaders = [] if self.config.loader is None else [self.config.loader.component()]
         names = (
             *(layer.name for layer in self.config.layers),
             *(f"guard_{port.name}" for port in self.config.input_ports),
+            *("load" for _ in loaders),
         )
-        for name, part in zip(identifiers(names), (*layers, *guards), strict=True):
+        for name, part in zip(identifiers(names), (*layers, *guards, *loaders), strict=True):
             m.submodules[name] = part
+        for loader in loaders:
+            self._elaborate_loader(m, loader, layers)
         ends = zip(self.config.input_ports, self.config.error_ports, self.config.entries, guards, strict=True)
-        for port, error, link, guard in ends:
-            connect(m, accelerator=wiring.flipped(getattr(self, port.name)), guard=guard.i)
+        for number, (port, error, link, guard) in enumerate(ends):
+            if loaders:
+                self._elaborate_gate(m, loaders[0], number, getattr(self, port.name), guard.i)
+            else:
+                connect(m, accelerator=wiring.flipped(getattr(self, port.name)), guard=guard.i)
             connect(m, accelerator=wiring.flipped(getattr(self, error)), guard=guard.error)
             connect(m, guard=guard.o, layer=layers[link.sink].take[link.place])
         for link in self.config.links:
@@ -325,6 +369,9 @@ class Accelerator(wiring.Component):
             else:
                 port = getattr(self, self.config.output_ports[link.place].name)
                 connect(m, layer=given, accelerator=wiring.flipped(port))
+                for loader in loaders:
+                    left = getattr(loader, f"left_{link.place}")
+                    m.d.comb += left.eq(given.valid & given.ready & given.payload.last)
         for name, layer in zip(self._taps, layers, strict=False):
             tap = getattr(self, name)
             m.d.comb += [
@@ -333,3 +380,29 @@ class Accelerator(wiring.Component):
                 tap.busy.eq(layer.busy),
             ]
         return m
+
+    def _elaborate_loader(self, m: Module, loader: Loader, layers: Sequence[Layer]) -> None:
+        """The chain from what loads weights through all layers that have some, and back."""
+        connect(m, accelerator=wiring.flipped(self.weights), load=loader.i)
+        connect(m, accelerator=wiring.flipped(self.weights_state), load=loader.state)
+        links = [layer for layer in layers if layer.config.stores]
+        connect(m, load=loader.o, layer=links[0].load_i)
+        for before, after in pairwise(links):
+            connect(m, before=before.load_o, after=after.load_i)
+        connect(m, layer=links[-1].load_o, load=loader.back)
+
+    @staticmethod
+    def _elaborate_gate(
+        m: Module, loader: Loader, number: int, source: wiring.PureInterface, sink: wiring.PureInterface
+    ) -> None:
+        """An input whose frames wait while weights are loaded."""
+        names = (f"{name}_{number}" for name in ("offered", "last", "taken", "open"))
+        offered, last, taken, open_ = (getattr(loader, name) for name in names)
+        m.d.comb += [
+            sink.payload.eq(source.payload),
+            sink.valid.eq(source.valid & open_),
+            source.ready.eq(sink.ready & open_),
+            offered.eq(sink.valid),
+            last.eq(source.payload.last),
+            taken.eq(sink.valid & sink.ready),
+        ]

@@ -16,6 +16,8 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
+from hwgen.gateware.load.distribute import Distribute, DistributeConfig
+from hwgen.gateware.load.store import CHAIN, Store
 from hwgen.gateware.lookup import check_place
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Order, channels_layout, join, numbered, pipeline_ports
@@ -91,12 +93,14 @@ class Arithmetic(wiring.Component, Generic[AnyCompute]):
     Parameters
     ----------
     config : Compute
+    ports : Member
+        More ports, by their names.
     """
 
-    def __init__(self, config: AnyCompute):
+    def __init__(self, config: AnyCompute, **ports: wiring.Member):
         self._config = config
         results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
+        super().__init__({**pipeline_ports(config.window.step_layout, results), **ports})
 
     @property
     def config(self) -> AnyCompute:
@@ -208,6 +212,32 @@ class LayerConfig:
     @property
     def window(self) -> LineBufferConfig:
         return self.compute.window
+
+    @property
+    def loaded_parts(self) -> dict[str, Any]:
+        """Configurations that have memories which are loaded at run time, by name."""
+        parts = {"compute": self.compute, "finish": self.finish}
+        return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The memories that are loaded at run time."""
+        return tuple(store for part in self.loaded_parts.values() for store in part.stores)
+
+    @property
+    def stored_contents(self) -> tuple[tuple[int, ...], ...]:
+        """What each of ``stores`` holds before anything is loaded."""
+        return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
+
+    @property
+    def distribute(self) -> DistributeConfig | None:
+        """What brings words to ``stores``."""
+        return DistributeConfig(stores=self.stores) if self.stores else None
+
+    @property
+    def blank(self) -> LayerConfig:
+        """The same hardware without what is loaded into it."""
+        return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
@@ -332,6 +362,7 @@ class LayerConfig:
             "compute": self.compute,
             "unload": self.unload,
             **({} if self.finish is None else {"finish": self.finish}),
+            **({} if self.distribute is None else {"load": self.distribute}),
             **self._behind,
         }
 
@@ -420,6 +451,8 @@ class Layer(wiring.Component):
         The input map, ``Tn`` channels a beat; ``i_0``, ``i_1`` .. if there are several.
     o : Out(stream)
         The output map; ``o_0``, ``o_1`` .. if it has several readers.
+    load_i, load_o : In(stream, always ready), Out(stream, always ready)
+        Where weights are loaded: a link of the chain that brings them (`Distribute`).
     busy : Out(1)
         With ``busy``: the arithmetic takes a step.
     """
@@ -431,6 +464,8 @@ class Layer(wiring.Component):
             **{port: In(beat.signature) for port, beat in zip(config.input_ports, config.inputs, strict=True)},
             **{port: Out(beat.signature) for port, beat in zip(config.output_ports, config.outputs, strict=True)},
         }
+        if config.stores:
+            members |= {"load_i": In(CHAIN), "load_o": Out(CHAIN)}
         super().__init__(members | {"busy": Out(1)} if busy else members)
 
     @property
@@ -459,11 +494,19 @@ class Layer(wiring.Component):
         if self._busy:
             m.d.comb += self.busy.eq(compute.i.valid)
         connect(m, compute=compute.o, unload=unload.i)
-        finished = unload.o
+        finished, finish = unload.o, None
         if config.finish is not None:
             m.submodules.finish = finish = config.finish.component()
             connect(m, unload=unload.o, finish=finish.i)
             finished = finish.o
+        if config.distribute is not None:
+            m.submodules.load = load = Distribute(config.distribute)
+            connect(m, layer=wiring.flipped(self.load_i), load=load.i)
+            connect(m, load=load.o, layer=wiring.flipped(self.load_o))
+            parts = {"compute": compute, "finish": finish}
+            for name, part in config.loaded_parts.items():
+                for store in part.stores:
+                    connect(m, load=getattr(load.writes, store.name), part=getattr(parts[name].writes, store.name))
         m.d.comb += window.room.eq(
             Cat(self._elaborate_reader(m, number, finished, window) for number in range(len(config.outputs))).all()
         )

@@ -11,17 +11,19 @@ adders of the tree and the accumulator, which take a carry for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory
+from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.load.store import Store, stored, writes_of
+from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.weights import Weights
 
@@ -78,6 +80,9 @@ class MultiplyConfig:
         registers. Only in block RAM, where several narrow memories take more than one wide one.
     bias : tuple of int
         Added to each output channel's sums, which wrap at ``sum_bits``; only if ``whole``, and zero if not given.
+    loaded : bool
+        Other weights of ``weight_bits`` bits can be loaded at run time; ``weights`` are those before that. Where slices
+        do two multiply-adds they too must lie in -127..127.
 
     Raises
     ------
@@ -97,6 +102,7 @@ class MultiplyConfig:
     weights_in: str | None = None
     weights_joined: bool = False
     bias: tuple[int, ...] = ()
+    loaded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -126,6 +132,8 @@ class MultiplyConfig:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.weights_in not in (None, "lut", "block"):
             raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
+        if self.loaded:
+            check_place("weights_in", self.weights_in, self.rom_depth)
         if self.weights_joined and self.weight_memory != "block":
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
         if self.macs_per_dsp not in (1, 2):
@@ -235,7 +243,7 @@ class MultiplyConfig:
         still come from memories, of one word: of constants that it sees Yosys trims products, and loses the chains.)
         The bias joins the tree, whose last level adds all that is left.
         """
-        return self.macs_per_dsp == 2 and self.rom_depth == 1 and self.weights_in != "block"
+        return self.macs_per_dsp == 2 and self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
@@ -312,9 +320,17 @@ class MultiplyConfig:
         return self.rom_depth * self.products * sum(self.unit_bits)
 
     @cached_property
+    def extremes(self) -> tuple[int, int]:
+        """The least and the greatest weight that there may be."""
+        if not self.loaded:
+            return self.weights.extremes
+        half = 1 << (self.weight_bits - 1)
+        return (-half, half - 1) if self.macs_per_dsp == 1 else (max(-half, -PACKED_WEIGHT), half - 1)
+
+    @cached_property
     def upper_bits(self) -> int:
         """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
-        return self.weight_bits + (self.weights.extremes[0] - 1 < -1 << (self.weight_bits - 1))
+        return self.weight_bits + (self.extremes[0] - 1 < -1 << (self.weight_bits - 1))
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
@@ -324,7 +340,7 @@ class MultiplyConfig:
     @cached_property
     def field_bits(self) -> int:
         """Width of each sum of a chain that holds two."""
-        peak = max(map(abs, self.weights.extremes))
+        peak = max(map(abs, self.extremes))
         # One more, as the upper one lacks its carry.
         return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
 
@@ -398,6 +414,29 @@ class MultiplyConfig:
         for upper in uppers:
             word |= ((upper - (lower < 0)) & ((1 << self.upper_bits) - 1)) << self.weight_bits
         return word
+
+    @cached_property
+    def stores(self) -> tuple[Store, ...]:
+        """The memories that are loaded: those of the weights, or none."""
+        if not self.loaded:
+            return ()
+        names = ["weights"] if self.weights_joined else [f"weights_{number}" for number in range(self.positions)]
+        return tuple(
+            Store(name=name, width=width, depth=self.rom_depth)
+            for name, width in zip(names, self.memory_widths, strict=True)
+        )
+
+    @property
+    def stored_contents(self) -> tuple[tuple[int, ...], ...]:
+        """Of each of ``stores``."""
+        if not self.loaded:
+            return ()
+        return (self.joined_contents,) if self.weights_joined else self.contents
+
+    @property
+    def blank(self) -> MultiplyConfig:
+        """The same hardware with weights that say nothing, if they are loaded."""
+        return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
     def _output_weights(self) -> int:
@@ -480,6 +519,9 @@ class MultiplyConfig:
             width = self.rom_widths[position]
             if self.weights_joined:
                 self._count_wait(cost, width, position)
+            elif self.loaded and self.weight_memory == "lut":
+                cost.ram(width, self.rom_depth, "lut")
+                cost.ff -= width * (self.rom_depth == 1)  # which is its own output register
             elif self.weight_memory == "lut":
                 cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
         enabled = self.weight_memory == "block"
@@ -594,6 +636,8 @@ class Multiply(Arithmetic[MultiplyConfig]):
         Steps, as the line buffer walks them.
     o : Out(stream, always ready)
         ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
+    writes : In
+        If weights are loaded: by name of each of ``config.stores``, what writes it, between frames.
 
     Latency and throughput
         A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
@@ -602,6 +646,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
     Number range
         Exact, while every partial sum fits ``config.sum_bits``.
     """
+
+    def __init__(self, config: MultiplyConfig):
+        more = {"writes": In(writes_of(config.stores))} if config.loaded else {}
+        super().__init__(config, **more)
 
     def elaborate(self, platform):
         m = Module()
@@ -676,10 +724,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
         """Weight of every (unit, chain, position), as skewed as the activation."""
         config = self.config
         weights = {}
-        for position, stored in enumerate(self._elaborate_memories(m)):
+        for position, memory_word in enumerate(self._elaborate_memories(m)):
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
-            m.d.comb += word.as_value().eq(stored)
+            m.d.comb += word.as_value().eq(memory_word)
             for unit, lanes in enumerate(config.units):
                 for number, chain in enumerate(chains):
                     weight: Value = word[unit * len(chains) + number]
@@ -710,28 +758,41 @@ class Multiply(Arithmetic[MultiplyConfig]):
             m.d.comb += enable.eq(self.i.valid | ~begun)
         with m.If(step):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
+        if config.loaded and ahead:
+            address, enable = self._elaborate_held(m, address, step), Const(1)
         if config.weights_joined:
-            joined = self._elaborate_rom(m, "weights", config.joined_contents, config.memory_widths[0], address, enable)
+            joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
             first = 0
             for position, width in enumerate(config.rom_widths):
                 yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
                 first += width
             return
-        for position, (words, width) in enumerate(zip(config.contents, config.rom_widths, strict=True)):
-            stored = self._elaborate_rom(m, f"weights_{position}", words, width, address, enable)
+        for position, words in enumerate(config.contents):
+            word = self._elaborate_memory(m, position, words, address, enable)
             if position < config.positions - 1:
                 address = delayed(m, f"address_{position}", address, 1, reset_less=False)
-                if ahead:
+                if ahead and not config.loaded:
                     enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
-            yield stored
+            yield word
 
-    def _elaborate_rom(
-        self, m: Module, name: str, words: Sequence[int], width: int, address: Value, enable: Value
-    ) -> Value:
+    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
+        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
+        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
+        m.d.comb += reading.eq(Mux(step, address, held))
+        m.d.sync += held.eq(reading)
+        return reading
+
+    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
         """One weight memory, and the word that was read last."""
-        depth = self.config.rom_depth
-        m.submodules[name] = rom = memory.Memory(
-            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, self.config.weight_memory)
+        config = self.config
+        depth, width = config.rom_depth, config.memory_widths[number]
+        if config.loaded:
+            store = config.stores[number]
+            return stored(
+                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
+            )
+        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
+            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
         )
         read = rom.read_port()
         m.d.comb += [read.addr.eq(address), read.en.eq(enable)]

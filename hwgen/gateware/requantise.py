@@ -831,7 +831,7 @@ class _Rounded:
     beyond: Value
 
 
-class _Beats:
+class Beats:
     """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
 
     def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
@@ -848,6 +848,12 @@ class _Beats:
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
+    def number(self, cycle: int) -> Value:
+        """The number of the beat that came ``cycle`` cycles ago."""
+        for stage in range(len(self._numbers), cycle + 1):
+            self._numbers.append(delayed(self._m, f"beat_{stage}", self._numbers[-1], 1))
+        return self._numbers[cycle]
+
     def read(self, name: str, cycle: int) -> list[Value]:
         """By value of a beat: the parameter for the beat that is ``cycle`` cycles behind the input.
 
@@ -860,8 +866,6 @@ class _Beats:
         if not varying:
             return self._by_pixel(values)
         late = int(self._config.tables_in_block_ram)
-        for stage in range(len(self._numbers), cycle - late):
-            self._numbers.append(delayed(m, f"beat_{stage}", self._numbers[-1], 1))
         words = [
             _pack([(table[lane][beat], _shape(table[lane]).width) for lane in varying]) for beat in range(len(table[0]))
         ]
@@ -870,7 +874,7 @@ class _Beats:
             shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
         )
         port = rom.read_port()
-        m.d.comb += port.addr.eq(self._numbers[cycle - late - 1])
+        m.d.comb += port.addr.eq(self.number(cycle - late - 1))
         entry = delayed(m, f"{name}_entry", port.data, late)
         start = 0
         for lane in varying:
@@ -925,7 +929,7 @@ class AddBias(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        beats = _Beats(m, config, self.i.valid)
+        beats = Beats(m, config, self.i.valid)
         cycle = config.latency - 1
         biases, present = beats.read("bias", cycle), beats.read("present", cycle)
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
@@ -977,7 +981,7 @@ class Requantise(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, recipe = self.config, self.config.recipe
-        beats = _Beats(m, config, self.i.valid)
+        beats = Beats(m, config, self.i.valid)
         cycle = 1 + config.tables_in_block_ram
         biases = beats.read("bias", cycle)
         accumulators = [delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(_values(self.i))]
@@ -1039,7 +1043,7 @@ class Requantise(wiring.Component):
         m.d.sync += [register.eq(value) for register, value in zip(registers, values, strict=True)]
         return list(registers)
 
-    def _multiply(self, m: Module, beats: _Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
+    def _multiply(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
         """Products (and the offset, if it comes in here) of operands: by piece, valid ``piece`` cycles after ``cycle``.
 
         The pieces of a product form a cascade, one cycle apart: each slice adds its piece to the sum before it

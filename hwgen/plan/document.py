@@ -10,8 +10,10 @@ from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
 from hwgen.network import host
 from hwgen.network.graph import Network
+from hwgen.network.loaded import is_loaded, loaded
 from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
+from hwgen.plan.request import WEIGHTS
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.stall import check_stall
 from hwgen.templates import TEMPLATES
@@ -38,6 +40,7 @@ def write(plan: Plan) -> str:
         "clock_mhz": plan.board.clock_mhz,
         **host.describe(plan.network),
         "dsp": plan.dsp,
+        **_given("weights", "runtime" if is_loaded(plan.network) else None),
         "groups": [_group(group, plan.placement.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},
         "resources": plan.resources.as_dict(),
@@ -137,6 +140,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
     except (ValueError, RecursionError):
         raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
     entries = field(document, "groups", list, "plan")
+    network = _loaded(document, network)
     _check_part(until(text), network)
     parts = _parts(entries, network)
     groups = []
@@ -147,6 +151,14 @@ def read(text: str, network: Network, board: Board) -> Plan:
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
+
+
+def _loaded(document: Any, network: Network) -> Network:
+    """The network as the plan has it: with weights that are constants, or that are loaded at run time."""
+    weights = document.get("weights", "constant")
+    if weights not in WEIGHTS:
+        raise PlanError(f"plan: weights must be {' or '.join(map(repr, WEIGHTS))}, not {shown(weights)}")
+    return network if weights == "constant" else loaded(network)
 
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:

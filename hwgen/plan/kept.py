@@ -10,6 +10,7 @@ from typing import Any
 from hwgen import cache, digest
 from hwgen.boards import Board
 from hwgen.network.graph import Network
+from hwgen.network.loaded import loaded
 from hwgen.plan import planner
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
@@ -26,6 +27,7 @@ _NAME = "plan.pickle"
 def make(network: Network, board: Board, **options: Any) -> Plan:
     """What `planner.make` gives, from the cache if it was planned before; errors as there."""
     request = Request.of(options)
+    network = loaded(network) if request.weights == "runtime" else network  # as the plan has it
     parts = (network.name, network.layers, network.edges, network.inputs, network.outputs)
     key = digest.of(digest.source(), parts, board, request)
     if (place := cache.find("plans", key)) is not None:

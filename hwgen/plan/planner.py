@@ -14,6 +14,7 @@ from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
+from hwgen.network.loaded import loaded
 from hwgen.plan import grouping
 from hwgen.plan.choose import any_group, best_group, can_be_built, may_fit, off_chip_group, plan_of, task_of
 from hwgen.plan.cuts import Span, text
@@ -51,9 +52,22 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
     request = Request.of(options)
+    if request.weights == "runtime":
+        return _made_one(loaded(network), board, request)
     if request.requantise == "auto":
         return _best_requantised(network, board, request)
     return _made(network, board, request, _requantised(network) if request.requantise == "lut" else [])
+
+
+def _made_one(network: Network, board: Board, request: Request) -> Plan:
+    """The plan of one group, whose weights are loaded at run time."""
+    plan = _made(network, board, request, [])
+    if len(plan.groups) > 1:
+        raise PlanError(
+            f"{network.name} must fit {board.name} as one group to take its weights at run time, not be cut into "
+            f"{len(plan.groups)}: take fewer layers or a larger board"
+        )
+    return plan
 
 
 def _requantised(network: Network) -> list[str]:

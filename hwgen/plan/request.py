@@ -20,6 +20,8 @@ MOST_RATE, MOST_CYCLES = 1e12, 1 << 62
 #: Widths of an engine's port to memory; the second one unless more is asked for.
 BUS_BITS = tuple(8 * each for each in BUS_BYTES)
 
+#: What becomes of weights; and the template whose hardware takes them at run time.
+WEIGHTS, LOADED = ("constant", "runtime"), "stream"
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 
 
@@ -70,6 +72,9 @@ class Request:
     bus_bits : int, optional
         Width of an engine's port to memory: 32, 64 or 128. By default 64, or 128 if ``bandwidth`` is more than 64 bits
         a cycle.
+    weights : str
+        ``constant``, or ``runtime``: the hardware takes other weights, biases and scales while it runs. Then all layers
+        are one group that is computed row by row.
 
     Raises
     ------
@@ -97,6 +102,7 @@ class Request:
     overlap: str | None = None
     array: tuple[int, int] | None = None
     bus_bits: int | None = None
+    weights: str = "constant"
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -116,6 +122,20 @@ class Request:
         if self.requantise not in ("dsp", "lut", "auto"):
             raise PlanError(f"requantise must be dsp, lut or auto, not {self.requantise!r}")
         self._check_template()
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise PlanError(f"weights must be {' or '.join(WEIGHTS)}, not {self.weights!r}")
+        if self.weights == "constant":
+            return
+        asked = asked_template(vars(self))
+        if asked not in (None, LOADED):
+            raise PlanError(f"weights at run time go with the template {LOADED}, not with {asked}")
+        if self.groups is not None or self.in_turn:
+            raise PlanError("weights at run time go with one group of all layers, not with groups or in_turn")
+        if self.requantise != "dsp":
+            raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
 
     def _check_types(self) -> None:
         for name in ("dsp", "lut", "bram"):
@@ -237,7 +257,7 @@ class Request:
             objective=self.objective,
             dsp=budget,
             interval=self.most_cycles(board),
-            template=asked_template(vars(self)),
+            template=asked_template(vars(self)) if self.weights == "constant" else LOADED,
             tile=self.tile,
             overlap=self.overlap,
             array=self.array,

@@ -13,7 +13,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.emit import stimuli, testbench
-from hwgen.emit.verilog import error_ports, write_files
+from hwgen.emit.verilog import error_ports, tied_ports, write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate.job import Job
@@ -57,6 +57,7 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         reset_at=job.options.reset_at or 0,
         taps=[beat for beat, _ in job.taps],
         errors=error_ports(job.config),
+        ties=tied_ports(job.config),
         check=False,
     )
     with processes.workplace() as place:

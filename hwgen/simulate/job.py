@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +59,8 @@ class Options:
         Where the maps come from and go to; one that never stalls if not given.
     one_by_one : bool
         Read a frame only when the one before is written.
+    beside : mapping of str to bytes, optional
+        Files of a module of which ``component`` has an instance: its Verilog, ``NAME.v``, and memory files.
 
     Raises
     ------
@@ -78,8 +80,11 @@ class Options:
     jobs: int = 1
     memory: Memory = field(default_factory=Memory)
     one_by_one: bool = False
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.beside and self.simulator == "amaranth":
+            raise InputError("simulator must be verilator or icarus for Verilog that is there already, not 'amaranth'")
         if self.simulator not in SIMULATORS:
             raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)

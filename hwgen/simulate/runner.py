@@ -116,6 +116,10 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job]) -> list[Raw]:
     engine = verilator if options.simulator == "verilator" else icarus
     engine.check_tools()  # before the Verilog is written, which may take longer than a message
     content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
+    beside = options.beside
+    content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
+    # One file, as simulators are compiled of one.
+    content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if engine is verilator:
         content = apart(content, top)
     if len(jobs) > 1:

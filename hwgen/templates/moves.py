@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
-from hwgen.gateware.block_ram import lut_rom_luts
+from hwgen.gateware.block_ram import deep_memory_luts, lut_rom_luts
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
@@ -86,14 +86,16 @@ def _of_layer(number: int, layer: LayerConfig) -> Iterator[Move]:
     if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
         joined = replace(compute, weights_joined=True).resources
         yield _move(number, "weights_joined", 0, compute.resources, joined, is_ram=False)
-        if compute.rom_depth <= DEEPEST_LUT_ROM:
-            luts = lut_rom_luts(sum(compute.rom_widths), compute.rom_depth)
+        if compute.rom_depth <= (DEEPEST_LUT_RAM if compute.loaded else DEEPEST_LUT_ROM):
+            memory_luts = deep_memory_luts if compute.loaded else lut_rom_luts
+            luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
-            yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=False)
+            yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=compute.loaded)
     if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= DEEPEST_LUT_ROM:
         moved = replace(compute, tables_in="lut").resources
         yield _move(number, "tables_in", 0, compute.resources, moved, is_ram=False)
-    if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= DEEPEST_LUT_ROM:
+    deepest = DEEPEST_LUT_RAM if layer.stores else DEEPEST_LUT_ROM
+    if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= deepest:
         moved = replace(finish, tables_in="lut").resources
         yield _move(number, "tables_in", 0, finish.resources, moved, is_ram=False)
 

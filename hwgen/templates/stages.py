@@ -19,7 +19,8 @@ from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multiply import MultiplyConfig, packable
+from hwgen.gateware.load.requantise import MOST_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
+from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -93,9 +94,15 @@ class ConvStage(WindowStage[Conv]):
     def packs(self) -> bool:
         return not self.channelwise and packable(*self.op.weight_range, self.op.input.type.bits)
 
+    @property
+    def least_finish_slices(self) -> int:
+        return 1 if self.op.loaded else 0
+
     @cached_property
     def finish_slices(self) -> int:
         """Those of the dearest channel."""
+        if self.op.loaded:
+            return self.least_finish_slices
         channels = tuple((channel,) for channel in range(self.op.outputs))
         return self._finish(self.sum_bits(), self.op.folded_bias.tolist(), 1, channels, 1).multipliers
 
@@ -118,9 +125,23 @@ class ConvStage(WindowStage[Conv]):
         if macs_per_dsp == 2:
             half = (high - low + 1) // 2
             low, high = -half, half - 1
-        positive, negative = self.op.signed_sums
+        positive, negative = self._signed_sums(macs_per_dsp)
         most, least = (positive * high + negative * low).max(), (positive * low + negative * high).min()
         return max(signed_bits(int(least), int(most)), 2)
+
+    def _signed_sums(self, macs_per_dsp: int) -> tuple[np.ndarray, np.ndarray]:
+        """`Conv.signed_sums`, or what any weights that may be loaded come to at most."""
+        op = self.op
+        if not op.loaded:
+            return op.signed_sums
+        count, half = op.weights[0].size, 1 << (op.weight_bits - 1)
+        least = -half if macs_per_dsp == 1 else max(-half, -PACKED_WEIGHT)
+        return np.array([count * (half - 1)]), np.array([count * least])
+
+    def check(self, plan: LayerPlan) -> None:
+        super().check(plan)
+        if self.op.loaded and plan.requantise_in != "dsp":
+            raise PlanError(f"{self.op.name}: requantise must be 'dsp' where weights are loaded, not 'lut'")
 
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -137,6 +158,7 @@ class ConvStage(WindowStage[Conv]):
             macs_per_dsp=plan.macs_per_dsp,
             weights_in=plan.weights_in,
             weights_joined=plan.weights_joined,
+            loaded=op.loaded,
         )
         offsets = (offset << op.fraction for offset in compute.offsets)
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), offsets, strict=True)]
@@ -146,8 +168,10 @@ class ConvStage(WindowStage[Conv]):
 
     def _finish(
         self, accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
-    ) -> AddBiasConfig | RequantiseConfig:
+    ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig:
         kind, rule = self.op.output.type, self.op.requantisation
+        if self.op.loaded:
+            return _loaded_requantiser(self.op, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
         if rule is None:
             return AddBiasConfig(
                 lanes=lanes,
@@ -183,6 +207,40 @@ def _requantiser(
         bits=kind.bits,
         signed=kind.signed,
         float32=rule.float32,
+        beats=beats,
+        pixels=pixels,
+        fraction=fraction,
+    )
+
+
+def _loaded_requantiser(
+    op: Op,
+    rule: Requantisation | None,
+    accumulator_bits: int,
+    bias: Sequence[int],
+    lanes: int,
+    beats: Beats,
+    pixels: int,
+    fraction: int = 0,
+) -> LoadedRequantiseConfig:
+    """The same with constants that are loaded; a PlanError if that can't be."""
+    kind = op.output.type
+    if rule is None or not rule.float32 or kind.bits > OUTPUT_BITS:
+        raise PlanError(
+            f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not "
+            f"{kind.bits}"
+        )
+    return LoadedRequantiseConfig(
+        lanes=lanes,
+        accumulator_bits=accumulator_bits,
+        bias=tuple(bias),
+        significand=tuple(rule.significand.tolist()),
+        shift=tuple(np.minimum(rule.shift, MOST_SHIFT).tolist()),
+        zero_point=rule.zero_point,
+        low=rule.low,
+        high=rule.high,
+        bits=kind.bits,
+        signed=kind.signed,
         beats=beats,
         pixels=pixels,
         fraction=fraction,
@@ -311,10 +369,13 @@ class WholeMapStage(Stage[GlobalAveragePool]):
             channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
         ).beats
         finish = GlobalAveragePoolStage(op).finish(compute.result.width, op.taps, lanes, beats, 1)
+        finish = replace(finish, tables_in=plan.tables_in)
+        if isinstance(finish, RequantiseConfig):
+            finish = replace(finish, products_in=plan.requantise_in)
         return WholeMapLayerConfig(
             name=op.name,
             compute=compute,
-            finish=replace(finish, tables_in=plan.tables_in, products_in=plan.requantise_in),
+            finish=finish,
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             fifos_in=plan.fifos_in,
@@ -338,9 +399,13 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
         compute = SumConfig(window=window)
         return compute, self.finish(compute.result.width, compute.term_count, lanes, beats, window.pixels)
 
-    def finish(self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int) -> RequantiseConfig:
+    def finish(
+        self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
+    ) -> RequantiseConfig | LoadedRequantiseConfig:
         """The requantiser of sums of so many values."""
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
+        if self.op.loaded:
+            return _loaded_requantiser(self.op, self.op.requantisation, bits, bias, lanes, beats, pixels)
         return _requantiser(self.op.output.type, self.op.requantisation, bits, bias, lanes, beats, pixels)
 
 

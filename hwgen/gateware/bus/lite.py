@@ -55,7 +55,8 @@ class BankConfig:
     @cached_property
     def resources(self) -> Resources:
         cost = Cost()
-        held = sum(each.bits for register in self.registers if register.access != "r" for each in register.fields)
+        holding = (register for register in self.registers if register.access not in ("r", "w"))
+        held = sum(each.bits for register in holding for each in register.fields)
         # The answer of a read; the held address and what counts of the data of a write, valid bits.
         cost.ff += held + BITS + 18
         varying = sum(any(each.name == "VALUE" for each in register.fields) for register in self.registers)
@@ -82,6 +83,9 @@ class Bank(wiring.Component):
         does something once what is done in this cycle (Out).
     NAME_raise : In(32)
         Of a register whose bits are cleared by writing: bits to raise. Raising goes before clearing.
+    NAME_written : Out(1)
+        Of a register that takes each write as it is: it is written in this cycle, and the port has what is written;
+        bytes that don't count are 0.
     NAME_read : Out(1)
         Of a register that can only be read: it is read in this cycle.
     clear : In(1)
@@ -100,6 +104,8 @@ class Bank(wiring.Component):
             members[name] = (In if register.access == "r" else Out)(BITS)
             if register.access == "r":
                 members[f"{name}_read"] = Out(1)
+            elif register.access == "w":
+                members[f"{name}_written"] = Out(1)
             elif register.access == "w1c":
                 members[f"{name}_raise"] = In(BITS)
         super().__init__(members)
@@ -117,7 +123,7 @@ class Bank(wiring.Component):
             for register in self.config.registers:
                 with m.Case(register.offset // REGISTER_BYTES):
                     port = getattr(self, register.name.lower())
-                    if register.access != "w1s":  # which reads as 0
+                    if register.access not in ("w1s", "w"):  # which read as 0
                         m.d.comb += values.eq(port)
                     if register.access == "r":
                         m.d.comb += getattr(self, f"{register.name.lower()}_read").eq(read)
@@ -163,6 +169,9 @@ class Bank(wiring.Component):
         """What software writes into a register."""
         name = register.name.lower()
         port = getattr(self, name)
+        if register.access == "w":
+            m.d.comb += [port.eq(data & mask), getattr(self, f"{name}_written").eq(hit)]
+            return
         for each in register.fields:
             bits = slice(each.low, each.low + each.bits)
             written = data[bits] & mask[bits]

@@ -16,12 +16,15 @@ SPACE_BYTES = 4096
 #: "HWGN" in ASCII.
 IDENTITY = 0x4857_474E
 #: Of this list of registers: 16 bits that grow when software must change, 16 for what is only added.
-VERSION = 0x0001_0000
+VERSION = 0x0001_0001
 #: Inputs and outputs that there are registers for.
 MOST_STREAMS = 16
+#: Of ``ERRORS``, that a load of weights was wrong.
+WEIGHTS_ERROR_BIT = 31
 
-#: ``r``: read only; ``rw``: what was written stays; ``w1c``: writing a 1 clears a bit; ``w1s``: a 1 does it once.
-Access = Literal["r", "rw", "w1c", "w1s"]
+#: ``r``: read only; ``rw``: what was written stays; ``w1c``: writing a 1 clears a bit; ``w1s``: a 1 does it once;
+#: ``w``: each write is taken as it is.
+Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +138,9 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
     )
 
 
-def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int) -> tuple[Register, ...]:
+def registers_of(
+    inputs: Sequence[str], outputs: Sequence[str], build_hash: int, *, weights: bool = False
+) -> tuple[Register, ...]:
     """The registers of a wrapper with these streams, by offset.
 
     Parameters
@@ -144,15 +149,17 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
         Names of the bus's streams: ``s_axis``, ``m_axis``, or several of each.
     build_hash : int
         64 bits.
+    weights : bool
+        Weights are loaded at run time.
 
     Raises
     ------
     ConfigError
-        If there are more than `MOST_STREAMS` of either.
+        If there are more than `MOST_STREAMS` of either, or where weights are loaded one input less.
     """
-    for kind, names in (("inputs", inputs), ("outputs", outputs)):
-        if len(names) > MOST_STREAMS:
-            raise ConfigError(f"{kind} must be at most {MOST_STREAMS} for a bus wrapper, not {len(names)}")
+    for kind, names, most in (("inputs", inputs, MOST_STREAMS - weights), ("outputs", outputs, MOST_STREAMS)):
+        if len(names) > most:
+            raise ConfigError(f"{kind} must be at most {most} for a bus wrapper, not {len(names)}")
     wrong = [
         Field(name=f"{name.upper()}_{kind}", low=2 * number + place, bits=1, about=about)
         for number, name in enumerate(inputs)
@@ -163,6 +170,14 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
             )
         )
     ]
+    state: list[Field] = []
+    if weights:
+        about = "a load of weights was wrong: see STATUS.WEIGHTS_GOOD"
+        wrong.append(Field(name="WEIGHTS", low=WEIGHTS_ERROR_BIT, bits=1, about=about))
+        state = [
+            Field(name="WEIGHTS_GOOD", low=3, bits=1, about="weights are whole; while it is 0 no frame begins"),
+            Field(name="WEIGHTS_WAIT", low=4, bits=1, about="a word of a load waits: frames are on their way yet"),
+        ]
     events = (
         Field(name="FRAME", low=0, bits=1, about="a frame has left, on all outputs"),
         Field(name="ERROR", low=1, bits=1, about="a bit of ERRORS was raised"),
@@ -200,6 +215,7 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
                 Field(name="BUSY", low=0, bits=1, about="a frame has begun to come in and has not left"),
                 Field(name="ERROR", low=1, bits=1, about="ERRORS is not 0"),
                 Field(name="INTERRUPT", low=2, bits=1, about="the interrupt is raised"),
+                *state,
             ),
         ),
         Register(
@@ -222,6 +238,13 @@ def registers_of(inputs: Sequence[str], outputs: Sequence[str], build_hash: int)
         whole("CYCLES_LOW", 0x030, "cycles with STATUS.BUSY, bits 0 to 31; reading it holds CYCLES_HIGH"),
         whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
     ]
+    if weights:
+        for offset, name, about in (
+            (0x040, "WEIGHTS", "takes the next word of a load of weights"),
+            (0x044, "WEIGHTS_LAST", "takes the last word of a load of weights"),
+        ):
+            value = Field(name="VALUE", low=0, bits=32, about=about)
+            found.append(Register(name=name, offset=offset, access="w", about=about, fields=(value,)))
     for number, name in enumerate(inputs):
         offset, port = 0x100 + 16 * number, name.upper()
         found += [

@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, unsigned
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.bus.lite import LITE, Bank, BankConfig
-from hwgen.gateware.bus.registers import Register, registers_of
+from hwgen.gateware.bus.lite import BITS, LITE, Bank, BankConfig
+from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT, Register, registers_of
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import Guard, GuardConfig
+from hwgen.gateware.load.loader import STATE, WORD
+from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
 #: Bits in which the counts of frames that have left on several outputs are compared.
@@ -137,6 +139,8 @@ class ShellConfig:
     inputs, outputs : tuple of EndConfig
     build_hash : int
         64 bits that tell this design from others.
+    weights : bool
+        The accelerator's weights are loaded at run time.
 
     Raises
     ------
@@ -147,6 +151,7 @@ class ShellConfig:
     inputs: tuple[EndConfig, ...]
     outputs: tuple[EndConfig, ...]
     build_hash: int = 0
+    weights: bool = False
 
     def __post_init__(self) -> None:
         self.registers  # noqa: B018 (refuses too many streams)
@@ -155,7 +160,7 @@ class ShellConfig:
     def registers(self) -> tuple[Register, ...]:
         """By offset."""
         inputs, outputs = ([end.name for end in ends] for ends in (self.inputs, self.outputs))
-        return registers_of(inputs, outputs, self.build_hash)
+        return registers_of(inputs, outputs, self.build_hash, weights=self.weights)
 
     @property
     def bank(self) -> BankConfig:
@@ -168,6 +173,9 @@ class ShellConfig:
         # Of 32 bits, but for that of the cycles; counting alone takes no LUTs.
         cost.ff += 32 * (3 + 3 * len(self.inputs) + 2 * len(self.outputs) + (len(self.outputs) > 1)) + 64
         cost.lut += 45 * streams
+        if self.weights:
+            cost.ff += PART_BITS + 2
+            cost.lut += PART_BITS + 10
         parts = [
             *(part for end in self.inputs for part in (end.guard, end.repack(end.words, end.beats))),
             *(end.repack(end.beats, end.words) for end in self.outputs),
@@ -186,6 +194,8 @@ def signature_of(config: ShellConfig) -> wiring.Signature:
         members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
     for end in config.outputs:
         members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
+    if config.weights:
+        members |= {"weights": Out(WORD), "weights_state": In(STATE)}
     return wiring.Signature(members)
 
 
@@ -207,6 +217,8 @@ class Shell(wiring.Component):
         Resets the accelerator.
     i, o : Out(stream), In(stream)
         The accelerator's streams, by its own names for them.
+    weights, weights_state : Out(stream), In
+        The accelerator's, where weights are loaded: words that are written into registers.
 
     Latency and throughput
         A word's values can be taken by the accelerator in the next cycle. Where `EndConfig.is_free`, no cycle of the
@@ -237,17 +249,35 @@ class Shell(wiring.Component):
             self._output(m, end)
         done, busy = self._count(m, bank)
 
-        errors = Cat(wrong)
+        lost, state = self._weights(m, bank) if self.config.weights else (Const(0), Const(0, 0))
+        errors = Cat(Cat(wrong, Const(0, BITS))[:WEIGHTS_ERROR_BIT], lost) if self.config.weights else Cat(wrong)
         m.d.comb += [
             bank.errors_raise.eq(errors),
             bank.interrupt_status_raise.eq(Cat(done, errors.any())),
-            bank.status.eq(Cat(busy, bank.errors.any(), self.interrupt)),
+            bank.status.eq(Cat(busy, bank.errors.any(), self.interrupt, state)),
         ]
         m.d.sync += self.interrupt.eq((bank.interrupt_status & bank.interrupt_enable).any() & ~self.reset)
         for register in self.config.registers:
             if register.reset and register.access == "r":
                 m.d.comb += getattr(bank, register.name.lower()).eq(register.reset)
         return m
+
+    def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
+        """Words from the registers to the accelerator, one waiting at most; when a load went wrong, and the state."""
+        stream, state = self.weights, self.weights_state
+        written, full = bank.weights_written | bank.weights_last_written, Signal(name="weights_wait")
+        lost = Signal(name="weights_lost")
+        with m.If(written):
+            m.d.sync += [
+                stream.payload.data.eq(Mux(bank.weights_last_written, bank.weights_last, bank.weights)),
+                stream.payload.last.eq(bank.weights_last_written),
+            ]
+        m.d.sync += [
+            full.eq((written | full & ~stream.ready) & ~self.reset),
+            lost.eq(written & full & ~stream.ready),
+        ]
+        m.d.comb += [stream.valid.eq(full), state.clear.eq(1)]
+        return state.error | lost, Cat(state.good, full)
 
     def _input(self, m: Module, end: EndConfig, open_: Value) -> list[Value]:
         """From the bus to the accelerator; what says, a cycle each, that a frame was short, or long."""

@@ -105,4 +105,15 @@ class Wrapper(wiring.Component):
                     f"{forth}_{name}__valid": stream.valid,
                     f"{back}_{name}__ready": stream.ready,
                 }
-        return found | {f"i_{name}__clear": Const(0, 1) for name in self._error_ports}
+        found |= {f"i_{name}__clear": Const(0, 1) for name in self._error_ports}
+        if shell.config.weights:
+            words, state = shell.weights, shell.weights_state
+            found |= {
+                "i_weights__payload": words.payload.as_value(),
+                "i_weights__valid": words.valid,
+                "o_weights__ready": words.ready,
+                "o_weights_state__good": state.good,
+                "o_weights_state__error": state.error,
+                "i_weights_state__clear": state.clear,
+            }
+        return found

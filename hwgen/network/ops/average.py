@@ -111,6 +111,8 @@ class GlobalAveragePool(Op):
     ----------
     requantisation : Requantisation
         For the sum of ``x - x_zero_point``: the number of pixels is part of the factor.
+    loaded : bool
+        The hardware shall take other scales at run time: these are those that it begins with.
 
     Raises
     ------
@@ -119,6 +121,7 @@ class GlobalAveragePool(Op):
     """
 
     requantisation: Requantisation
+    loaded: bool = False
 
     kind = "globalaveragepool"
     operators = ("GlobalAveragePool", "QLinearGlobalAveragePool")

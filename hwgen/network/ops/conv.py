@@ -14,6 +14,8 @@ from hwgen.network.maps import Window, signed_bits
 from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Requantisation, requantise
 
+_LOADED_BITS = (2, 4, 8, 9)
+"""Bits of weights that are loaded: of the types that there are, and of unsigned ones less their zero point."""
 _BLOCK = 1 << 21
 """Values of the im2col matrix in one block: 16 MiB of float64."""
 
@@ -38,6 +40,8 @@ class Conv(Op):
     fraction : int
         So many bits of the bias lie below the products' lowest one: sums are multiplied by ``2**fraction`` before it is
         added, and the requantisation's factors are for the result. Always 0 where the accumulators themselves leave.
+    loaded : bool
+        The hardware shall take other weights, biases and scales at run time: these are those that it begins with.
     """
 
     weights: np.ndarray
@@ -45,6 +49,7 @@ class Conv(Op):
     requantisation: Requantisation | None
     groups: int = 1
     fraction: int = 0
+    loaded: bool = False
 
     kind = "conv"
     operators = ("Conv",)
@@ -67,7 +72,9 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        return max(signed_bits(*self.weight_range), 2)
+        """Of these weights; of loaded ones those that any of their type may have."""
+        bits = max(signed_bits(*self.weight_range), 2)
+        return next(most for most in (*_LOADED_BITS, bits) if most >= bits) if self.loaded else bits
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:

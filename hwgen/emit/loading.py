@@ -1,0 +1,151 @@
+"""A design that was built, with other weights: a module around the design's own Verilog that loads them after reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from struct import iter_unpack
+from typing import Any
+
+from amaranth import ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, unsigned
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.guard import FRAME_ERROR
+from hwgen.gateware.load.store import PART_BITS
+from hwgen.gateware.lookup import rom_attributes
+from hwgen.gateware.stream import BeatFormat, Order, Port
+
+
+@dataclass(frozen=True)
+class LoadingConfig:
+    """An accelerator in a module that loads its weights: to all others as if it had begun with them.
+
+    Parameters
+    ----------
+    inner : AcceleratorConfig
+    load : bytes
+        Words of a load.
+    top : str
+        The accelerator's module, which is not part of this one.
+    """
+
+    inner: AcceleratorConfig
+    load: bytes
+    top: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.inner.name}_loading"
+
+    @property
+    def layers(self) -> Sequence[Any]:
+        return self.inner.layers
+
+    @property
+    def input(self) -> BeatFormat:
+        return self.inner.input
+
+    @property
+    def output(self) -> BeatFormat:
+        return self.inner.output
+
+    @property
+    def input_order(self) -> Order:
+        return self.inner.input_order
+
+    @property
+    def output_order(self) -> Order:
+        return self.inner.output_order
+
+    @property
+    def input_ports(self) -> tuple[Port, ...]:
+        return self.inner.input_ports
+
+    @property
+    def output_ports(self) -> tuple[Port, ...]:
+        return self.inner.output_ports
+
+    @property
+    def error_ports(self) -> tuple[str, ...]:
+        return self.inner.error_ports
+
+    @cached_property
+    def words(self) -> list[int]:
+        """Those of ``load``."""
+        return [word for (word,) in iter_unpack("<I", self.load)]
+
+    def component(self) -> Loading:
+        return Loading(self)
+
+
+class Loading(wiring.Component):
+    """Loads weights after reset, while frames wait; otherwise the accelerator.
+
+    Parameters
+    ----------
+    config : LoadingConfig
+
+    Members
+    -------
+    i, o, frame_error : In(stream), Out(stream), Out
+        The accelerator's, by its own names for them.
+    """
+
+    def __init__(self, config: LoadingConfig):
+        self._config = config
+        members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in config.input_ports}
+        members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
+        super().__init__(members | {port.name: Out(port.beat.signature) for port in config.output_ports})
+
+    @property
+    def config(self) -> LoadingConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        words, ready, good = self.config.words, Signal(), Signal()
+        place = Signal(range(len(words) + 1))
+        m.submodules.words = rom = memory.Memory(
+            shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
+        )
+        word = rom.read_port()
+        # A word is read a cycle before it is offered.
+        begun, following = Signal(), Signal.like(place)
+        offered = begun & (place != len(words))
+        m.d.comb += following.eq(Mux(offered & ready, place + 1, place))
+        m.d.comb += word.addr.eq(following)
+        m.d.sync += [begun.eq(1), place.eq(following)]
+        loaded = Signal()
+        m.d.sync += loaded.eq(loaded | (place == len(words)) & good)
+        ports: dict[str, Any] = {
+            "i_clk": ClockSignal(),
+            "i_rst": ResetSignal(),
+            "i_weights__payload": word.data | ((place == len(words) - 1) << PART_BITS),
+            "i_weights__valid": offered,
+            "o_weights__ready": ready,
+            "o_weights_state__good": good,
+            "i_weights_state__clear": Const(0, 1),
+        }
+        for name in self.config.error_ports:
+            error = getattr(self, name)
+            ports |= {f"i_{name}__clear": error.clear, f"o_{name}__short": error.short, f"o_{name}__long": error.long}
+        for port in self.config.input_ports:
+            stream, taken = getattr(self, port.name), Signal(name=f"{port.name}_taken")
+            m.d.comb += stream.ready.eq(taken & loaded)
+            ports |= {
+                f"i_{port.name}__payload": stream.payload.as_value(),
+                f"i_{port.name}__valid": stream.valid & loaded,
+                f"o_{port.name}__ready": taken,
+            }
+        for port in self.config.output_ports:
+            stream = getattr(self, port.name)
+            ports |= {
+                f"o_{port.name}__payload": stream.payload.as_value(),
+                f"o_{port.name}__valid": stream.valid,
+                f"i_{port.name}__ready": stream.ready,
+            }
+        m.submodules.accelerator = Instance(self.config.top, **ports)
+        return m

@@ -1,0 +1,34 @@
+"""Networks whose weights the hardware takes at run time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hwgen.errors import ModelError
+from hwgen.network.graph import Network
+from hwgen.network.ops import Conv, GlobalAveragePool
+
+
+def loaded(network: Network) -> Network:
+    """The same network for hardware that takes other weights, biases and scales of convolutions, and other scales of
+    global average pools; of all other layers the constants stay. One that is so already is given back.
+
+    Raises
+    ------
+    ModelError
+        If no layer has weights.
+    """
+    if is_loaded(network):
+        return network
+    if not network.weight_count:
+        raise ModelError(f"{network.name}: no layer has weights that could be loaded at run time")
+    layers = tuple(
+        replace(layer, loaded=True) if isinstance(layer, Conv | GlobalAveragePool) else layer
+        for layer in network.layers
+    )
+    return replace(network, layers=layers)
+
+
+def is_loaded(network: Network) -> bool:
+    """Whether it is one of these."""
+    return any(getattr(layer, "loaded", False) for layer in network.layers)

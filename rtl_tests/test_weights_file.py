@@ -1,0 +1,298 @@
+"""Files of weights for designs that load them: made of a retrained model, refused for another, loaded in simulation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import cocotb_bench
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from cocotb_bench import needs_cocotb
+from onnx import TensorProto, helper, numpy_helper
+
+import hwgen
+from hwgen.cli import main as cli
+from hwgen.emit import weights
+from hwgen.errors import InputError, PlanError
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+
+
+def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: float = 0.02, deep: int = 4) -> Path:
+    """Two QLinearConvs, a max pool and a QLinearGlobalAveragePool, with random weights, biases and scales."""
+    rng = np.random.default_rng(seed)
+    nodes, constants = [], []
+
+    def constant(name: str, value: Any) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def scale(name: str, most: float) -> str:
+        return constant(name, rng.uniform(most / 2, most, ()).astype(np.float32))
+
+    before, channels = "x", 2
+    scales = [constant("x_scale", np.float32(x_scale)), constant("x_zero", np.uint8(zero))]
+    for name, outputs, size in (("first", deep, kernel), ("second", 3, 1)):
+        each = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
+        out = [scale(f"{name}_scale", 0.1), constant(f"{name}_zero", np.uint8(3))]
+        nodes.append(
+            helper.make_node(
+                "QLinearConv",
+                [
+                    *(before, *scales),
+                    constant(f"{name}_w", rng.integers(-127, 128, (outputs, channels, size, size)).astype(np.int8)),
+                    constant(f"{name}_w_scale", each),
+                    constant(f"{name}_w_zero", np.zeros(outputs, np.int8)),
+                    *out,
+                    constant(f"{name}_bias", rng.integers(-2000, 2000, outputs).astype(np.int32)),
+                ],
+                [name],
+                name=name,
+                pads=[size // 2] * 4,
+            )
+        )
+        before, channels, scales = name, outputs, out
+    nodes.append(helper.make_node("MaxPool", [before], ["pool"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    mean = [scale("mean_scale", 0.1), constant("mean_zero", np.uint8(seed % 5))]
+    nodes.append(
+        helper.make_node(
+            "QLinearGlobalAveragePool", ["pool", *scales, *mean], ["y"], name="mean", domain="com.microsoft"
+        )
+    )
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 6, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, (1, 3, 1, 1))],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / f"small{seed}" / "small.onnx"
+    path.parent.mkdir(exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def runtime(path: Path, frames: np.ndarray) -> np.ndarray:
+    """What ONNX Runtime gives."""
+    session: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(None, {"x": frame[None]})[0] for frame in frames])
+
+
+@pytest.fixture(scope="module")
+def design(tmp_path_factory) -> Path:
+    """Of the first model."""
+    folder = tmp_path_factory.mktemp("built")
+    plan = hwgen.load(model(folder, 0)).plan("zedboard", dsp=40, weights="runtime")
+    return plan.build(folder / "design")
+
+
+def test_plan(tmp_path):
+    """The plan says so and can be read back; its circuit is the same, and its interval that of constants."""
+    first = hwgen.load(model(tmp_path, 0))
+    plan = first.plan("zedboard", dsp=40, weights="runtime")
+    assert json.loads(plan.to_json())["weights"] == "runtime"
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    again = first.plan("zedboard", plan=tmp_path / "plan.json")
+    assert again.config == plan.config
+    assert plan.interval == first.plan("zedboard", dsp=40).interval
+    assert "weights" not in json.loads(first.plan("zedboard", dsp=40).to_json())
+
+
+@needs_icarus
+@pytest.mark.parametrize("seed", [0, 1])
+def test_loaded(design, tmp_path, seed):
+    """The design's own Verilog, with other weights and with its own: what ONNX Runtime makes of that model."""
+    path = model(tmp_path, seed)
+    frames = np.random.default_rng(2).integers(0, 256, (3, 2, 6, 4)).astype(np.uint8)
+    found = hwgen.load(path).retrained(design)
+    result = found.simulate(frames, simulator="icarus")
+    assert result.ok
+    np.testing.assert_array_equal(result.outputs, runtime(path, frames))
+    if seed:  # and not what was built
+        outputs: Any = result.outputs
+        assert not np.array_equal(outputs, runtime(model(tmp_path, 0), frames))
+    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+
+
+def test_file(design, tmp_path, monkeypatch, capfd):
+    """What the command line writes: checked as it is read."""
+    monkeypatch.chdir(tmp_path)
+    path = model(tmp_path, 1)
+    assert cli.main(["weights", str(path), "--design", str(design)]) == 0
+    assert "small.weights: 84 weights of small" in capfd.readouterr().out.replace(",", "")
+    content = (tmp_path / "small.weights").read_bytes()
+    document, load = weights.read(content, "small.weights")
+    assert document["design"] == json.loads((design / "weights.json").read_text())["digest"]
+    assert document["input"]["scale"] == pytest.approx(0.02)
+    assert load == hwgen.load(path).retrained(design).config.load
+    for wrong, said in (
+        (b"", "small.weights is no file of weights: 'hwgen weights' makes one"),
+        (content[:20], "small.weights is cut off: it has 20 bytes; make it again"),
+        (content[:-3], f"small.weights must have {len(content):,} bytes, not {len(content) - 3:,}; make it again"),
+        (
+            content[:-30] + bytes([content[-30] ^ 8]) + content[-29:],
+            "small.weights was changed: the CRC-32 of its weights is wrong; make it again",
+        ),
+        (
+            content.replace(b"small", b"Small"),
+            "small.weights was changed: the CRC-32 of its head is wrong; make it again",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            weights.read(wrong, "small.weights")
+        assert str(caught.value) == said
+
+
+@needs_cocotb
+def test_driver(design, tmp_path):
+    """On simulated hardware: with the weights that were built, others, a damaged file, and with the first again."""
+    paths = [model(tmp_path, seed) for seed in (0, 1)]
+    frames = np.random.default_rng(2).integers(0, 256, (3, 2, 6, 4)).astype(np.uint8)
+    np.save(tmp_path / "x.npy", frames)
+    files = [tmp_path / f"{number}.weights" for number in (0, 1)]
+    for path, file in zip(paths, files, strict=True):
+        file.write_bytes(hwgen.load(path).retrained(design).weights)
+    cut, foreign = tmp_path / "cut.weights", tmp_path / "foreign.weights"
+    cut.write_bytes(files[0].read_bytes()[:-8])
+    other = hwgen.load(model(tmp_path, 9, deep=3)).plan("zedboard", dsp=40, weights="runtime").config
+    foreign.write_bytes(weights.write(other, {}, "small"))
+    steps: list[tuple[Path | None, int | None, str]] = [
+        (None, 0, ""),
+        (files[1], 1, ""),
+        (cut, None, f"{cut} is cut off or was changed: make it again"),
+        (
+            foreign,
+            None,
+            f"{foreign} is for a design with the digest {weights._digest(other)}, not for this one with "
+            f"{weights.read_design(design).digest}: make it with 'hwgen weights' for this folder",
+        ),
+        (None, 1, ""),
+        (files[0], 0, ""),
+    ]
+    runs = [
+        {"x": [str(tmp_path / "x.npy")], "y": str(tmp_path / f"y{number}.npz"), "frames": 3, "integers": True,
+         "cut": 0, "error": error, **({} if file is None else {"weights": str(file)})}
+        for number, (file, _, error) in enumerate(steps)
+    ]  # fmt: skip
+    registers = json.loads((design / "registers.json").read_text())
+    sources = {path.name: path.read_bytes() for path in design.iterdir() if path.suffix in (".v", ".mem")}
+    sources = {name: text for name, text in sources.items() if not name.endswith("_tb.v")}
+    (script,) = design.glob("*_driver.py")
+    cocotb_bench.run(
+        sources, registers["module"], "cocotb_driver", tmp_path,
+        driver=str(script), design=str(design), registers=registers, runs=runs,
+    )  # fmt: skip
+    for number, (_, seed, _) in enumerate(steps):
+        if seed is not None:
+            with np.load(tmp_path / f"y{number}.npz") as found:
+                np.testing.assert_array_equal(found["arr_0"], runtime(paths[seed], frames))
+
+
+@pytest.fixture
+def refuse(capfd):
+    """Run a command that must be refused: status 2 and one line, which is given back."""
+
+    def run(*arguments: object) -> str:
+        assert cli.main([str(each) for each in arguments]) == 2
+        line = capfd.readouterr().err
+        assert line.count("\n") == 1
+        return line.removeprefix("hwgen: ").strip()
+
+    return run
+
+
+def test_other_models(design, tmp_path, refuse):
+    """Names the layer and what differs; writes nothing."""
+    out = tmp_path / "out.weights"
+
+    def said(**changes) -> str:
+        return refuse("weights", model(tmp_path, 5, **changes), "--design", design, "-o", out)
+
+    where = f"small does not fit the design in {design}: "
+    assert said(zero=9) == (
+        f"{where}first: the zero point of its input, which padding takes (compute.window.pad_value) must be 7, as it "
+        "was built, not 9"
+    )
+    assert said(deep=5).startswith("plan layer first is of another network: its output is [4, 6, 4] in the plan")
+    assert "first" in said(kernel=5)
+    assert not out.exists()
+    constant = hwgen.load(model(tmp_path, 0)).plan("zedboard", dsp=40).build(tmp_path / "constant")
+    assert refuse("weights", model(tmp_path, 1), "--design", constant) == (
+        f"the weights of the design in {constant} are constants: build it with --weights runtime"
+    )
+    assert refuse("weights", model(tmp_path, 1), "--design", tmp_path) == (
+        f"there is no design in {tmp_path}: 'hwgen build --weights runtime' writes one"
+    )
+
+
+def test_simulate_refusals(design, tmp_path, refuse):
+    path = model(tmp_path, 1)
+    assert refuse("simulate", path, "--design", design, "--random", 1, "--dsp", 4) == (
+        "--dsp would be another circuit than that of --design: leave one of them out"
+    )
+    assert refuse("simulate", path, "--design", design, "--random", 1, "--simulator", "amaranth") == (
+        "--design is Verilog, which verilator and icarus simulate, not amaranth"
+    )
+    copy = shutil.copytree(design, tmp_path / "copy")
+    (copy / "small_.v").write_text((copy / "small_.v").read_text() + "//")
+    assert refuse("simulate", path, "--design", copy, "--random", 1, "--simulator", "icarus") == (
+        f"{copy / 'small_.v'} is missing or was changed: build the design again"
+    )
+
+
+def test_plan_refusals(tmp_path):
+    loaded = hwgen.load(model(tmp_path, 0))
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"template": "pyramid"}, "weights at run time go with the template stream, not with pyramid"),
+        ({"tile": (2, 2)}, "weights at run time go with the template stream, not with pyramid"),
+        ({"template": "tile"}, "weights at run time go with the template stream, not with tile"),
+        ({"in_turn": True}, "weights at run time go with one group of all layers, not with groups or in_turn"),
+        ({"requantise": "auto"}, "weights at run time go with requantise dsp, not auto"),
+    ]
+    for options, said in refused:
+        with pytest.raises(PlanError) as caught:
+            loaded.plan("zedboard", weights="runtime", **options)
+        assert str(caught.value) == said
+    with pytest.raises(PlanError, match=r"^weights must be constant or runtime, not 'later'$"):
+        loaded.plan("zedboard", weights="later")
+    wide = hwgen.load("vgg16:1@8x8,int16")
+    with pytest.raises(PlanError, match=r"^conv1_1: outputs must have at most 8 bits where weights are loaded"):
+        wide.plan("zedboard", weights="runtime")
+
+
+@pytest.mark.long
+@needs_compiler
+@pytest.mark.parametrize("macs_per_dsp", [1, 2])
+def test_digits(tmp_path, macs_per_dsp):
+    """The digits network, built with other weights, gives what the trained one does once it has loaded these."""
+    trained = onnx.load(DIGITS / "digits.onnx")
+    other = onnx.ModelProto()
+    other.CopyFrom(trained)
+    rng = np.random.default_rng(3)
+    for tensor in other.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.int8 and values.ndim > 1:
+            changed = rng.integers(-127, 128, values.shape).astype(np.int8)
+            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+    onnx.save(other, tmp_path / "digits.onnx")
+    plan = hwgen.load(tmp_path / "digits.onnx").plan("zedboard", weights="runtime", macs_per_dsp=macs_per_dsp)
+    design = plan.build(tmp_path / "design")
+    images, labels = np.load(DIGITS / "images.npy"), np.load(DIGITS / "labels.npy")
+    result = hwgen.load(DIGITS / "digits.onnx").retrained(design).simulate(images)
+    assert result.ok
+    session: Any = onnxruntime.InferenceSession(DIGITS / "digits.onnx", providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    expected = np.concatenate([session.run(None, {name: image[None]})[0] for image in images])
+    outputs: Any = result.outputs
+    np.testing.assert_array_equal(outputs.argmax(axis=1), expected.argmax(axis=1))
+    assert result.accuracy(labels)["right"] > 400
