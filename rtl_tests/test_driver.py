@@ -117,7 +117,7 @@ def test_memory_is_the_beats(port, seed):
     """What lies in memory is the values of the beats that the simulators send, one after the other."""
     beat = port.beat
     (end,) = ends_of([port], "s_axis", [16])
-    stream = driver.Stream(json.loads(json.dumps(wrapper._stream(end))))
+    stream = driver.Stream(json.loads(json.dumps(wrapper.stream(end))))
     assert len(stream.places) * end.value_bytes == end.frame_bytes == stream.frame_bytes
     low, high = beat.value_range
     frame = np.random.default_rng(seed).integers(low, high + 1, stream.shape).astype(stream.dtype)

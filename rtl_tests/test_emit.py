@@ -294,6 +294,8 @@ def test_the_folder(tmp_path):
         "my_net.table.mem",
         "my_net.v",
         "my_net_axi.v",
+        "my_net_driver.c",
+        "my_net_driver.h",
         "my_net_driver.py",
         "my_net_registers.h",
         "my_net_registers.py",

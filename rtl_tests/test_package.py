@@ -169,7 +169,8 @@ def check(folder: Path, made: Packaged, *, plan: bool = True) -> None:
     name = top.removesuffix("_axi")
     sources = {path.name for path in folder.iterdir() if path.suffix in (".v", ".mem")} - {f"{name}_tb.v"}
     assert made.of("source") == sources
-    software = {f"{name}_driver.py", f"{name}_registers.h", f"{name}_registers.py", "registers.json"}
+    software = {f"{name}_driver.{kind}" for kind in ("py", "c", "h")}
+    software |= {f"{name}_registers.h", f"{name}_registers.py", "registers.json"}
     software |= {"plan.json"} if plan else set()
     assert made.of("file") == {f"{root}/xilinx_miscfiles/software/{each}" for each in software}
     for each in software:
@@ -230,12 +231,15 @@ def test_the_verilog_says_so_too(built):
     assert wrapped.read_text().count("X_INTERFACE") == 3
 
 
+_REST = (".v", "_driver.py", "_driver.c", "_driver.h", "_registers.h", "_registers.py")
+
+
 @needs_tcl
 def test_several_inputs(tmp_path):
     """Two inputs, three outputs, a wrapper alone: its accelerator is an empty file."""
     config, folder = shell(2, 3), tmp_path / "built"
     files = verilog.convert(Wrapper(config, "net"), "net_axi")
-    files |= dict.fromkeys(("net.v", "net_driver.py", "net_registers.h", "net_registers.py"), b"")
+    files |= dict.fromkeys((f"net{each}" for each in _REST), b"")
     files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
     files[package.NAME] = package.script(config, "net", PARTS[0], files)
     folder.mkdir()

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
-from hwgen.emit import manifest, package, project, stimuli, testbench, weights, wrapper
+from hwgen.emit import c_driver, manifest, package, project, stimuli, testbench, weights, wrapper
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -42,7 +42,7 @@ def build(
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
-    ``NAME_driver.py``, ``package_ip.tcl``, for some boards ``project.tcl``,
+    ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``package_ip.tcl``, for some boards ``project.tcl``,
     ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
@@ -155,6 +155,7 @@ def _contents(
     contents = files(config, component=component, top=top)
     shell = wrapper.shell_of(config, contents)
     around = wrapper.files(config, shell, top)
+    around |= c_driver.files(shell, top)
     names = [*contents, *around, *software]
     around[package.NAME] = package.script(shell, top, board.part if board else "", names)
     around |= project.files(shell, top, board, names)
@@ -316,6 +317,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
             "its registers and streams, for programs, for C and for Python",
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
+        (f"`{top}_driver.c`, `{top}_driver.h`", "runs it from C, without an operating system"),
         (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
         *(
             [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]

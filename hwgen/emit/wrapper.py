@@ -113,13 +113,14 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",
         "bytes": description.SPACE_BYTES,
-        "inputs": [_stream(end) for end in shell.inputs],
-        "outputs": [_stream(end) for end in shell.outputs],
+        "inputs": [stream(end) for end in shell.inputs],
+        "outputs": [stream(end) for end in shell.outputs],
         "registers": description.to_json(shell.registers),
     }
 
 
-def _stream(end: EndConfig) -> dict[str, Any]:
+def stream(end: EndConfig) -> dict[str, Any]:
+    """A stream of the bus as ``registers.json`` has it: its widths, and how its frames lie in memory."""
     beat, order = end.port.beat, end.port.order
     firsts = (columns.start for columns in order.beat_columns(beat.pixels))
     return {

@@ -1,0 +1,59 @@
+"""The driver in C for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+
+from hwgen.emit import wrapper
+from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+
+__all__ = ["files"]
+
+
+def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
+    """Both files of a design; they go with ``NAME_registers.h``.
+
+    Parameters
+    ----------
+    shell : ShellConfig
+        Of the bus wrapper.
+    top : str
+        The accelerator's module: what its functions begin with.
+    """
+    inputs, ends = len(shell.inputs), (*shell.inputs, *shell.outputs)
+    prefix = top.upper()
+    sizes = [
+        f"#define {prefix}_INPUTS {inputs}u",
+        f"#define {prefix}_STREAMS {len(ends)}u",
+        f"#define {prefix}_DMAS {max(inputs, len(shell.outputs))}u",
+    ]
+    return {
+        f"{top}_driver.h": _filled("driver.h", top, "@sizes@", sizes),
+        f"{top}_driver.c": _filled("driver.c", top, "@layouts@", _layouts(ends)),
+    }
+
+
+def _filled(name: str, top: str, mark: str, lines: Iterable[str]) -> bytes:
+    """A file of this package for a design: its names, and lines in the place of a mark."""
+    text = resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
+    text = text.replace("accelerator_axi", wrapper.module(top))
+    text = text.replace("accelerator_", f"{top}_").replace("ACCELERATOR_", f"{top.upper()}_")
+    return text.replace(f"/* {mark} */", "\n".join(lines)).encode()
+
+
+def _layouts(ends: Iterable[EndConfig]) -> list[str]:
+    """How each stream's frames lie in memory, as the driver's structures."""
+    tables, rows = [], []
+    for end in ends:
+        told = wrapper.stream(end)
+        layout = told["layout"]
+        sizes = [told["bytes"], told["frame_bytes"], told["value_bytes"]]
+        sizes += [layout[key] for key in ("channels", "height", "width", "pixels")]
+        for key, width in (("folds", 2), ("rows", 2), ("columns", 3)):
+            entries = ", ".join(f"{{{', '.join(map(str, each))}}}" for each in layout[key])
+            tables.append(f"static const uint32_t {end.name}_{key}[][{width}] = {{{entries}}};")
+            sizes.append(len(layout[key]))
+        names = ", ".join(f"{end.name}_{key}" for key in ("folds", "rows", "columns"))
+        rows.append(f"    {{{', '.join(map(str, sizes))}, {names}}}, /* {end.name} */")
+    return [*tables, "", "static const stream_layout layouts[] = {", *rows, "};"]

@@ -1,0 +1,222 @@
+/* Written by hwgen: see accelerator_driver.h. */
+#include "accelerator_driver.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#ifdef HWGEN_PLATFORM
+#include HWGEN_PLATFORM
+#endif
+
+/* A register at an address. */
+#ifndef HWGEN_READ32
+#define HWGEN_READ32(address) (*(volatile uint32_t *)(address))
+#endif
+#ifndef HWGEN_WRITE32
+#define HWGEN_WRITE32(address, value) (*(volatile uint32_t *)(address) = (value))
+#endif
+/* What caches hold of some bytes is written to memory; what they hold is forgotten. On a Zynq: Xil_DCacheFlushRange,
+ * Xil_DCacheInvalidateRange. */
+#ifndef HWGEN_FLUSH
+#define HWGEN_FLUSH(pointer, bytes) ((void)(pointer), (void)(bytes))
+#endif
+#ifndef HWGEN_INVALIDATE
+#define HWGEN_INVALIDATE(pointer, bytes) ((void)(pointer), (void)(bytes))
+#endif
+/* The address by which a DMA reaches memory, 32 bits. */
+#ifndef HWGEN_BUS_ADDRESS
+#define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(uintptr_t)(pointer))
+#endif
+
+/* Registers of a DMA in simple mode, and their bits: PG021, Direct Register Mode Register Address Map. The channel into the
+ * accelerator (MM2S) comes first, the other one (S2MM) at an offset. */
+enum {
+    DMA_CONTROL = 0x00,
+    DMA_STATUS = 0x04,
+    DMA_ADDRESS = 0x18,
+    DMA_LENGTH = 0x28,
+    DMA_RECEIVE = 0x30,
+    CONTROL_RUN = 1 << 0,
+    CONTROL_RESET = 1 << 2,
+    STATUS_ERRORS = 7 << 4,
+    STATUS_COMPLETE = 1 << 12
+};
+
+typedef struct {
+    uint32_t bytes, frame_bytes, value_bytes;
+    uint32_t channels, height, width, pixels;
+    uint32_t fold_count, row_count, column_count;
+    const uint32_t (*folds)[2];   /* channels of each beat of a pixel: the first, and the end */
+    const uint32_t (*rows)[2];    /* of each rectangle in which a map travels */
+    const uint32_t (*columns)[3]; /* the same, and the column at which its first beat begins */
+} stream_layout;
+
+/* @layouts@ */
+
+static uint32_t read_register(const accelerator_device *device, uintptr_t offset)
+{
+    return HWGEN_READ32(device->registers + offset);
+}
+
+static void write_register(const accelerator_device *device, uintptr_t offset, uint32_t value)
+{
+    HWGEN_WRITE32(device->registers + offset, value);
+}
+
+/* The registers of a stream's channel. */
+static uintptr_t channel_of(const accelerator_device *device, unsigned stream)
+{
+    if (stream < ACCELERATOR_INPUTS)
+        return device->dmas[stream];
+    return device->dmas[stream - ACCELERATOR_INPUTS] + DMA_RECEIVE;
+}
+
+static accelerator_status reset_dma(const accelerator_device *device, uintptr_t channel)
+{
+    uint32_t looks;
+
+    HWGEN_WRITE32(channel + DMA_CONTROL, CONTROL_RESET);
+    for (looks = 0; looks < device->patience; looks++)
+        if (!(HWGEN_READ32(channel + DMA_CONTROL) & CONTROL_RESET))
+            return ACCELERATOR_OK;
+    return ACCELERATOR_DMA_ERROR;
+}
+
+accelerator_status accelerator_reset(const accelerator_device *device)
+{
+    accelerator_status status = ACCELERATOR_OK;
+    unsigned stream;
+
+    /* The DMAs first, so that none goes on with a frame into the accelerator behind its reset. A reset by one channel is one of
+     * both. */
+    for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
+        status = reset_dma(device, channel_of(device, stream));
+    write_register(device, ACCELERATOR_RESET, ACCELERATOR_RESET_RESET);
+    return status;
+}
+
+accelerator_status accelerator_open(
+    accelerator_device *device, uintptr_t registers, const uintptr_t *dmas, uint32_t patience)
+{
+    uint64_t hash;
+
+    device->registers = registers;
+    memcpy(device->dmas, dmas, sizeof device->dmas);
+    device->patience = patience;
+    if (read_register(device, ACCELERATOR_IDENTITY) != ACCELERATOR_IDENTITY_IS)
+        return ACCELERATOR_NOT_THERE;
+    if (read_register(device, ACCELERATOR_VERSION) >> 16 != ACCELERATOR_VERSION_MAJOR_IS)
+        return ACCELERATOR_OTHER_VERSION;
+    hash = (uint64_t)read_register(device, ACCELERATOR_BUILD_HASH_HIGH) << 32;
+    hash |= read_register(device, ACCELERATOR_BUILD_HASH_LOW);
+    if (hash != ACCELERATOR_BUILD_HASH)
+        return ACCELERATOR_OTHER_DESIGN;
+    return accelerator_reset(device);
+}
+
+/* Lets a channel move a frame. */
+static void start(uintptr_t channel, const stream_layout *layout, const void *buffer)
+{
+    HWGEN_WRITE32(channel + DMA_STATUS, STATUS_COMPLETE); /* of the frame before */
+    HWGEN_WRITE32(channel + DMA_CONTROL, CONTROL_RUN);
+    HWGEN_WRITE32(channel + DMA_ADDRESS, HWGEN_BUS_ADDRESS(buffer));
+    HWGEN_WRITE32(channel + DMA_LENGTH, layout->frame_bytes);
+}
+
+/* Waits until a channel has moved its frame. */
+static accelerator_status finish(const accelerator_device *device, unsigned stream)
+{
+    const uintptr_t channel = channel_of(device, stream);
+    uint32_t looks;
+
+    for (looks = 0; looks < device->patience; looks++) {
+        const uint32_t status = HWGEN_READ32(channel + DMA_STATUS);
+
+        if (status & STATUS_ERRORS)
+            return ACCELERATOR_DMA_ERROR;
+        if (status & STATUS_COMPLETE) {
+            const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH); /* what was moved */
+
+            return length == layouts[stream].frame_bytes ? ACCELERATOR_OK : ACCELERATOR_WRONG_LENGTH;
+        }
+    }
+    return ACCELERATOR_TIMEOUT;
+}
+
+accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs)
+{
+    const void *buffers[ACCELERATOR_STREAMS];
+    accelerator_status status = ACCELERATOR_OK;
+    unsigned stream;
+
+    for (stream = 0; stream < ACCELERATOR_STREAMS; stream++) {
+        buffers[stream] = stream < ACCELERATOR_INPUTS ? inputs[stream] : outputs[stream - ACCELERATOR_INPUTS];
+        if (HWGEN_BUS_ADDRESS(buffers[stream]) % layouts[stream].bytes)
+            return ACCELERATOR_UNALIGNED;
+    }
+    write_register(device, ACCELERATOR_ERRORS, 0xFFFFFFFFu);
+    /* Outputs first: whatever comes is awaited. Nothing of them may be written from a cache while the DMA writes them. */
+    for (stream = ACCELERATOR_STREAMS; stream-- > 0;) {
+        HWGEN_FLUSH(buffers[stream], layouts[stream].frame_bytes);
+        start(channel_of(device, stream), &layouts[stream], buffers[stream]);
+    }
+    for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
+        status = finish(device, stream);
+    if (status != ACCELERATOR_OK) {
+        accelerator_reset(device);
+        return status;
+    }
+    for (stream = ACCELERATOR_INPUTS; stream < ACCELERATOR_STREAMS; stream++)
+        HWGEN_INVALIDATE(outputs[stream - ACCELERATOR_INPUTS], layouts[stream].frame_bytes);
+    return read_register(device, ACCELERATOR_ERRORS) ? ACCELERATOR_WRONG_FRAME : ACCELERATOR_OK;
+}
+
+/* Copies the values of one beat, from a map or into it; where no pixel is, zeros go into the frame. Returns the bytes. */
+static size_t move_beat(
+    const stream_layout *layout, const uint32_t *channels, uint32_t row, uint32_t begin, const uint32_t *columns,
+    unsigned char *map, unsigned char *frame, int into_frame)
+{
+    const size_t size = layout->value_bytes;
+    unsigned char *const first = frame;
+    uint32_t channel, column;
+
+    for (channel = channels[0]; channel < channels[1]; channel++)
+        for (column = begin; column < begin + layout->pixels; column++, frame += size) {
+            const int inside = column >= columns[0] && column < columns[1];
+            unsigned char *value = NULL;
+
+            if (inside)
+                value = map + (((size_t)channel * layout->height + row) * layout->width + column) * size;
+            if (into_frame && inside)
+                memcpy(frame, value, size);
+            else if (into_frame)
+                memset(frame, 0, size);
+            else if (inside)
+                memcpy(value, frame, size);
+        }
+    return (size_t)(frame - first);
+}
+
+/* Goes through a frame in the order of memory: rectangle by rectangle, row by row, beat by beat. */
+static void move_map(const stream_layout *layout, unsigned char *map, unsigned char *frame, int into_frame)
+{
+    uint32_t high, wide, row, begin, fold;
+
+    for (high = 0; high < layout->row_count; high++)
+        for (wide = 0; wide < layout->column_count; wide++)
+            for (row = layout->rows[high][0]; row < layout->rows[high][1]; row++)
+                for (begin = layout->columns[wide][2]; begin < layout->columns[wide][1]; begin += layout->pixels)
+                    for (fold = 0; fold < layout->fold_count; fold++)
+                        frame += move_beat(
+                            layout, layout->folds[fold], row, begin, layout->columns[wide], map, frame, into_frame);
+}
+
+void accelerator_pack(unsigned stream, const void *map, void *frame)
+{
+    move_map(&layouts[stream], (unsigned char *)(uintptr_t)map, (unsigned char *)frame, 1);
+}
+
+void accelerator_unpack(unsigned stream, const void *frame, void *map)
+{
+    move_map(&layouts[stream], (unsigned char *)map, (unsigned char *)(uintptr_t)frame, 0);
+}

@@ -1,0 +1,231 @@
+"""The C driver of a design, compiled as it lies in its folder, with registers, caches and DMAs that Python plays."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+GCC = shutil.which("gcc")
+needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is missing: apt-get install gcc")
+STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+
+REGISTERS, DMA, MEMORY = 0x43C00000, 0x40400000, 0x10000000
+NAMES = ["OK", "NOT_THERE", "OTHER_VERSION", "OTHER_DESIGN", "UNALIGNED", "TIMEOUT", "DMA_ERROR", "WRONG_LENGTH"]
+NAMES += ["WRONG_FRAME"]
+
+_PLATFORM = """
+#include <stdint.h>
+typedef uint32_t (*bench_read_type)(uint32_t);
+typedef void (*bench_write_type)(uint32_t, uint32_t);
+typedef void (*bench_cache_type)(uint32_t, uint32_t, uint32_t);
+extern bench_read_type bench_read;
+extern bench_write_type bench_write;
+extern bench_cache_type bench_cache;
+extern unsigned char *bench_memory;
+#define HWGEN_READ32(address) bench_read((uint32_t)(address))
+#define HWGEN_WRITE32(address, value) bench_write((uint32_t)(address), (value))
+#define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(0x10000000 + ((const unsigned char *)(pointer) - bench_memory)))
+#define HWGEN_FLUSH(pointer, bytes) bench_cache(0, HWGEN_BUS_ADDRESS(pointer), (bytes))
+#define HWGEN_INVALIDATE(pointer, bytes) bench_cache(1, HWGEN_BUS_ADDRESS(pointer), (bytes))
+"""
+_BENCH = """
+#include "platform.h"
+bench_read_type bench_read;
+bench_write_type bench_write;
+bench_cache_type bench_cache;
+unsigned char *bench_memory;
+void bench_set(bench_read_type read, bench_write_type write, bench_cache_type cache, unsigned char *memory);
+void bench_set(bench_read_type read, bench_write_type write, bench_cache_type cache, unsigned char *memory)
+{
+    bench_read = read;
+    bench_write = write;
+    bench_cache = cache;
+    bench_memory = memory;
+}
+"""
+_READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
+_WRITE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)
+_CACHE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)
+
+
+def gcc(*arguments: str | Path) -> None:
+    assert GCC
+    done = subprocess.run([GCC, *STRICT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def compiled(built: Path, folder: Path) -> Path:
+    """A library of the driver in ``built``."""
+    (source,) = built.glob("*_driver.c")
+    (folder / "platform.h").write_text(_PLATFORM)
+    (folder / "bench.c").write_text(_BENCH)
+    library = folder / "driver.so"
+    platform = '-DHWGEN_PLATFORM="platform.h"'
+    gcc("-O1", "-shared", "-fPIC", f"-I{folder}", platform, source, folder / "bench.c", "-o", library)
+    return library
+
+
+class Driver:
+    """The library, with a processor's view of memory (``seen``) behind which is what DMAs see (``memory``).
+
+    The two are one after `HWGEN_FLUSH` and `HWGEN_INVALIDATE` only, so that a driver that forgets them fails.
+    """
+
+    def __init__(
+        self, library: Path, described: dict[str, Any], read: Callable[[int], int], write: Callable[[int, int], None]
+    ):
+        self.library = ctypes.CDLL(str(library))
+        self.name = described["module"].removesuffix("_axi")
+        self.streams = [*described["inputs"], *described["outputs"]]
+        self.inputs = len(described["inputs"])
+        dmas = max(self.inputs, len(described["outputs"]))
+        places = np.cumsum([0] + [-(-each["frame_bytes"] // 64) * 64 + 64 for each in self.streams])
+        self.places = places[:-1].tolist()
+        self.seen = np.zeros(int(places[-1]) + 64, np.uint8)
+        self.seen = self.seen[-self.seen.ctypes.data % 64 :]
+        self.memory = np.full_like(self.seen, 0xA5)
+        self.maps = [_map(each) for each in self.streams]
+        self._kept = (_READ(read), _WRITE(write), _CACHE(self._cache))
+        self.library.bench_set(*self._kept, ctypes.c_void_p(self.seen.ctypes.data))
+
+        class Device(ctypes.Structure):
+            _fields_ = [
+                ("registers", ctypes.c_size_t), ("dmas", ctypes.c_size_t * dmas), ("patience", ctypes.c_uint32)
+            ]  # fmt: skip
+
+        self.device = Device()
+        self._dmas = (ctypes.c_size_t * dmas)(*(DMA + 0x10000 * number for number in range(dmas)))
+
+    def _cache(self, kind: int, address: int, size: int) -> None:
+        begin = address - MEMORY
+        assert 0 <= begin <= begin + size <= len(self.seen)
+        source, target = (self.seen, self.memory) if kind == 0 else (self.memory, self.seen)
+        target[begin : begin + size] = source[begin : begin + size]
+
+    def _call(self, name: str, *arguments: Any) -> str:
+        return NAMES[self.library[f"{self.name}_{name}"](*arguments)]
+
+    def open(self, patience: int = 1000) -> str:
+        registers = ctypes.c_size_t(REGISTERS)
+        return self._call("open", ctypes.byref(self.device), registers, self._dmas, ctypes.c_uint32(patience))
+
+    def reset(self) -> str:
+        return self._call("reset", ctypes.byref(self.device))
+
+    def _at(self, stream: int, offset: int = 0) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.seen.ctypes.data + self.places[stream] + offset)
+
+    def pack(self, stream: int, frame: np.ndarray) -> None:
+        values = np.ascontiguousarray(frame, self.maps[stream].dtype)
+        self.library[f"{self.name}_pack"](stream, ctypes.c_void_p(values.ctypes.data), self._at(stream))
+
+    def unpack(self, stream: int) -> np.ndarray:
+        values = self.maps[stream].copy()
+        self.library[f"{self.name}_unpack"](stream, self._at(stream), ctypes.c_void_p(values.ctypes.data))
+        return values
+
+    def frame(self, stream: int) -> np.ndarray:
+        """What the processor sees of a stream's frame."""
+        begin = self.places[stream]
+        return self.seen[begin : begin + self.streams[stream]["frame_bytes"]]
+
+    def run(self, offset: int = 0) -> str:
+        pointers = [self._at(number, offset) for number in range(len(self.streams))]
+        ins, outs = pointers[: self.inputs], pointers[self.inputs :]
+        arrays = [(ctypes.c_void_p * len(each))(*(pointer.value for pointer in each)) for each in (ins, outs)]
+        return self._call("run", ctypes.byref(self.device), *arrays)
+
+    def infer(self, frames: list[np.ndarray]) -> tuple[str, list[np.ndarray]]:
+        """A frame of each input in, one of each output out."""
+        for stream, frame in enumerate(frames):
+            self.pack(stream, frame)
+        return self.run(), [self.unpack(stream) for stream in range(self.inputs, len(self.streams))]
+
+
+def _map(stream: dict[str, Any]) -> np.ndarray:
+    layout = stream["layout"]
+    kind = f"<{'i' if stream['signed'] else 'u'}{stream['value_bytes']}"
+    return np.zeros((layout["channels"], layout["height"], layout["width"]), kind)
+
+
+class Channel:
+    """The registers of a channel of an AXI DMA in simple mode: PG021, Direct Register Mode.
+
+    Parameters
+    ----------
+    move : callable
+        Told address and length when a frame is to be moved.
+    """
+
+    CONTROL, STATUS, ADDRESS, LENGTH = 0x00, 0x04, 0x18, 0x28
+
+    def __init__(self, move: Callable[[int, int], None], cancel: Callable[[], None] = lambda: None):
+        self._move, self._cancel = move, cancel
+        self.reset()
+
+    def reset(self) -> None:
+        self.running, self.busy, self.complete, self.errors, self.address, self.length = False, False, False, 0, 0, 0
+        self._cancel()
+
+    def done(self, length: int) -> None:
+        self.busy, self.complete, self.length = False, True, length
+
+    def read(self, offset: int) -> int:
+        if offset == self.STATUS:
+            halted, idle = not self.running, self.running and not self.busy
+            return halted | idle << 1 | self.errors << 4 | self.complete << 12
+        return {self.CONTROL: int(self.running), self.ADDRESS: self.address, self.LENGTH: self.length}[offset]
+
+    def write(self, offset: int, value: int) -> bool:
+        """Whether the whole DMA is to be reset."""
+        if offset == self.CONTROL:
+            self.running = bool(value & 1)
+            return bool(value & 4)
+        if offset == self.STATUS:
+            self.complete &= not value >> 12 & 1
+        elif offset == self.ADDRESS:
+            self.address = value
+        else:
+            assert offset == self.LENGTH
+            assert self.running, "a length written to a channel that is halted is lost"
+            assert not self.busy, "the channel moves a frame"
+            assert 0 < value < 1 << 26
+            self.busy, self.length = True, value
+            self._move(self.address, value)
+        return False
+
+
+class Dma:
+    """Both channels: the one into the accelerator, and the one out of it."""
+
+    def __init__(self, send: Channel | None, receive: Channel | None):
+        self.channels = {0x00: send, 0x30: receive}
+
+    def _channel(self, offset: int) -> tuple[Channel, int]:
+        base = 0x30 if offset >= 0x30 else 0
+        channel = self.channels[base]
+        assert channel is not None, "there is no such channel"
+        return channel, offset - base
+
+    def read(self, offset: int) -> int:
+        channel, offset = self._channel(offset)
+        return channel.read(offset)
+
+    def write(self, offset: int, value: int) -> None:
+        channel, offset = self._channel(offset)
+        if channel.write(offset, value):
+            for each in self.channels.values():
+                if each is not None:
+                    each.reset()
+
+
+def described(built: Path) -> dict[str, Any]:
+    return json.loads((built / "registers.json").read_text())

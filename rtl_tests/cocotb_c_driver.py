@@ -1,0 +1,109 @@
+"""The C driver on simulated hardware: a bench that the simulator runs (`cocotb_bench`).
+
+AXI DMAs in simple mode are played on cocotbext-axi's streams. Its scenario:
+
+- ``library``: the driver (`c_driver.compiled`); ``registers``: what ``registers.json`` holds;
+- ``x``: files with the frames of each input, as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
+- ``cut``: whether a frame that is too short goes ahead, as if a DMA sent too little.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import c_driver
+import cocotb
+import numpy as np
+from c_driver import DMA, MEMORY, REGISTERS, Channel, Dma, Driver
+from cocotb.clock import Clock
+from cocotb.task import bridge, resume
+from cocotb.triggers import ClockCycles
+from cocotb_bench import scenario
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamSink, AxiStreamSource
+
+PERIOD_NS = 10
+
+
+class Hardware:
+    """What the driver's macros reach: the wrapper's registers, and DMAs at its streams."""
+
+    def __init__(self, dut: Any, told: dict[str, Any]):
+        clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
+        described = told["registers"]
+        names = [[stream["name"] for stream in described[side]] for side in ("inputs", "outputs")]
+        self.clock, self.cut = dut.aclk, 0
+        self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
+        sends = [self._sender(AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[0]]
+        receives = [self._receiver(AxiStreamSink(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[1]]
+        count = max(len(sends), len(receives))
+        ends = [[*each, *[None] * (count - len(each))] for each in (sends, receives)]
+        self.dmas = [Dma(*pair) for pair in zip(*ends, strict=True)]
+        self.driver = Driver(Path(told["library"]), described, resume(self._read), resume(self._write))
+
+    def _sender(self, source: Any) -> Channel:
+        async def send(address: int, length: int) -> None:
+            begin = address - MEMORY
+            await source.send(self.driver.memory[begin : begin + length - self.cut].tobytes())
+            await source.wait()
+            channel.done(length)
+
+        channel = Channel(lambda address, length: self._start(send(address, length)), source.clear)
+        return channel
+
+    def _receiver(self, sink: Any) -> Channel:
+        async def receive(address: int, length: int) -> None:
+            frame = bytes((await sink.recv()).tdata)
+            assert len(frame) <= length
+            begin = address - MEMORY
+            self.driver.memory[begin : begin + len(frame)] = np.frombuffer(frame, np.uint8)
+            channel.done(len(frame))
+
+        channel = Channel(lambda address, length: self._start(receive(address, length)), sink.clear)
+        return channel
+
+    def _start(self, task: Any) -> None:
+        cocotb.start_soon(task)
+
+    async def _read(self, address: int) -> int:
+        await ClockCycles(self.clock, 20)  # a processor is not faster
+        if address >= REGISTERS:
+            return await self.control.read_dword(address - REGISTERS)
+        return self.dmas[(address - DMA) >> 16].read((address - DMA) & 0xFFFF)
+
+    async def _write(self, address: int, value: int) -> None:
+        if address >= REGISTERS:
+            await self.control.write_dword(address - REGISTERS, value)
+        else:
+            self.dmas[(address - DMA) >> 16].write((address - DMA) & 0xFFFF, value)
+
+
+def program(told: dict[str, Any], hardware: Hardware) -> None:
+    """What a user's program does."""
+    driver = hardware.driver
+    assert driver.open(patience=100_000) == "OK"
+    inputs = [np.load(each) for each in told["x"]]
+    if told["cut"]:
+        hardware.cut = 1
+        assert driver.infer([each[0] for each in inputs])[0] == "WRONG_FRAME"
+        hardware.cut = 0
+    found = []
+    for frames in zip(*inputs, strict=True):
+        status, outputs = driver.infer(list(frames))
+        assert status == "OK"
+        found.append(outputs)
+    np.savez(told["y"], *(np.stack(each) for each in zip(*found, strict=True)))
+
+
+@cocotb.test()
+async def run(dut: Any) -> None:
+    """All frames, one after the other."""
+    told = scenario()
+    dut.aresetn.value = 0
+    hardware = Hardware(dut, told)
+    assert c_driver.NAMES[0] == "OK"
+    cocotb.start_soon(Clock(dut.aclk, PERIOD_NS, unit="ns").start())
+    await ClockCycles(dut.aclk, 3)
+    dut.aresetn.value = 1
+    await ClockCycles(dut.aclk, 2)
+    await bridge(program)(told, hardware)
