@@ -119,8 +119,12 @@ def check_interfaces(made: Packaged, folder: Path, root: str, top: str) -> None:
         kind = bus["bus_type_vlnv"].split(":")[2]
         assert bus["abstraction_type_vlnv"] == bus["bus_type_vlnv"].replace(f"{kind}:", f"{kind}_rtl:")
         signals = {each.rpartition("/")[2]: each for each in made.of("port_map") if each.startswith(f"{path}/")}
-        known = LIST["signals"][kind]
+        known = {way: [*LIST["signals"][kind][way]] for way in ("out", "in")}
+        if kind == "aximm" and bus["interface_mode"] == "master":
+            known = {way: [*known[way], *LIST["signals"]["bursts"][way]] for way in known}
         assert signals.keys() == {*known["out"], *known["in"]}
+        parameters = {each.rpartition("/")[2] for each in made.of("bus_parameter") if each.startswith(f"{path}/")}
+        assert {LIST["parameters"][each] for each in parameters} <= {kind}
         for signal, each in signals.items():
             port = made.get("port_map", each)["physical_name"]
             used.append(port)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_engine_package import folder_of
 from test_package import CATALOGUE, LIST, Packaged, needs_tcl, packaged, run, verilog_ports
 from test_registers import shell
 
@@ -321,9 +322,11 @@ def test_the_checks_see(folder, old, new):
 
 
 @needs_tcl
-def test_the_lists_are_what_is_used(folder):
+def test_the_lists_are_what_is_used(folder, tmp_path):
     """All that is on the lists, with its page, and no more."""
-    found = [*(packaged(folder, inference=each) for each in ("other", "nothing")), made_of(folder)]
+    (tmp_path / "engine").mkdir()
+    engine = packaged(folder_of(tmp_path / "engine"), inference="nothing")
+    found = [*(packaged(folder, inference=each) for each in ("other", "nothing")), engine, made_of(folder)]
     used = {(path, option) for made in found for kind, path, option, _ in made.rows if kind == "used"}
     listed = {(name, "") for name in LIST["commands"]}
     listed |= {(name, option) for name, each in LIST["commands"].items() for option in each.get("options", {})}

@@ -91,9 +91,12 @@ def expected_cycles(name: str, timing: MemoryTiming) -> int:
 def test_folder(built):
     names = {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
     names |= {"Makefile", "lint.vlt", "engine_axi.v", "registers.json", "engine_registers.h", "engine_registers.py"}
-    names |= {"engine_driver.py"}
+    names |= {"engine_driver.py", "package_ip.tcl"}
     assert {path.name for path in built.iterdir()} == names
     assert manifest.read(built).keys() == names - {"manifest.json"}
+    script = (built / "package_ip.tcl").read_text()
+    assert f"\nset part {boards.load('zedboard').part}\n" in script
+    assert "    digits.program\n" in script
     report = (built / "report.md").read_text()
     assert "`digits.program`" in report
     assert "| conv2" not in report  # the table of the plan is text

@@ -250,6 +250,9 @@ namespace eval vivado {
             }
         }
         make address_block reg0 [make memory_map s_axi_control $core]
+        if {[find bus_interface m_axi_mem $core] ne ""} {
+            make address_space m_axi_mem $core
+        }
     }
 
     # Something else, which must not stay.
@@ -298,6 +301,14 @@ namespace eval vivado {
 
     proc do_ipx_add_memory_map {options name core} {
         return [make memory_map $name [need $core core]]
+    }
+
+    proc do_ipx_get_address_spaces {options name} {
+        return [find address_space $name [need [dict get $options -of_objects] core]]
+    }
+
+    proc do_ipx_add_address_space {options name core} {
+        return [make address_space $name [need $core core]]
     }
 
     proc do_ipx_get_address_blocks {options} {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, kept, testbench, wrapper
+from hwgen.emit import engine_wrapper, kept, package, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
@@ -105,9 +105,9 @@ def build(
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
     ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``Makefile`` and ``lint.vlt``,
-    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
-    that are there is said in `hwgen.emit.folder.build`.
+    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``package_ip.tcl``, ``Makefile``
+    and ``lint.vlt``, ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names.
+    What becomes of files that are there is said in `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -120,9 +120,12 @@ def build(
     check_folder(directory)
     name = program_name(program.name)
     shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
+    around = engine_wrapper.files(shell, TOP)
+    names = [*circuit.verilog, *around, name]
     contents = {
         **circuit.verilog,
-        **engine_wrapper.files(shell, TOP),
+        **around,
+        package.NAME: package.script(shell, TOP, circuit.board.part, names),
         NAME: circuit.described,
         name: bytes(program),
         "Makefile": testbench.makefile_of_lint(TOP).encode(),
@@ -227,6 +230,7 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig) ->
             f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
             "its registers, for programs, for C and for Python",
         ),
+        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(TOP)}` in Vivado"),
         (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
         ("`Makefile`", "`make lint`"),
     ]

@@ -9,9 +9,13 @@ from importlib import resources
 from amaranth.lib.wiring import Out
 
 from hwgen.emit import wrapper
+from hwgen.gateware.bus import engine_wrapper
+from hwgen.gateware.bus import wrapper as stream_wrapper
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.engine_wrapper import MEMORY
 from hwgen.gateware.bus.registers import SPACE_BYTES, Access
 from hwgen.gateware.bus.shell import ShellConfig
-from hwgen.gateware.bus.wrapper import CONTROL, parameters, ports
+from hwgen.gateware.bus.wrapper import CONTROL
 
 __all__ = ["NAME", "script", "word"]
 
@@ -38,28 +42,29 @@ _SINGLE = {
 }
 
 
-def script(shell: ShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
+def script(shell: ShellConfig | EngineShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
     """``package_ip.tcl``: what the design is, then how Vivado packages it.
 
     Parameters
     ----------
-    shell : ShellConfig
+    shell : ShellConfig or EngineShellConfig
         Of the bus wrapper.
     top : str
-        The accelerator's module.
+        The module of the accelerator, or of the engine.
     part : str
         The device, as Vivado calls it; empty if there is none yet.
     names : iterable of str
-        Files of the accelerator, its wrapper and what software needs: Verilog and memories become sources.
+        Files of the module, its wrapper and what software needs: Verilog and memories become sources.
     """
     names = sorted(names)
     name = wrapper.module(top)
+    what = "programmable engine" if isinstance(shell, EngineShellConfig) else f"accelerator {top}"
     values = {
         "top": name,
         "part": part,
         **_IDENTITY,
         "revision": str(shell.build_hash % (1 << _REVISION_BITS)),
-        "description": f"The accelerator {top}, written by hwgen; build hash 0x{shell.build_hash:016x}",
+        "description": f"The {what}, written by hwgen; build hash 0x{shell.build_hash:016x}",
         "control": CONTROL,
         "bytes": str(SPACE_BYTES),
     }
@@ -67,12 +72,14 @@ def script(shell: ShellConfig, top: str, part: str, names: Iterable[str]) -> byt
         "sources": [[each] for each in names if each.endswith(_SOURCES)],
         "software": [[each] for each in names if not each.endswith(_SOURCES)],
         "interfaces": list(_interfaces(shell)),
+        "spaces": list(_spaces(shell)),
         "registers": list(_registers(shell)),
     }
     about = {
         "sources": "of the IP",
         "software": "what goes with it",
         "interfaces": "name, type, mode, the port of each signal, parameters",
+        "spaces": "that masters reach: name of the interface, bytes, bits of its data",
         "registers": "name, offset, access, what it is; name, lowest bit, bits and meaning of each field",
     }
     lines = [
@@ -89,24 +96,33 @@ def script(shell: ShellConfig, top: str, part: str, names: Iterable[str]) -> byt
     return ("\n".join(lines) + "\n\n" + body).encode()
 
 
-def _interfaces(shell: ShellConfig) -> Iterator[Sequence[str | Sequence[str]]]:
+def _interfaces(shell: ShellConfig | EngineShellConfig) -> Iterator[Sequence[str | Sequence[str]]]:
     """Name, type, mode, signals with their ports, and parameters with their values, of each interface."""
-    masters = {end.name for end in shell.outputs}
-    given, members = parameters(shell), ports(shell)
+    if isinstance(shell, EngineShellConfig):
+        given, members = engine_wrapper.parameters(shell), engine_wrapper.ports(shell)
+    else:
+        given, members = stream_wrapper.parameters(shell), stream_wrapper.ports(shell)
+    masters = {MEMORY, *(end.name for end in shell.outputs)}
     busses: dict[str, list[str]] = {}
     for port in members:
         if port not in _SINGLE:
             name, signal = port.rsplit("_", 1)
             busses.setdefault(name, []).extend((signal.upper(), port))
     for name, signals in busses.items():
-        kind = "interface:aximm" if name == CONTROL else "interface:axis"
-        yield name, kind, "master" if name in masters else "slave", signals, []
+        kind = "interface:aximm" if name in (CONTROL, MEMORY) else "interface:axis"
+        yield name, kind, "master" if name in masters else "slave", signals, _flat(given.get(name, {}))
     for port, (kind, mode, signal) in _SINGLE.items():
         assert (members[port].flow is Out) == (mode == "master")
         yield port, kind, mode, [signal, port], _flat(given[port])
 
 
-def _registers(shell: ShellConfig) -> Iterator[Sequence[str | Sequence[str]]]:
+def _spaces(shell: ShellConfig | EngineShellConfig) -> Iterator[Sequence[str]]:
+    """Name of the interface, bytes and bits of its data, of each space of addresses that a master reaches."""
+    if isinstance(shell, EngineShellConfig):
+        yield MEMORY, str(1 << shell.memory.address_bits), str(8 * shell.memory.data_bytes)
+
+
+def _registers(shell: ShellConfig | EngineShellConfig) -> Iterator[Sequence[str | Sequence[str]]]:
     """Name, offset, access and meaning of each register, with name, lowest bit, bits and meaning of its fields."""
     for register in shell.registers:
         fields = [

@@ -102,6 +102,20 @@ proc define_interfaces {core} {
     }
 }
 
+# What a master reaches; a processing system gives it the addresses of its memory.
+proc define_spaces {core} {
+    global spaces
+    foreach {name bytes bits} $spaces {
+        set space [ipx::get_address_spaces -quiet $name -of_objects $core]
+        if {$space eq ""} {
+            set space [ipx::add_address_space $name $core]
+        }
+        set_property range $bytes $space
+        set_property width $bits $space
+        set_property master_address_space_ref $name [ipx::get_bus_interfaces $name -of_objects $core]
+    }
+}
+
 # One block of addresses: PYNQ calls an IP that has several by another name.
 proc define_registers {core} {
     global control bytes registers
@@ -153,6 +167,7 @@ clear $root
 set core [begin]
 identify $core
 define_interfaces $core
+define_spaces $core
 define_registers $core
 add_software $core
 ipx::create_xgui_files $core

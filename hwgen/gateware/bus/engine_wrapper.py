@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig, signature_of
 from hwgen.gateware.bus.wrapper import CONTROL
 from hwgen.gateware.engine.axi import MAX_BEATS
+from hwgen.gateware.engine.config import LANES
 
 #: What ports begin with on the bus to memory.
 MEMORY = "m_axi_mem"
@@ -33,13 +34,15 @@ def ports(shell: EngineShellConfig) -> dict[str, wiring.Member]:
 
 
 def parameters(shell: EngineShellConfig) -> dict[str, dict[str, str]]:
-    """What Vivado should know of interfaces, by their names (UG994, Common Internal Bus Interfaces; PG059)."""
+    """What Vivado should know of interfaces, by their names (UG994, Common Internal Bus Interfaces; PG373, Advanced
+    Settings Parameters)."""
     engine = shell.engine
     return {
         "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
         "aresetn": {"POLARITY": "ACTIVE_LOW"},
         MEMORY: {
-            "SUPPORTS_NARROW_BURST": "0",
+            # Beats of a word on a bus of two.
+            "SUPPORTS_NARROW_BURST": str(int(engine.bus_bytes > LANES)),
             "MAX_BURST_LENGTH": str(MAX_BEATS),
             "NUM_READ_OUTSTANDING": str(engine.outstanding),
             "NUM_WRITE_OUTSTANDING": str(engine.outstanding),
