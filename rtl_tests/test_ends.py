@@ -160,7 +160,7 @@ def test_signal_while_yosys_synthesises(workshop, number):
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", list(SAID))
-@pytest.mark.parametrize("phase", ["g++", "simulator input.bin"])
+@pytest.mark.parametrize("phase", ["g++", "/simulator "])
 def test_signal_while_verilator_works(workshop, tmp_path, number, phase):
     """The real one: while it is compiled, and in two simulations side by side."""
     frames = small(tmp_path, 200_000)
