@@ -299,8 +299,13 @@ def bounded(value: int, job: dict[str, int], prefix: str) -> int:
     return min(max(value + job[f"{prefix}zero_point"], job[f"{prefix}low"]), job[f"{prefix}high"])
 
 
-def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, *, first: bool) -> Stretch:
-    """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on. The first one adds and pools."""
+def stretch(
+    rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, of_addends: int, *, first: bool
+) -> Stretch:
+    """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on. The first one adds and pools.
+
+    Its addends lie from ``of_addends`` on, 112 at most; they are written while the job before is at work.
+    """
     made = Stretch()
     add, pool, table = (rng.random() < 0.5 for _ in range(3))
     add, pool = (True, True) if first else (add, pool)
@@ -313,7 +318,6 @@ def stretch(rng: random.Random, engine: EngineConfig, base: int, tables: Tables,
     made.writes, maps = parameter_writes(rng, base, blocks)
     pixels = columns * rows
     plane, last = pixels + rng.randrange(3), (pixels - 1, blocks - 1)
-    of_addends = at + rng.randrange(1 << 16)
 
     values: dict[tuple[int, int], list[int]] = {}
     for pixel, block in product(range(pixels), range(blocks)):
@@ -448,7 +452,11 @@ RUNS = {
 def check_finish(engine, seed, offer, reset_at):
     rng = random.Random(seed)
     tables = Tables(rng)
-    jobs = [stretch(rng, engine, 4 * (number % 2), tables, 112 * number, first=number == 0) for number in range(5)]
+    shift = rng.randrange(1 << 16)
+    jobs = [
+        stretch(rng, engine, 4 * (number % 2), tables, 112 * number, shift + 112 * number, first=number == 0)
+        for number in range(5)
+    ]
     jobs[0].writes += tables.writes()
     bench = Bench(engine, jobs, offer)
     bench.run(reset_at)

@@ -266,6 +266,12 @@ def test_long_and_wide_maps(size):
     check(schedule(alone(conv(channels=9, size=size)), SMALL))
 
 
+def test_rows_that_are_longer_than_the_output_buffer():
+    """Words of an upsampled row are stored one by one, and still only as many at once as the buffer holds."""
+    engine = replace(SMALL, output_words=32)
+    check(schedule(alone(moved("moved", Upsample, a_map(1, 2, 34), factors=(2, 2))), engine))
+
+
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 def test_strides(stride):
     check(schedule(alone(conv(kernel=5, channels=3, size=(23, 31), stride=stride)), SMALL))

@@ -221,7 +221,7 @@ def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channel
     if not pools(task, engine, columns):
         return []
     found = []
-    most = 1 if task.is_scattered else min(task.rows, pixels // columns)
+    most = min(1 if task.is_scattered else task.rows, pixels // columns)
     for rows in range(edge, most + 1, edge):
         for tiles in distinct(-(-task.rows // rows)):
             for stay in (True, False):
