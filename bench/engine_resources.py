@@ -11,6 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
+from hwgen import progress
 from hwgen.emit import synthesis
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
@@ -27,11 +28,8 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = {"maps": arguments.maps, "pixels": arguments.pixels, "bus_bytes": arguments.bus_bits // 8}
     design = EngineDesign(engine=EngineConfig(**sizes))
-    found = synthesis.synthesise(
-        design,
-        with_paths=not arguments.no_paths,
-        progress=lambda done, count, names: print(f"{done} of {count}: {names}", flush=True),
-    )
+    with progress.told(lambda step: print(step, flush=True)):
+        found = synthesis.synthesise(design, with_paths=not arguments.no_paths)
     print(found.table())
     whole = design.resources
     print(f"with what joins them, as estimated: LUT {whole.lut:,}, FF {whole.ff:,}")

@@ -12,7 +12,6 @@ import argparse
 import datetime
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -23,6 +22,7 @@ import reference_layer
 import simulation
 
 import hwgen
+from hwgen import progress
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.requantise import RequantiseConfig
@@ -115,10 +115,10 @@ def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
     """The design of that name, and what Yosys makes of each of its groups."""
     model, board, steering = DESIGNS[name]
     design = hwgen.load(model).plan(board, **steering)
-    return design, [
-        synthesis.synthesise(config, with_paths=name in PATHS.values(), progress=partial(progress, name))
-        for config in design.plan.configs()
-    ]
+    with progress.shown():
+        return design, [
+            synthesis.synthesise(config, with_paths=name in PATHS.values()) for config in design.plan.configs()
+        ]
 
 
 def layers(name: str) -> str:
@@ -145,10 +145,6 @@ def layers(name: str) -> str:
     if board == "zedboard":
         need((design.interval or 0) <= ZYNQ_INTERVAL, f"{name}: {cycles}, more than {ZYNQ_INTERVAL:,}")
     return f"{markdown(head, rows)}\n\n{cycles}, two multiply-adds a slice."
-
-
-def progress(name: str, done: int, total: int, now: str) -> None:
-    print(f"{name}: {done} of {total} components done; now {now}", file=sys.stderr, flush=True)
 
 
 def seven_layers() -> str:

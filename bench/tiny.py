@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 import onnxruntime
 
 import hwgen
-from hwgen import boards
+from hwgen import boards, work
 from hwgen.api import Design
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
@@ -102,6 +101,11 @@ def dequantised(model: hwgen.Model, frames: np.ndarray) -> np.ndarray:
     return (model.golden(frames, integers=True).astype(np.float32) - output.zero_point) * np.float32(output.scale)
 
 
+def measured(case: tuple[str, str, bool]) -> Figures:
+    """`measure` of one case."""
+    return measure(*case)
+
+
 def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
     """Plan, simulate, compare, and count."""
     model = hwgen.load(name)
@@ -149,7 +153,7 @@ def _mixed(model: hwgen.Model) -> int:
 
 def synthesised(design: Design) -> Resources:
     """What Yosys makes of a design; fails if the board has less."""
-    rows = synthesis.synthesise(design.config, progress=lambda done, total, names: None).rows
+    rows = synthesis.synthesise(design.config).rows
     measured = sum((row.measured for row in rows), Resources())
     for resource, needed in measured.as_dict().items():
         if needed > getattr(design.board, resource):
@@ -217,8 +221,10 @@ def main() -> int:
     parser.add_argument("--no-synthesis", action="store_true", help="the plan's estimates in place of Yosys's figures")
     arguments = parser.parse_args()
     wanted = list(product(arguments.names or NAMES, OBJECTIVES, [not arguments.no_synthesis]))
-    with ProcessPoolExecutor() as pool:
-        found = list(pool.map(measure, *zip(*wanted, strict=True)))
+    import tiny  # by the name under which workers find it
+
+    with work.pool() as pool:
+        found = work.run(pool, tiny.measured, wanted)
     text = page(found)
     if arguments.print or arguments.names or arguments.no_synthesis:
         print(text)

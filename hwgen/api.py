@@ -571,10 +571,11 @@ class Model:
         x: Inputs,
         *,
         waves: str | Path | None = None,
-        progress: bool = False,
-        jobs: int = 1,
+        progress: bool | Listener = False,
+        jobs: int | None = None,
         memory_latency: int | None = None,
         bandwidth: float | None = None,
+        cluster: str | None = None,
     ) -> Result:
         """Run a program of this model, from its file, on an engine that exists, as ``Design.simulate`` does.
 
@@ -591,7 +592,7 @@ class Model:
         found = Program.read(Path(program), circuit.engine)
         check_program(found, self.network)
         timing = _timing(circuit.memory, circuit.engine, circuit.board, memory_latency, bandwidth)
-        return self._run(_Running(circuit, found, timing, waves, progress, jobs), x)
+        return self._run(_Running(circuit, found, timing, waves, progress, jobs, cluster=cluster), x)
 
     def _run(self, running: _Running, x: Inputs) -> Result:
         """Frames through an engine, compared with the golden model and the schedule."""
@@ -603,15 +604,16 @@ class Model:
         expected = golden.outputs(self.network, prepared)
         expected_outputs = self._outputs(expected, x, prepared)
         wave_file = None if running.waves is None else Path(running.waves).absolute()
-        runs = frames.run_frames(
-            running.circuit.verilog,
-            running.program,
-            prepared[0],
-            Memory(timing=running.timing),
-            jobs=running.jobs,
-            wave_file=wave_file,
-            progress=running.progress,
-        )
+        with followed(running.progress):
+            runs = frames.run_frames(
+                running.circuit.verilog,
+                running.program,
+                prepared[0],
+                Memory(timing=running.timing),
+                jobs=running.jobs,
+                wave_file=wave_file,
+                cluster=running.cluster,
+            )
         one, several = frames.predict(running.program, running.timing), len(runs.cycles) > 2
         first = check.compare_outputs(self.network, runs.maps, expected)
         if first is not None and running.schedule is not None:
@@ -647,10 +649,11 @@ class _Running:
     program: Program
     timing: MemoryTiming
     waves: str | Path | None
-    progress: bool
-    jobs: int
+    progress: bool | Listener
+    jobs: int | None
     schedule: Schedule | None = None
     """What the program was made of, where that is known."""
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -821,12 +824,13 @@ class Design:
         *,
         simulator: Simulator = "verilator",
         waves: str | Path | None = None,
-        progress: bool = False,
+        progress: bool | Listener = False,
         stalls: tuple[float, ...] | None = None,
         seed: int = 0,
-        jobs: int = 1,
+        jobs: int | None = None,
         memory_latency: int | None = None,
         bandwidth: float | None = None,
+        cluster: str | None = None,
     ) -> Result:
         """Run the generated hardware on real data and compare every value with the golden model.
 
@@ -838,21 +842,25 @@ class Design:
             ``verilator``, ``icarus`` or ``amaranth``.
         waves : path, optional
             Write the waveforms there (``.vcd`` or ``.fst``, as the simulator knows them).
-        progress : bool
-            Show a progress bar on long runs.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
         stalls : tuple of float, optional
             Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first is that
             of the source of each input. Where there are several outputs, the second is that of all their sinks, or each
             has one of its own, in their order.
         seed : int
             Seed of the stalls.
-        jobs : int
-            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
+        jobs : int, optional
+            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least; one if not
+            given, and on a cluster two for each that it runs at a time.
         memory_latency : int, optional
             Cycles from a read of off-chip memory to its first byte; none, or those of an engine's plan, if not given.
         bandwidth : float, optional
             Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit, or that of a
             plan on an engine, if not given.
+        cluster : str, optional
+            Run simulations side by side on the workers of a Dask scheduler at this address, or with ``local:N`` of N
+            here; several frames must make several simulations.
 
         Raises
         ------
@@ -870,7 +878,7 @@ class Design:
         if (group := self.plan.on_engine) is not None:
             _check_engine_options(self.network, simulator, stalls)
             timing = _timing(group.template.memory, group.template.engine, self.board, memory_latency, bandwidth)
-            running = _Running(self._circuit(), self.program, timing, waves, progress, jobs, group.schedule)
+            running = _Running(self._circuit(), self.program, timing, waves, progress, jobs, group.schedule, cluster)
             return self.model._run(running, x)
         rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
         options = simulate.Options(
@@ -880,6 +888,7 @@ class Design:
             stalls=stalls,
             seed=seed,
             jobs=jobs,
+            cluster=cluster,
             memory=simulate.Memory(latency=memory_latency or 0, bytes_per_cycle=rate),
         )
         frames = self.model._prepared(x)

@@ -28,13 +28,13 @@ FLOORS = {
     "plan": "errors digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing work boards network gateware plan templates",
     "report": "errors installing boards network gateware blocking schedule templates plan explore",
-    "emit": "errors installing processes digest cache boards gateware schedule program report",
-    "simulate": "errors installing processes digest cache progress network gateware schedule program emit",
+    "emit": "errors installing progress processes work digest cache boards gateware schedule program report",
+    "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
     "doctor": "installing report simulate",
     "api": "errors progress work boards network gateware schedule program templates plan explore report emit simulate",
     "hwgen": "errors api",
-    "cli": "errors processes cache progress boards network blocking templates plan explore report emit simulate doctor "
-    "api hwgen",
+    "cli": "errors processes cache progress work boards network blocking templates plan explore report emit simulate "
+    "doctor api hwgen",
 }
 
 

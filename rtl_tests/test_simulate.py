@@ -307,7 +307,7 @@ def test_progress(simulator, capfd, monkeypatch):
     assert seen == sorted(seen)
     assert simulator != "amaranth" or len(seen) > 10
     steps = capfd.readouterr().err.splitlines()  # too short for a bar
-    assert set(steps) <= {"slow: writing the Verilog", "slow: compiling the simulator"}
+    assert set(steps) <= {"slow: writing the Verilog", "slow: compiling the simulator", "slow: simulating"}
     assert bool(steps) == (simulator != "amaranth")
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from hwgen import work
+from hwgen.cli.options import check_jobs, work_options
 from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError, PlanError
 
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from hwgen.blocking.search import Found, Shared
     from hwgen.report.blocking import Report
 
+    Layer = tuple[Problem, Mapping[str, int]]
+    """A layer, and what the core computes of it at once."""
+
 LARGEST = 1 << 40
 """Bytes of a memory that can be given."""
 
@@ -24,6 +31,9 @@ UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 LEVELS = range(1, 6)
 CECCONI_WORDS = 32_768
 """Half of the 256 KB of Cecconi's chip, in words of 32 bits."""
+
+MANY_LAYERS = 8
+"""Different layers that are worth processes of their own."""
 
 PLOT_LIMITS = 4
 """How many smaller memories a picture of co-design shows, each a quarter of the one before."""
@@ -55,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--core", metavar="CxK", help="channels in and out a cycle (default 16x16)")
     parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
     parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits a word (default 8)")
+    work_options(parser, "layers searched at a time, of a model with --memory (default: all cores)")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs the extra 'plot')")
 
@@ -66,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     kind = kind_of(arguments.plot)
     _check(arguments)
+    check_jobs(arguments)
     if arguments.paper is not None:
         report = _paper(arguments)
     elif arguments.board is not None:
@@ -204,7 +216,7 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
-    from hwgen.blocking import energy, place, search, yang
+    from hwgen.blocking import energy, place, yang
     from hwgen.blocking.nest import Nest
     from hwgen.report.blocking import EnergyReport
 
@@ -226,7 +238,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
         )
     hierarchy = _shared(memories)
     if arguments.blocking is None:
-        found = [search.search(problem, hierarchy, base=base, ragged=arguments.ragged) for problem, base in layers]
+        found = _each(arguments, name, partial(_searched, hierarchy, arguments.ragged), layers)
         return EnergyReport(name=name, found=found)
     if len(layers) != 1:
         raise InputError("--blocking is for one layer, not for a model")
@@ -234,10 +246,38 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     return EnergyReport(name=name, found=[place.best(nest, hierarchy, _inside(nest, layers[0][1]))])
 
 
+def _each(
+    arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
+) -> list[Any]:
+    """What a search finds for each layer, and once for those that are equal; many layers are searched side by side."""
+    first = [layers.index(layer) for layer in layers]
+    different = sorted(set(first))
+    with ExitStack() as stack:
+        pool = None
+        if arguments.cluster is not None or len(different) >= MANY_LAYERS:
+            pool = stack.enter_context(work.pool(arguments.cluster, arguments.jobs))
+        tasks = [layers[number] for number in different]
+        found = work.run(pool, function, tasks, what=f"searching: {what}", unit="layer")
+    by_number = dict(zip(different, found, strict=True))
+    return [by_number[number] for number in first]
+
+
+def _searched(hierarchy: Shared, ragged: bool, layer: Layer) -> Found:
+    from hwgen.blocking import search
+
+    return search.search(layer[0], hierarchy, base=layer[1], ragged=ragged)
+
+
+def _designed(size: int, options: Mapping[str, Any], layer: Layer) -> Any:
+    from hwgen.blocking import yang
+
+    return yang.codesign(layer[0], size, base=layer[1], **options)
+
+
 def _codesigned(
     arguments: argparse.Namespace,
     name: str,
-    layers: list[tuple[Problem, Mapping[str, int]]],
+    layers: Sequence[Layer],
     limit: int,
     plot: bool,
 ) -> Report:
@@ -253,7 +293,7 @@ def _codesigned(
 
     def design(size: int) -> list:
         options = {"levels": arguments.levels, "homed": arguments.homed, "ragged": arguments.ragged}
-        return [yang.codesign(problem, size, base=base, **options) for problem, base in layers]
+        return _each(arguments, f"{name}, {size:,} bytes", partial(_designed, size, options), layers)
 
     found = design(limit)
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []

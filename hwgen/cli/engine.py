@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hwgen import work
 from hwgen.cli import options
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs
@@ -76,7 +77,8 @@ def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Res
     how = {
         "waves": arguments.waves,
         "progress": True,
-        "jobs": arguments.jobs or os.cpu_count() or 1,
+        "jobs": arguments.jobs or (None if arguments.cluster else work.cores()),
+        "cluster": arguments.cluster,
         "memory_latency": arguments.memory_latency,
         "bandwidth": arguments.bandwidth,
     }

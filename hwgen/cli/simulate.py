@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
+from hwgen import work
 from hwgen.cli import engine, options, weights
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes
@@ -34,11 +34,8 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         default="verilator",
         help="what runs it (default: verilator, the fastest)",
     )
-    parser.add_argument(
-        "--jobs",
-        type=options.positive,
-        metavar="N",
-        help="simulations side by side (verilator), each with 16 frames or more (default: all cores)",
+    options.work_options(
+        parser, "simulations side by side (verilator), each with 16 frames or more (default: all cores)"
     )
     parser.add_argument(
         "--memory-latency",
@@ -91,7 +88,8 @@ def simulate(arguments: argparse.Namespace) -> int:
             simulator=arguments.simulator,
             waves=arguments.waves,
             progress=True,
-            jobs=arguments.jobs or os.cpu_count() or 1,
+            jobs=arguments.jobs or (None if arguments.cluster else work.cores()),
+            cluster=arguments.cluster,
             memory_latency=arguments.memory_latency,
             bandwidth=arguments.bandwidth,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hwgen.cli.options import plan_options, report_option
+from hwgen import work
+from hwgen.cli.options import check_jobs, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page, json_bytes
 from hwgen.cli.plan import planned
 
@@ -14,6 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     plan_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     report_option(parser)
+    work_options(parser, "runs of Yosys at a time (default: as many as there are cores, and 4 GiB of memory for each)")
     parser.add_argument(
         "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
     )
@@ -22,22 +24,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan, synthesise, print, write; returns the exit status."""
     from hwgen.emit import synthesis
-    from hwgen.progress import Lines
 
+    check_jobs(arguments)
     outputs = Outputs(arguments)
     synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
     design = planned(arguments)
     print(design.table(), flush=True)
-    lines = Lines()
-
-    def progress(done: int, total: int, names: str) -> None:
-        lines.say(f"hwgen: Yosys: {done} of {total} components done; now {names}")
-
     engine = design.plan.on_engine
-    parts = [
-        synthesis.synthesise(config, with_paths=arguments.paths, progress=progress)
-        for config in (design.plan.configs() if engine is None else [engine.design])
-    ]
+    configs = design.plan.configs() if engine is None else [engine.design]
+    with work.pool(arguments.cluster, arguments.jobs or synthesis.most_runs()) as pool:
+        parts = [synthesis.synthesise(config, with_paths=arguments.paths, pool=pool) for config in configs]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json()))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hwgen import installing, processes
+from hwgen import installing, processes, work
 from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
@@ -31,6 +32,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.layer import ComponentConfig
+from hwgen.progress import tell
 from hwgen.report.table import columns
 
 #: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
@@ -46,6 +48,8 @@ SCRIPT = (
     "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; "
     "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top; tee -o stat.json stat -json"
 )
+#: Bytes that one run of Yosys may take.
+YOSYS_MEMORY = 4 << 30
 #: Seconds that one run of Yosys may take.
 TIME_LIMIT = 4 * 3600
 
@@ -154,10 +158,7 @@ def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ..
 
 
 def synthesise(
-    config: AcceleratorConfig | EngineDesign,
-    *,
-    with_paths: bool = False,
-    progress: Callable[[int, int, str], None] | None = None,
+    config: AcceleratorConfig | EngineDesign, *, with_paths: bool = False, pool: work.Pool | None = None
 ) -> Synthesis:
     """Every component of an accelerator, or of an engine, through Yosys.
 
@@ -165,8 +166,8 @@ def synthesise(
     ----------
     with_paths : bool
         Find the worst logic delay of each, too.
-    progress : callable, optional
-        Told, before each run of Yosys, how many components are done, how many there are, and the names of the next.
+    pool : Pool, optional
+        Where runs of Yosys go side by side (`hwgen.work`); one after the other in this process if not given.
 
     Raises
     ------
@@ -178,29 +179,39 @@ def synthesise(
         (port.name, "guard", guard) for port, guard in zip(config.input_ports, config.guards, strict=True)
     ]
     named += [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
-    estimates = [part.resources for _, _, part in named]
     parts = [part for _, _, part in named]
+    estimates = [part.resources for part in parts]
     first = [parts.index(part) for part in parts]
-    measured: dict[int, Resources] = {}
-    worst: dict[int, LogicPath | None] = {}
-    for run in _runs({number: estimates[number] for number in sorted(set(first))}):
-        if progress is not None:
-            done = sum(number in measured for number in first)
-            progress(done, len(first), ", ".join(f"{named[number][0]}.{named[number][1]}" for number in run))
-        parts = [named[number][2] for number in run]
-        if with_paths:
-            used, found = measure_paths(parts)
-            worst.update(zip(run, found, strict=True))
-        else:
-            used = measure(parts)
-        measured.update(zip(run, used, strict=True))
+    runs = _runs({number: estimates[number] for number in sorted(set(first))})
+    what = "synthesising"
+    tell(what, 0, len(set(first)), "component")
+    found: dict[int, tuple[Resources, LogicPath | None]] = {}
+
+    def done(run: Sequence[int], measured: Sequence[tuple[Resources, LogicPath | None]]) -> None:
+        found.update(zip(run, measured, strict=True))
+        tell(what, len(found), len(set(first)), "component")
+
+    tasks = [[parts[number] for number in run] for run in runs]
+    work.run(pool, measured_parts, tasks, shared=(with_paths,), done=lambda number, got: done(runs[number], got))
     return Synthesis(
         tuple(
-            Row(layer=layer, component=name, estimate=expected, measured=measured[number], path=worst.get(number))
+            Row(layer=layer, component=name, estimate=expected, measured=found[number][0], path=found[number][1])
             for (layer, name, _), expected, number in zip(named, estimates, first, strict=True)
         ),
         with_paths=with_paths,
     )
+
+
+def measured_parts(with_paths: bool, parts: Sequence[ComponentConfig]) -> list[tuple[Resources, LogicPath | None]]:
+    """What Yosys makes of some components in one run, and the worst path of each if that is asked for."""
+    used, worst = measure_paths(parts) if with_paths else (measure(parts), [None] * len(parts))
+    return list(zip(used, worst, strict=True))
+
+
+def most_runs() -> int:
+    """Runs of Yosys that this machine has room for at a time: each may take 4 GiB, and a processor."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else YOSYS_MEMORY
+    return max(1, min(work.cores(), memory // YOSYS_MEMORY))
 
 
 def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:

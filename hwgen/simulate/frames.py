@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from hwgen import work
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
@@ -17,13 +18,12 @@ from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
-from hwgen.progress import Lines
+from hwgen.progress import Step, listener
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
 from hwgen.simulate.check import Mismatch, compare
-from hwgen.simulate.engine import EngineRun, Memory
-from hwgen.simulate.job import check_waves
-from hwgen.simulate.runner import side_by_side
+from hwgen.simulate.engine import Memory
+from hwgen.simulate.job import check_waves, check_where
 
 __all__ = ["FrameRuns", "Prediction", "check_program", "locate", "predict", "run_frames"]
 
@@ -96,9 +96,9 @@ def run_frames(
     frames: np.ndarray,
     memory: Memory,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     wave_file: Path | None = None,
-    progress: bool = False,
+    cluster: str | None = None,
 ) -> FrameRuns:
     """Run frames in Verilator, each from a memory of its own.
 
@@ -110,12 +110,12 @@ def run_frames(
     frames : ndarray
         ``(n, C, H, W)`` integers of the program's input.
     memory : Memory
-    jobs : int
-        Simulations side by side.
+    jobs : int, optional
+        Simulations side by side; one if not given, and on a cluster two for each that it runs at a time.
     wave_file : Path, optional
         Of a single frame.
-    progress : bool
-        Say on stderr how far it is.
+    cluster : str, optional
+        Where they run (`hwgen.work.pool`): on this machine if not given.
 
     Raises
     ------
@@ -127,32 +127,23 @@ def run_frames(
         If g++, make or Verilator is missing or fails.
     """
     check_waves(wave_file, "verilator")
+    check_where(cluster, wave_file)
     if wave_file is not None and len(frames) > 1:
         raise InputError(f"waves are of one frame on an engine, not of {len(frames):,}: give one, or leave them out")
-    verilator.check_tools()
-    one, lines = predict(program, memory.timing), Lines()
-    say = lines.say if progress else lambda text: None
-    engine.compiled(verilog, wave_file, lambda step: say(f"{program.name}: {step}"))  # once, not by all of them
-
-    def run(number: int) -> EngineRun:
-        def tick(moved: int) -> None:
-            share = moved / (one.read + one.written)
-            say(f"{program.name}: frame {number + 1} of {len(frames)}, {share:.0%} of its bytes")
-
-        return engine.run(verilog, _image(program, frames[number]), memory=memory, wave_file=wave_file, tick=tick)
-
-    shares = np.array_split(np.arange(len(frames)), max(1, min(jobs, len(frames))))
-    found = side_by_side([partial(_each, run, share.tolist()) for share in shares])
+    if cluster is not None:
+        found = _elsewhere(verilog, program, frames, memory, jobs, cluster)
+    else:
+        found = _here(verilog, program, frames, memory, jobs, wave_file)
     runs = [each for share in found for each in share]
     for number, each in enumerate(runs):
         if each.error != Error.NONE:
             raise CheckError(f"{program.name}: the engine ended frame {number} with error {each.error.name}")
     return FrameRuns(
         maps=tuple(
-            np.stack([unpack_map(each.image[region.address :][: map_bytes(region.map)], region.map) for each in runs])
-            for region in program.outputs
+            np.stack([unpack_map(each.outputs[place], region.map) for each in runs])
+            for place, region in enumerate(program.outputs)
         ),
-        cycles=tuple(each.cycles[0] for each in runs),
+        cycles=tuple(each.cycles for each in runs),
         read=sum(each.read for each in runs),
         written=sum(each.written for each in runs),
         wall_s=max(sum(each.wall_s for each in share) for share in found),
@@ -218,8 +209,87 @@ def maps_of(
     }
 
 
-def _each(run: Callable[[int], EngineRun], numbers: list[int]) -> list[EngineRun]:
-    return [run(number) for number in numbers]
+def _shares(frames: np.ndarray, parts: int) -> list[tuple[list[int], np.ndarray]]:
+    """Numbers of frames, and these frames."""
+    numbers = np.array_split(np.arange(len(frames)), max(1, min(parts, len(frames))))
+    return [(part.tolist(), frames[part]) for part in numbers]
+
+
+def _here(
+    verilog: Mapping[str, bytes],
+    program: Program,
+    frames: np.ndarray,
+    memory: Memory,
+    jobs: int | None,
+    wave_file: Path | None,
+) -> list[list[_Frame]]:
+    """All frames on this machine."""
+    verilator.check_tools()
+    one, tell = predict(program, memory.timing), listener()
+    engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not by all of them
+
+    def tick(number: int, moved: int) -> None:
+        what = f"{program.name}: simulating frame {number + 1} of {len(frames)}"
+        tell(Step(what, min(moved, one.read + one.written), one.read + one.written, "byte"))
+
+    shares = _shares(frames, jobs or 1)
+    run = partial(_share, verilog, program, memory, wave_file=wave_file, tick=tick)
+    with work.pool(count=len(shares), programs=True) as pool:
+        return work.run(pool, run, shares)
+
+
+def _elsewhere(
+    verilog: Mapping[str, bytes],
+    program: Program,
+    frames: np.ndarray,
+    memory: Memory,
+    jobs: int | None,
+    cluster: str,
+) -> list[list[_Frame]]:
+    """All frames on a cluster."""
+    with work.pool(cluster) as pool:
+        shares = _shares(frames, jobs or pool.count * work.SHARES)
+        shared = (dict(verilog), program, memory)
+        return work.run(pool, _share, shares, shared=shared, what=f"{program.name}: simulating", unit="share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """What came of one frame: the bytes of each output, and the run's figures."""
+
+    outputs: tuple[bytes, ...]
+    cycles: int
+    error: Error
+    read: int
+    written: int
+    wall_s: float
+
+
+def _share(
+    verilog: Mapping[str, bytes],
+    program: Program,
+    memory: Memory,
+    share: tuple[Sequence[int], np.ndarray],
+    *,
+    wave_file: Path | None = None,
+    tick: Callable[[int, int], None] = lambda number, moved: None,
+) -> list[_Frame]:
+    """Some frames, one after the other; ``tick`` is told a frame's number and the bytes that it has moved."""
+    found = []
+    for number, frame in zip(*share, strict=True):
+        told = partial(tick, number)
+        run = engine.run(verilog, _image(program, frame), memory=memory, wave_file=wave_file, tick=told)
+        found.append(
+            _Frame(
+                outputs=tuple(run.image[each.address :][: map_bytes(each.map)] for each in program.outputs),
+                cycles=run.cycles[0],
+                error=run.error,
+                read=run.read,
+                written=run.written,
+                wall_s=run.wall_s,
+            )
+        )
+    return found
 
 
 def _image(program: Program, frame: np.ndarray) -> bytes:

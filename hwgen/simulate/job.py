@@ -14,6 +14,7 @@ from hwgen.emit import stimuli
 from hwgen.emit.verilog import Config, Factory, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order, Port
+from hwgen.progress import Listener
 from hwgen.simulate.memory import Memory
 
 Simulator = Literal["verilator", "icarus", "amaranth"]
@@ -35,8 +36,8 @@ class Options:
         ``verilator`` and ``icarus`` run the Verilog that ``emit`` writes, ``amaranth`` the component itself.
     waves : path, optional
         Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``).
-    progress : bool
-        Show a progress bar on stderr.
+    progress : bool or callable
+        Show on stderr how far it is, or tell a function (`hwgen.progress`).
     stalls : tuple of float, optional
         Probabilities that source and sink stall in a cycle; neither ever does if not given. The first is that of all
         sources. Where there are several outputs, the second is that of all their sinks, or one more for each other sink
@@ -52,15 +53,18 @@ class Options:
         Reset the design after so many cycles of a first attempt, which counts for nothing.
     component : callable, optional
         Makes another component than ``Accelerator``: ``component(config)``, ``component(config, taps=True)``.
-    jobs : int
+    jobs : int, optional
         Simulations side by side, each from reset with its share of the frames; of Verilator only, without waves,
-        stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share.
+        stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share. One if not
+        given; on a cluster two for each that runs at a time.
     memory : Memory, optional
         Where the maps come from and go to; one that never stalls if not given.
     one_by_one : bool
         Read a frame only when the one before is written.
     beside : mapping of str to bytes, optional
         Files of a module of which ``component`` has an instance: its Verilog, ``NAME.v``, and memory files.
+    cluster : str, optional
+        Where simulations side by side run (`hwgen.work.pool`): on this machine if not given.
 
     Raises
     ------
@@ -70,17 +74,18 @@ class Options:
 
     simulator: Simulator = "verilator"
     waves: str | Path | None = None
-    progress: bool = False
+    progress: bool | Listener = False
     stalls: tuple[float, ...] | None = None
     seed: int = 0
     taps: bool = False
     idle: int | None = None
     reset_at: int | None = None
     component: Factory | None = None
-    jobs: int = 1
+    jobs: int | None = None
     memory: Memory = field(default_factory=Memory)
     one_by_one: bool = False
     beside: Mapping[str, bytes] = field(default_factory=dict)
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         if self.beside and self.simulator == "amaranth":
@@ -88,6 +93,9 @@ class Options:
         if self.simulator not in SIMULATORS:
             raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)
+        if self.cluster is not None and self.simulator != "verilator":
+            raise InputError(f"a cluster runs verilator only, not {self.simulator}")
+        check_where(self.cluster, self.wave_file)
         # Probabilities that can't be are refused here; how many there must be depends on the outputs.
         self.draws(max(1, len(self.stalls or ()) - 1))
 
@@ -106,10 +114,21 @@ class Options:
         """
         return stimuli.Stalls.make(self.stalls, self.seed, outputs, inputs)
 
-    def shares(self, frames: int) -> int:
-        """Into how many simulations side by side so many frames are parted."""
+    def shares(self, frames: int, default: int = 1) -> int:
+        """Into how many simulations side by side so many frames are parted, if ``jobs`` does not say it."""
         plain = self.simulator == "verilator" and not (self.waves or self.stalls or self.taps or self.reset_at)
-        return max(1, min(self.jobs, frames // LEAST_SHARE)) if plain else 1
+        return max(1, min(self.jobs or default, frames // LEAST_SHARE)) if plain else 1
+
+
+def check_where(cluster: str | None, waves: Path | None) -> None:
+    """Refuse waves of what a cluster runs.
+
+    Raises
+    ------
+    InputError
+    """
+    if cluster is not None and waves is not None:
+        raise InputError("waves are of a simulation on this machine: leave them or the cluster out")
 
 
 def check_waves(waves: Path | None, simulator: Simulator) -> None:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
-from hwgen import processes
+from hwgen import work
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
 from hwgen.emit.verilog import Config, accelerator, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.network.golden import Frames, by_input
-from hwgen.progress import Lines, on_terminal
+from hwgen.progress import Step, followed, listener
 from hwgen.simulate.contents import apart
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
 
 _DEFAULTS = Options()
-T = TypeVar("T")
 
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
@@ -50,14 +48,13 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     for port in ports:
         stimuli.dtype(port.beat)
     options.draws(len(ports))  # probabilities for other outputs are refused at once
-    bar = _Bar(count * sum(port.beats for port in ports), config.name) if options.progress else None
-    try:
-        shares = zip(*(np.array_split(values, options.shares(count)) for values in given), strict=True)
+    with followed(options.progress), ExitStack() as stack:
+        cluster = None if options.cluster is None else stack.enter_context(work.pool(options.cluster))
+        parts = options.shares(count, cluster.count * work.SHARES if cluster else 1)
+        bar = _Bar(count * sum(port.beats for port in ports), config.name)
+        shares = zip(*(np.array_split(values, parts) for values in given), strict=True)
         jobs = [_job(config, share, options, number, bar) for number, share in enumerate(shares)]
-        raws = _raws(config, options, jobs)
-    finally:
-        if bar:
-            bar.close()
+        raws = _raws(config, options, jobs, cluster)
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
 
 
@@ -77,7 +74,7 @@ def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
     return counts.pop()
 
 
-def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number: int, bar: _Bar | None) -> Job:
+def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number: int, bar: _Bar) -> Job:
     return Job(
         config=config,
         payloads=[
@@ -88,8 +85,8 @@ def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number:
         options=options,
         idle=_idle(config, options) if options.idle is None else options.idle,
         taps=tuple(zip(config.taps, config.tap_orders, strict=True)) if options.taps else (),  # type: ignore[attr-defined]
-        tick=partial(bar.update, number) if bar else lambda beats: None,
-        say=bar.say if bar else lambda step: None,
+        tick=partial(bar.update, number),
+        say=bar.say,
     )
 
 
@@ -104,7 +101,7 @@ def _idle(config: Config, options: Options) -> int:
     return patience(config, options.stalls, waits)
 
 
-def _raws(config: Config, options: Options, jobs: Sequence[Job]) -> list[Raw]:
+def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.Pool | None) -> list[Raw]:
     """What the simulator saw in each of the jobs."""
     component, taps = options.component, options.taps
     if options.simulator == "amaranth":
@@ -122,60 +119,60 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job]) -> list[Raw]:
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if engine is verilator:
         content = apart(content, top)
+    if len(jobs) > 1 and cluster is not None:
+        return _elsewhere(cluster, jobs, content, top)
     if len(jobs) > 1:
         verilator.build(jobs[0], content, top)  # once, not by all of them at the same time
-    return side_by_side([partial(engine.run, job, content, top) for job in jobs])
+    with work.pool(count=len(jobs), programs=True) as pool:
+        return work.run(pool, partial(_simulated, engine.run, content, top), jobs)
 
 
-def side_by_side(runs: Sequence[Callable[[], T]]) -> list[T]:
-    """Each in a thread of its own; when this one is interrupted, the programs they wait for end."""
-    with ThreadPoolExecutor(len(runs)) as pool:
-        futures = [pool.submit(run) for run in runs]
-        try:
-            return [future.result() for future in futures]
-        except Exception:
-            raise
-        except BaseException:
-            while wait(futures, timeout=0.05).not_done:  # one may be about to start
-                processes.end()
-            raise
+def _simulated(
+    run: Callable[[Job, Mapping[str, bytes], str], Raw], content: Mapping[str, bytes], top: str, job: Job
+) -> Raw:
+    return run(job, content, top)
+
+
+def _elsewhere(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
+    """The same on a cluster, whose workers compile for themselves; how far they are is told share by share."""
+    jobs[0].say("compiling and simulating on the cluster")
+    plain = replace(jobs[0].options, cluster=None, progress=False)
+    shares = [(job.payloads, job.frames, job.idle) for job in jobs]
+    shared = (jobs[0].config, plain, dict(content), top)
+    return work.run(
+        cluster, _share, shares, shared=shared, done=lambda number, raw: jobs[number].tick(jobs[number].beats_out)
+    )
+
+
+def _share(
+    config: Config,
+    options: Options,
+    content: Mapping[str, bytes],
+    top: str,
+    share: tuple[Sequence[np.ndarray], int, int],
+) -> Raw:
+    """One of the jobs, in a worker of a cluster."""
+    from hwgen.simulate import verilator
+
+    payloads, frames, idle = share
+    job = Job(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
+    return verilator.run(job, content, top)
 
 
 class _Bar:
-    """A progress bar over output beats, shown when the run takes longer than a second; before it, what is done.
-
-    Where stderr is no terminal, lines now and then instead.
-    """
+    """Tells how many output beats have come, of all simulations side by side; before that, what is being done."""
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
-        self._lines = Lines()
-        self._bar: tqdm | None = None
+        self._tell = listener()
         self._done: dict[int, int] = {}
         self._lock = Lock()
 
     def say(self, step: str) -> None:
-        self._lines.say(f"{self._name}: {step}")
+        self._tell(Step(f"{self._name}: {step}"))
 
     def update(self, part: int, beats: int) -> None:
         with self._lock:
             self._done[part] = beats
             done = min(sum(self._done.values()), self._total)
-            if not on_terminal():
-                self._lines.say(f"{self._name}: {done:,} of {self._total:,} beats ({done / self._total:.0%})")
-                return
-            if self._bar is None:  # only now: what came before would spoil the rate
-                self._bar = tqdm(
-                    total=self._total,
-                    desc=self._name,
-                    unit="beat",
-                    unit_scale=True,
-                    delay=1,
-                    leave=False,
-                    dynamic_ncols=True,
-                )
-            self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+            self._tell(Step(f"{self._name}: simulating", done, self._total, "beat"))

@@ -15,6 +15,9 @@ from hwgen.work.base import LostError, Pool
 
 T = TypeVar("T")
 
+SHARES = 2
+"""Tasks that work without natural parts is cut into, for each that a cluster runs at a time."""
+
 MOST_LOSSES = 3
 """How often a task may be lost with its worker."""
 
@@ -66,20 +69,21 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
 
 
 def run(
-    pool: Pool,
+    pool: Pool | None,
     function: Callable[..., T],
     tasks: Sequence[Any],
     *,
     shared: Sequence[Any] = (),
     what: str = "",
     unit: str = "task",
-    done: Callable[[int], None] = lambda number: None,
+    done: Callable[[int, Any], None] = lambda number, result: None,
 ) -> list[T]:
     """What ``function(*shared, task)`` returns for each task, in the tasks' order.
 
     Parameters
     ----------
-    pool : Pool
+    pool : Pool or None
+        ``None``: the tasks run here, one after the other.
     function : callable
         Of a module, so that a worker finds it.
     tasks : sequence
@@ -88,7 +92,7 @@ def run(
     what, unit : str
         What is done, and what a task is, for `hwgen.progress`; nothing is told without.
     done : callable, optional
-        Told the number of each task that is done, as it is.
+        Told the number of each task that is done, as it is, and what it returned.
 
     Raises
     ------
@@ -97,10 +101,33 @@ def run(
     Exception
         Whatever a task raises; the others are ended then.
     """
+    results: dict[int, T] = {}
+
+    def have(number: int, result: T) -> None:
+        results[number] = result
+        done(number, result)
+        if what:
+            tell(what, len(results), len(tasks), unit)
+
     if what:
         tell(what, 0, len(tasks), unit)
+    if pool is None:
+        for number, task in enumerate(tasks):
+            have(number, function(*shared, task))
+    else:
+        _led_through(pool, function, tasks, shared, have)
+    return [results[number] for number in range(len(tasks))]
+
+
+def _led_through(
+    pool: Pool,
+    function: Callable[..., T],
+    tasks: Sequence[Any],
+    shared: Sequence[Any],
+    have: Callable[[int, T], None],
+) -> None:
+    """Give a pool the tasks, again those that are lost, and take what each returns."""
     sent = [pool.share(value) for value in shared]
-    results: dict[int, T] = {}
     running: dict[Future[T], int] = {}
     ready, losses = deque(range(len(tasks))), Counter[int]()
     try:
@@ -109,10 +136,10 @@ def run(
                 number = ready.popleft()
                 running[pool.submit(function, *sent, tasks[number])] = number
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
+            for future in sorted(finished, key=running.__getitem__):
                 number = running.pop(future)
                 try:
-                    results[number] = future.result()
+                    result = future.result()
                 except (LostError, CancelledError) as error:
                     losses[number] += 1
                     if losses[number] == MOST_LOSSES:
@@ -120,10 +147,7 @@ def run(
                         raise ToolError(f"a task was lost {MOST_LOSSES} times with its worker: {reason}") from error
                     ready.append(number)
                 else:
-                    done(number)
-                    if what:
-                        tell(what, len(results), len(tasks), unit)
+                    have(number, result)
     except BaseException:
         pool.stop()
         raise
-    return [results[number] for number in range(len(tasks))]

@@ -22,9 +22,13 @@ def main() -> None:
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     shared: dict[int, Any] = {}
     while True:
-        values, function, sent, named = questions.get()
-        shared.update(values)
-        found = outcome(function, *(shared[each] if stands else each for stands, each in sent), **named)
+        question = questions.get()
+        if isinstance(question, Exception):
+            found = Outcome(error=question)
+        else:
+            values, function, sent, named = question
+            shared.update(values)
+            found = outcome(function, *(shared[each] if stands else each for stands, each in sent), **named)
         try:
             answer = pickle.dumps(found)
         except Exception as error:
@@ -39,7 +43,10 @@ def _listen(questions: SimpleQueue[Any]) -> None:
     """Take questions; when there will be none, end at once, and with it all that runs."""
     try:
         while True:
-            questions.put(pickle.load(sys.stdin.buffer))
+            try:
+                questions.put(pickle.load(sys.stdin.buffer))
+            except (AttributeError, ImportError) as error:
+                questions.put(TypeError(f"a task must be a function of a module that workers find: {error}"))
     except EOFError:
         pass
     finally:
