@@ -217,21 +217,20 @@ class Placement(wiring.Component):
         next_place, next_rest = (Signal.like(each, reset_less=True) for each in (place, rest))
         fresh = answer.first & tag.fresh
         m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
-        last_rest, word = Signal.like(rest), Signal(8 * LANES)
-        wraps = rest == last_rest
-        behind: tuple[Value, Value] = (place + wraps, Mux(wraps, 0, rest + 1))
+        word, wraps = Signal(8 * LANES), Signal(2)  # whether the next word is at another place, and the one behind it
+        behind: tuple[Value, Value] = (place + wraps[0], Mux(wraps[0], 0, rest + 1))
         after = behind
         if self.config.bus_words > 1:
             low, high = answer.data[: len(word)], answer.data[len(word) :]
-            wraps_later = wraps | (rest == last_rest - 1)
-            later = (place + wraps_later, Mux(wraps, 1, Mux(wraps_later, 0, rest + 2)))
-            both = answer.present.all()
-            after = (Mux(both, later[0], behind[0]), Mux(both, later[1], behind[1]))
-            m.d.comb += word.eq(Mux(answer.present[0], low, high))
+            both, next_one = answer.present.all(), Signal.like(place)
+            m.d.comb += [word.eq(Mux(answer.present[0], low, high)), next_one.eq(place + 1)]
+            behind = (Mux(wraps[0], next_one, place), behind[1])
+            later = Mux(wraps[0], 1, Mux(wraps[1], 0, rest + 2))
+            after = (Mux(Mux(both, wraps.any(), wraps[0]), next_one, place), Mux(both, later, behind[1]))
             self._elaborate_high(m, *behind, high, both)
         else:
             m.d.comb += word.eq(answer.data)
-        self._elaborate_buffers(m, place, rest, word, last_rest)
+        self._elaborate_buffers(m, place, rest, word, wraps)
         with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
             m.d.sync += [next_place.eq(after[0]), next_rest.eq(after[1])]
         m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
@@ -256,8 +255,9 @@ class Placement(wiring.Component):
             m.d.comb += [port.payload.data.eq(late), *(port.payload[name].eq(value) for name, value in fields.items())]
             m.d.sync += port.valid.eq(self.answers.valid & both & (answer.tag.target == target))
 
-    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal, now: Signal, last_rest: Signal) -> None:
-        """The word at hand, the first one of a beat, to its buffer; ``last_rest`` is the last one there is in that."""
+    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal, now: Signal, wraps: Signal) -> None:
+        """The word at hand, the first one of a beat, to its buffer; whether ``rest`` is the last one there is in that,
+        or the last but one."""
         answer, target = self.answers.payload, self.answers.payload.tag.target
         at_place, at_rest, word, of_table = (
             Signal.like(each, name=name, reset_less=True)
@@ -278,5 +278,5 @@ class Placement(wiring.Component):
             m.d.comb += [port.payload.data.eq(word), *(port.payload[name].eq(value) for name, value in fields.items())]
             m.d.sync += port.valid.eq(0)
             with m.If(Cat(target == each for each in targets).any()):
-                m.d.comb += last_rest.eq(size - 1)
+                m.d.comb += wraps.eq(Cat(rest == size - 1, rest == size - 2 if size > 1 else 0))
                 m.d.sync += port.valid.eq(self.answers.valid)

@@ -26,6 +26,8 @@ from hwgen.gateware.stream import join
 #: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, the
 #: addresses of three users' bursts, and the check of jobs.
 _FF, _LUT = 2613, 2447
+#: More of them for beats of half a word and of two words: halves that are put together, and a second word to place.
+_MORE = {4: (28, 70), 8: (0, 0), 16: (164, 150)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +51,9 @@ class MemorySideConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
-        cost.lut += _LUT
-        cost.ff += _FF + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
+        more_ff, more_lut = _MORE[engine.bus_bytes]
+        cost.lut += _LUT + more_lut
+        cost.ff += _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
         for depth, widths in (
             (engine.queue, Job.PART_WORDS * (WORD_BITS,)),
             (engine.outstanding, outstanding_bits(engine)),
