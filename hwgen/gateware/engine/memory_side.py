@@ -53,7 +53,9 @@ class MemorySideConfig:
         cost, engine = Cost(), self.engine
         more_ff, more_lut = _MORE[engine.bus_bytes]
         cost.lut += _LUT + more_lut
-        cost.ff += _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
+        cost.ff += (
+            _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
+        )
         for depth, widths in (
             (engine.queue, Job.PART_WORDS * (WORD_BITS,)),
             (engine.outstanding, outstanding_bits(engine)),
