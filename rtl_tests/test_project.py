@@ -166,6 +166,16 @@ def test_another_board_and_clock(tmp_path):
 
 
 @needs_tcl
+def test_weights_at_run_time(tmp_path):
+    """The driver finds what it needs to load them, on the board and in the IP."""
+    design = hwgen.load("decoilfnet-example").plan("pynq-z2", dsp=40, weights="runtime")
+    folder = design.build(tmp_path / "built")
+    check(folder, made_of(folder), "125")
+    for each in ("pynq", "ip/software"):
+        assert (folder / each / "weights.json").read_bytes() == (folder / "weights.json").read_bytes()
+
+
+@needs_tcl
 @pytest.mark.parametrize(("inputs", "outputs"), [(2, 3), (3, 1), (1, 14), (8, 7)])
 def test_several_streams(tmp_path, inputs, outputs):
     """A wrapper alone: its accelerator is an empty file."""

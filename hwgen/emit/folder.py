@@ -156,6 +156,8 @@ def _contents(
     shell = wrapper.shell_of(config, contents)
     around = wrapper.files(config, shell, top)
     around |= c_driver.files(shell, top)
+    if isinstance(config, AcceleratorConfig) and config.loader is not None:
+        around[weights.NAME] = weights.describe(config, top)
     names = [*contents, *around, *software]
     around[package.NAME] = package.script(shell, top, board.part if board else "", names)
     around |= project.files(shell, top, board, names)
@@ -173,8 +175,6 @@ def _contents(
         contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
-    if isinstance(config, AcceleratorConfig) and config.loader is not None:
-        contents[weights.NAME] = weights.describe(config, top)
     contents["Makefile"] = testbench.makefile(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))

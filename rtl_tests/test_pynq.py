@@ -1,0 +1,129 @@
+"""Programs that docs/ shows for a board and for a design of one's own, on what `hwgen build` wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwgen
+from hwgen.emit.driver import Stream
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NAME = "decoilfnet_example"
+
+
+@pytest.fixture(scope="module")
+def model() -> hwgen.Model:
+    return hwgen.load("decoilfnet-example")
+
+
+@pytest.fixture(scope="module")
+def built(model, tmp_path_factory) -> Path:
+    return model.plan("pynq-z2", dsp=20).build(tmp_path_factory.mktemp("built") / "out")
+
+
+def block(page: str, word: str) -> str:
+    """The program on a page with a word in it; of this network in place of the digits."""
+    found = re.findall(r"^```\w*\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = (each for each in found if word in each)
+    return text.replace("digits", NAME)
+
+
+class Channel:
+    """As one of PYNQ's: done at once; into the model, or out of it."""
+
+    idle = True
+
+    def __init__(self, move: Any):
+        self.transfer = move
+
+    def wait(self) -> None: ...
+
+
+class Overlay:
+    """The model between two channels, by the names that cells have in the project."""
+
+    def __init__(self, model: hwgen.Model, folder: Path):
+        described = json.loads((folder / "registers.json").read_text())
+        registers = {each["offset"]: each["reset"] for each in described["registers"]}
+        control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
+        ends = [Stream(described[side][0]) for side in ("inputs", "outputs")]
+        waiting: list[np.ndarray] = []
+        buffers: list[np.ndarray] = []
+
+        def send(buffer: np.ndarray) -> None:
+            made = model.golden(ends[0].unpack(buffer)[None], integers=True)
+            assert isinstance(made, np.ndarray)
+            waiting.append(ends[1].pack(made[0]))
+            give()
+
+        def receive(buffer: np.ndarray) -> None:
+            buffers.append(buffer)
+            give()
+
+        def give() -> None:
+            while waiting and buffers:
+                buffers.pop(0)[:] = waiting.pop(0)
+            receiver.idle = not buffers
+
+        receiver = Channel(receive)
+        vars(self)[f"{NAME}_axi_0"] = control
+        self.axi_dma_0 = SimpleNamespace(sendchannel=Channel(send), recvchannel=receiver)
+
+
+def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
+    """docs/pynq.md, from the folder that project.tcl makes; PYNQ is played, with the golden model as the hardware."""
+    for name in (f"{NAME}_driver.py", "registers.json", "plan.json"):
+        shutil.copy(built / name, tmp_path)
+    frames = model.random_frames(5)
+    expected = model.golden(frames)
+    np.save(tmp_path / "images.npy", frames)
+    np.save(tmp_path / "labels.npy", expected.argmax(axis=1))
+    pynq: Any = ModuleType("pynq")
+    pynq.Overlay = lambda name: Overlay(model, tmp_path) if name == f"{NAME}.bit" else None
+    pynq.allocate = lambda shape, dtype: np.zeros(shape, dtype)
+    monkeypatch.setitem(sys.modules, "pynq", pynq)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    try:
+        exec(compile(block("pynq.md", "from pynq"), "classify.py", "exec"), {})
+    finally:
+        sys.modules.pop(f"{NAME}_driver", None)
+    said = capsys.readouterr().out
+    assert said.startswith("100.00% of the ")
+    assert "'S_AXIS_STARVED': 0" in said
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs Icarus: apt install iverilog")
+def test_the_module_in_a_design(built, tmp_path):
+    """docs/integration.md: every port of the wrapper, with its width; Icarus says nothing of it."""
+    text = block("integration.md", "module system")
+    (tmp_path / "system.v").write_text(text)
+    sources = [tmp_path / "system.v", built / f"{NAME}_axi.v", built / f"{NAME}.v"]
+    command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-t", "null", "-s", "system", *map(str, sources)]
+    done = subprocess.run(command, cwd=built, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (ports,) = re.findall(rf"^module {NAME}_axi \((.*?)^\);", sources[1].read_text(), re.MULTILINE | re.DOTALL)
+    known = re.findall(r"wire (?:\[\d+:0\] )?(\w+),?$", ports, re.MULTILINE)
+    assert sorted(re.findall(r"\.(\w+)\(", text)) == sorted(known)
+
+
+def test_pages_name_what_is_there(built):
+    """Files and addresses that both pages speak of."""
+    there = {path.name.replace(NAME, "digits") for path in built.iterdir()}
+    made = {"digits.bit", "digits.xsa", "digits.xpr", "digits.onnx", "images.npy", "labels.npy"}
+    for page in ("pynq.md", "integration.md"):
+        text = (DOCS / page).read_text()
+        named = set(re.findall(r"\b((?:digits\w*|plan|registers|project|package_ip|images|labels)\.\w+)", text))
+        assert named <= there | made, page
+        script = (built / "project.tcl").read_text()
+        assert all(each in script for each in re.findall(r"0x4\d[0-9A-F]{6}", text))
