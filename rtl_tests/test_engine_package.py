@@ -11,17 +11,19 @@ import pytest
 from test_package import PARTS, Packaged, check_interfaces, check_registers, edit, needs_tcl, packaged, refused
 from test_program import SMALL
 
-from hwgen.emit import engine_wrapper, package
+from hwgen import boards
+from hwgen.emit import engine_wrapper, package, project
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 
 pytestmark = needs_tcl
 
 
-def folder_of(tmp_path: Path, bus_bytes: int = 8) -> Path:
-    """What a build writes, as far as the IP has it; the engine and its program are empty files."""
+def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Path:
+    """What a build writes, as far as Vivado's scripts have it; the engine and its program are empty files."""
     shell = EngineShellConfig(engine=replace(SMALL, bus_bytes=bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **engine_wrapper.files(shell, "engine")}
     files[package.NAME] = package.script(shell, "engine", PARTS[0], files)
+    files |= project.files(shell, "engine", boards.load(board), files)
     folder = tmp_path / "a folder"
     folder.mkdir()
     for name, content in files.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from accelerators import frames_for
 from amaranth import Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from cocotb_bench import needs_cocotb
+from cocotb_bench import needs_cocotb, needs_verilator
 from test_program import SMALL, alone, conv
 from test_registers import check_constants, told
 
@@ -59,7 +60,9 @@ def bench(shell: EngineShellConfig) -> bytes:
     joined = [", ".join(f".{name}({name})" for name in each) for each in (wrapped, alone)]
     return "\n".join(
         [
-            f"module bench({', '.join(declared)});",
+            "module bench(",
+            ",\n".join(f"    {each}" for each in declared),
+            ");",
             *driven,
             f"{circuit.TOP}_axi wrapper({joined[0]});",
             f"{circuit.TOP} alone({joined[1]}, .stop(1'b0), .program_base(32'b0));",
@@ -100,7 +103,7 @@ class Circuit:
         path.write_bytes(pack_map(frame, kind.type))
         return str(path)
 
-    def run(self, found: Schedule, phases: list[dict[str, Any]]) -> None:
+    def run(self, found: Schedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
         sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
         program = self.folder / "program"
         program.write_bytes(found.image)
@@ -108,9 +111,10 @@ class Circuit:
             sources, "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
             input=found.input.address, outputs=[each.address for each in found.outputs], pace=self.pace, phases=phases,
+            simulator=simulator,
         )  # fmt: skip
 
-    def drive(self, runs: list[dict[str, Any]]) -> None:
+    def drive(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
         """The driver of a folder, which has all that a build writes but the report."""
         folder = self.folder / "built"
         folder.mkdir(exist_ok=True)
@@ -121,6 +125,7 @@ class Circuit:
         cocotb_bench.run(
             sources, "bench", "cocotb_engine_driver", self.folder,
             driver=str(folder / "engine_driver.py"), design=str(folder), runs=[defaults | each for each in runs],
+            simulator=simulator,
         )  # fmt: skip
 
     def told(self, name: str, found: Schedule, frames: np.ndarray) -> dict[str, str]:
@@ -134,6 +139,12 @@ class Circuit:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Circuit:
     return Circuit(SMALL, tmp_path_factory.mktemp("wrapped"))
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory) -> Circuit:
+    """The same for Verilator, which compiles it once."""
+    return Circuit(SMALL, tmp_path_factory.mktemp("verilated"))
 
 
 #: Of 12 jobs, and of 24.
@@ -157,9 +168,9 @@ def test_small(small):
 
 
 @pytest.mark.long
-@needs_cocotb
+@needs_verilator
 @pytest.mark.parametrize("pause", [0, 0.1, 0.5])
-def test_ends_of_runs(small, pause):
+def test_ends_of_runs(fast, pause):
     """Resets and stops at any cycle, memory that refuses reads or writes, and the right results behind each."""
     rng = np.random.default_rng(round(10 * pause))
     ends = [{"reset_at": int(cycle)} for cycle in rng.integers(1, 1500, 4)]
@@ -170,23 +181,28 @@ def test_ends_of_runs(small, pause):
         {"refused": SHORT.outputs[0].address, "error": Error.WRITE_SLAVE.value},
         {"base": 0xFF000 - SHORT.size // 4096 * 4096},
     ]
-    small.run(SHORT, [small.phase(SHORT, 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)])
+    phases = [fast.phase(SHORT, 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)]
+    fast.run(SHORT, phases, "verilator")
 
 
 @pytest.mark.long
-@needs_cocotb
-def test_digits(small):
-    """The held-out digits: a network of several layers, with and without pauses."""
+@needs_verilator
+def test_digits(fast):
+    """The digits network, of several layers, with and without pauses."""
     found = schedule(hwgen.load(DIGITS / "digits.onnx").network, SMALL)
-    small.run(found, [small.phase(found, 2, alone=True), small.phase(found, 1, pause=0.2, stop_at=5000, seed=1)])
+    phases = [fast.phase(found, 2, alone=True), fast.phase(found, 1, pause=0.2, stop_at=5000, seed=1)]
+    fast.run(found, phases, "verilator")
 
 
 @pytest.mark.long
 @needs_cocotb
-def test_pace(tmp_path):
-    """A slower memory, by the register's first value."""
-    slow = Circuit(SMALL, tmp_path, pace=3)
-    slow.run(TINY, [slow.phase(TINY, 2, alone=True)])
+@pytest.mark.parametrize(("bus_bytes", "pace"), [(4, 1), (8, 3), (16, 1), (16, 2)])
+def test_widths_and_paces(tmp_path, bus_bytes, pace):
+    """Other buses, and slower memories by the register's first value."""
+    engine = replace(SMALL, bus_bytes=bus_bytes)
+    found = schedule(TINY.network, engine, pace=pace)
+    other = Circuit(engine, tmp_path, pace)
+    other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.3, stop_at=100, seed=1)])
 
 
 # The driver, on the simulated hardware; what it refuses is in test_engine_driver.py
@@ -205,17 +221,17 @@ def test_driver(small):
 
 
 @pytest.mark.long
-@needs_cocotb
-def test_driver_of_several_networks(small):
+@needs_verilator
+def test_driver_of_several_networks(fast):
     """The held-out digits, in float on either side, and other networks between them."""
     digits = hwgen.load(DIGITS / "digits.onnx")
     images, labels = np.load(DIGITS / "images.npy")[:20], np.load(DIGITS / "labels.npy")[:20]
-    files = small.told("digits", schedule(digits.network, SMALL), images)
+    files = fast.told("digits", schedule(digits.network, SMALL), images)
     other = hwgen.load("lenet5")
     frames = other.random_frames(1)
-    others = small.told("lenet5", schedule(other.network, SMALL), np.asarray(frames))
-    again = {**files, "waits": True, "integers": True, "y": str(small.folder / "again.npz")}
-    small.drive([files, {**others, "integers": True}, again])
+    others = fast.told("lenet5", schedule(other.network, SMALL), np.asarray(frames))
+    again = {**files, "waits": True, "integers": True, "y": str(fast.folder / "again.npz")}
+    fast.drive([files, {**others, "integers": True}, again], "verilator")
     found = np.load(files["y"])["arr_0"]
     np.testing.assert_array_equal(found, digits.golden(images))
     assert (found.argmax(1) == labels).mean() > 0.9

@@ -191,6 +191,37 @@ def test_several_streams(tmp_path, inputs, outputs):
     check(folder, made_of(folder), "125")
 
 
+@needs_tcl
+@pytest.mark.parametrize(("board", "mhz", "bus_bytes"), [("pynq-z2", "125", 4), ("zedboard", "100", 16)])
+def test_an_engine(tmp_path, board, mhz, bus_bytes):
+    """It reaches the memory itself, without a DMA."""
+    folder = folder_of(tmp_path, bus_bytes, board)
+    made, document = made_of(folder), json.loads((folder / "registers.json").read_text())
+    kinds, processor, links = cells(made), made.get("bd_cell", PS), rows(made, "link")
+    assert kinds["engine_axi_0"] == "hwgen:user:engine_axi:1.0"
+    assert not [vlnv for vlnv in kinds.values() if "dma" in vlnv]
+    assert processor["CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ"] == mhz
+    assert {name for name in processor if "HP" in name} == {"CONFIG.PCW_USE_S_AXI_HP0"}
+    assert links["engine_axi_0/m_axi_mem"] == "memory_0/S00_AXI"
+    assert links[f"{PS}/S_AXI_HP0"] == "memory_0/M00_AXI"
+    assert links["engine_axi_0/s_axi_control"] == "control_0/M00_AXI"
+    check_wires(made, document | {"inputs": [], "outputs": []})
+    spaces = {(path, space): where for each, path, space, where in made.rows if each == "address"}
+    assert spaces == {
+        ("engine_axi_0/s_axi_control/reg0", f"{PS}/Data"): "0x43c00000+0x1000",
+        (f"{PS}/S_AXI_HP0/HP0_DDR_LOWOCM", "engine_axi_0/m_axi_mem"): "0x0+0x20000000",
+    }
+    assert made.of("drawn") == {"1"}
+    assert (
+        json.loads((folder / vivado.MEASURED).read_text())["accelerator"]["lut"] == 1000
+    )  # of engine_axi_0/inst/engine
+    assert re.search(r"^    engine engine \($", (folder / "engine_axi.v").read_text(), re.MULTILINE)
+    there = {path.name for path in (folder / "pynq").iterdir()}
+    assert there == {
+        "engine.bit", "engine.hwh", "engine_driver.py", "engine_registers.py", "registers.json", "net.program"
+    }  # fmt: skip
+
+
 def test_who_has_a_project(tmp_path):
     """Zynq boards that Vivado has files of, with no more streams than there are interrupts."""
     own = tmp_path / "own.toml"

@@ -106,6 +106,14 @@ namespace eval vivado {
                 }
             }
         }
+        foreach space [find address_space * $core] {
+            foreach bus [find bus_interface * $core] {
+                if {[dict exists $values $bus master_address_space_ref]
+                    && [dict get $values $bus master_address_space_ref] eq [dict get $names $space]} {
+                    dict lappend row spaces [list [dict get $names $space] [dict get $names $bus] {} {}]
+                }
+            }
+        }
         foreach map [find memory_map * $core] {
             foreach block [find address_block * $map] {
                 dict lappend row segments [list [dict get $names $map]/[dict get $names $block] {} {} {}]
@@ -365,7 +373,7 @@ namespace eval vivado {
 
     proc do_get_cells {options path} {
         variable names
-        if {![regexp {^system_i/(\w+?)(/inst/accelerator)?$} $path -> cell]} {
+        if {![regexp {^system_i/(\w+?)(/inst/(accelerator|engine))?$} $path -> cell]} {
             error "the design has no cell $path"
         }
         need [find bd_cell $cell ""] bd_cell

@@ -12,7 +12,7 @@ it must know; of an engine, the program does. It needs Python 3.10 and NumPy, an
 
     from engine_driver import Engine
 
-    overlay = Overlay("design.bit")
+    overlay = Overlay("engine.bit")
     engine = Engine(overlay.engine_axi_0, allocate=allocate)
     engine.load("NAME.program")
     outputs = engine.run(frames)

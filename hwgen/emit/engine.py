@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, kept, package, testbench, wrapper
+from hwgen.emit import engine_wrapper, kept, package, project, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
@@ -105,9 +105,9 @@ def build(
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
     ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``package_ip.tcl``, ``Makefile``
-    and ``lint.vlt``, ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names.
-    What becomes of files that are there is said in `hwgen.emit.folder.build`.
+    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``package_ip.tcl``, for some
+    boards ``project.tcl``, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and ``manifest.json``; and
+    ``others``, more files by their names. What becomes of files that are there is said in `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -126,14 +126,16 @@ def build(
         **circuit.verilog,
         **around,
         package.NAME: package.script(shell, TOP, circuit.board.part, names),
+        **project.files(shell, TOP, circuit.board, names),
         NAME: circuit.described,
         name: bytes(program),
         "Makefile": testbench.makefile_of_lint(TOP).encode(),
         LINT: waivers(),
         "plan.json": plan_json.encode(),
-        "report.md": _report(report, name, program, shell).encode(errors="backslashreplace"),
         **(others or {}),
     }
+    text = _report(report, name, program, shell, contents)
+    contents["report.md"] = text.encode(errors="backslashreplace")
     replace_folder(contents, directory, say)
     return directory
 
@@ -215,7 +217,7 @@ def _sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _report(text: str, name: str, program: Program, shell: EngineShellConfig) -> str:
+def _report(text: str, name: str, program: Program, shell: EngineShellConfig, contents: Collection[str]) -> str:
     """What `text` says of the plan, the files, the memory of the program, and the ports."""
     regions = [("input", program.input), *((f"output {each.name}", each) for each in program.outputs)]
     rows = [
@@ -231,6 +233,10 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig) ->
             "its registers, for programs, for C and for Python",
         ),
         (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(TOP)}` in Vivado"),
+        *(
+            [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
+            * (project.NAME in contents)
+        ),
         (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
         ("`Makefile`", "`make lint`"),
     ]

@@ -8,6 +8,8 @@ from importlib import resources
 from hwgen.boards import Board, is_zynq
 from hwgen.emit import package, wrapper
 from hwgen.emit.package import word
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.engine_wrapper import MEMORY
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 
 __all__ = ["NAME", "files"]
@@ -23,7 +25,9 @@ _LENGTH_BITS = (14, 26)
 _NOT_THERE = (".v", ".mem", ".h", ".c", ".tcl")
 
 
-def files(shell: ShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
+def files(
+    shell: ShellConfig | EngineShellConfig, top: str, board: Board | None, names: Iterable[str]
+) -> dict[str, bytes]:
     """``project.tcl``, if the board can have one.
 
     That is a Zynq-7000 board that Vivado has files of, and a design with no more interrupts than its processing
@@ -31,13 +35,13 @@ def files(shell: ShellConfig, top: str, board: Board | None, names: Iterable[str
 
     Parameters
     ----------
-    shell : ShellConfig
+    shell : ShellConfig or EngineShellConfig
         Of the bus wrapper.
     top : str
-        The accelerator's module.
+        The module of the accelerator, or of the engine.
     board : Board, optional
     names : iterable of str
-        Files of the accelerator, its wrapper and what software needs.
+        Files of the module, its wrapper and what software needs.
     """
     ends = (*shell.inputs, *shell.outputs)
     if board is None or not board.board_parts or not is_zynq(board.part):
@@ -47,12 +51,15 @@ def files(shell: ShellConfig, top: str, board: Board | None, names: Iterable[str
     return {NAME: _script(shell, top, board, sorted(names))}
 
 
-def _script(shell: ShellConfig, top: str, board: Board, names: Iterable[str]) -> bytes:
+def _script(shell: ShellConfig | EngineShellConfig, top: str, board: Board, names: Iterable[str]) -> bytes:
     module = wrapper.module(top)
-    longest = max(end.frame_bytes for end in (*shell.inputs, *shell.outputs))
+    longest = max((end.frame_bytes for end in (*shell.inputs, *shell.outputs)), default=0)
+    engine = isinstance(shell, EngineShellConfig)
+    between = "and " if engine else "a DMA for each stream in and out, and "
     values = {
         "name": top,
         "module": module,
+        "inner": "engine" if engine else "accelerator",
         "board": board.name,
         "board_part": board.part,
         "mhz": f"{board.clock_mhz:.12g}",
@@ -63,6 +70,7 @@ def _script(shell: ShellConfig, top: str, board: Board, names: Iterable[str]) ->
         "board_files": ("what Vivado may call its files of the board", [[each] for each in board.board_parts]),
         "senders": ("streams that go into the accelerator: name, bits", map(_stream, shell.inputs)),
         "receivers": ("streams that come out of it", map(_stream, shell.outputs)),
+        "masters": ("buses to memory, beside those of DMAs", [[MEMORY]] if engine else []),
         "beside": (
             "what lies beside the bitstream on a PYNQ board",
             [[each] for each in names if not each.endswith(_NOT_THERE)],
@@ -71,7 +79,7 @@ def _script(shell: ShellConfig, top: str, board: Board, names: Iterable[str]) ->
     lines = [
         f"# {NAME}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
         f"# Makes a Vivado project of {module} on {board.name} in the folder project beside this file:",
-        f"# the processing system, a DMA for each stream in and out, and the IP of {package.NAME}; then its bitstream.",
+        f"# the processing system, {between}the IP of {package.NAME}; then its bitstream.",
         "#",
         f"#     vivado -mode batch -source {NAME} [-tclargs [--jobs N] [--to design|bitstream]]",
         "",

@@ -85,7 +85,7 @@ proc clocked {cell clocks resets} {
     }
 }
 
-# The settings of the board, then what this design needs beyond them. A port to the memory takes several DMAs.
+# The settings of the board, then what this design needs beyond them. A port to the memory takes several masters.
 proc add_processor {memories} {
     global mhz
     if {$mhz > 250} {
@@ -172,7 +172,7 @@ proc add_interrupts {pins} {
     wire interrupts_0/dout processing_system7_0/IRQ_F2P
 }
 
-# Where the processor sees registers; where DMAs see the memory is Vivado's own choice.
+# Where the processor sees registers; where others see the memory is Vivado's own choice.
 proc add_addresses {dmas} {
     global module
     set space [get_bd_addr_spaces processing_system7_0/Data]
@@ -186,9 +186,9 @@ proc add_addresses {dmas} {
 }
 
 proc draw_design {ip} {
-    global module senders receivers
+    global module senders receivers masters
     set dmas [expr {max([llength $senders], [llength $receivers]) / 2}]
-    set memories [expr {min($dmas, 4)}]
+    set memories [expr {min($dmas + [llength $masters], 4)}]
     create_bd_design system
     add_processor $memories
     add $ip ${module}_0
@@ -196,10 +196,14 @@ proc draw_design {ip} {
     set slaves ${module}_0/s_axi_control
     set interrupts ${module}_0/interrupt
     for {set number 0} {$number < $dmas} {incr number} {
-        lassign [add_dma $number] masters pins
+        lassign [add_dma $number] buses pins
         lappend slaves axi_dma_$number/S_AXI_LITE
         lappend interrupts {*}$pins
-        lappend of([expr {$number % $memories}]) {*}$masters
+        lappend of([expr {$number % $memories}]) {*}$buses
+    }
+    foreach bus $masters {
+        lappend of([expr {$number % $memories}]) ${module}_0/$bus
+        incr number
     }
     add_interconnect control_0 processing_system7_0/M_AXI_GP0 $slaves
     for {set port 0} {$port < $memories} {incr port} {
@@ -245,9 +249,9 @@ proc utilisation {cells} {
 }
 
 proc measure {done files clock} {
-    global here module build_hash
+    global here module inner build_hash
     set ip system_i/${module}_0
-    set inner [get_cells -quiet $ip/inst/accelerator]
+    set within [get_cells -quiet $ip/inst/$inner]
     set wns [get_property STATS.WNS $done]
     set whs [get_property STATS.WHS $done]
     set text [join [list \
@@ -257,7 +261,7 @@ proc measure {done files clock} {
         "  \"clock_mhz\": [expr {$clock / 1e6}]" \
         "  \"wns_ns\": $wns" \
         "  \"whs_ns\": $whs" \
-        "  \"accelerator\": [expr {[llength $inner] ? [utilisation $inner] : {null}}]" \
+        "  \"accelerator\": [expr {[llength $within] ? [utilisation $within] : {null}}]" \
         "  \"ip\": [utilisation [get_cells $ip]]" \
         "  \"design\": [utilisation {}]"] ",\n"]
     set channel [open [file join $here vivado.json] w]
