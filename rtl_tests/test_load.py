@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 import numpy as np
+import pytest
 from accelerators import (
     check_cycles,
     check_data,
@@ -23,11 +24,14 @@ from accelerators import (
 )
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, patterns, run
+from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, pack, patterns, run, unpack
 
+from hwgen.emit import synthesis
+from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
-from hwgen.gateware.load.loader import packet
+from hwgen.gateware.load.loader import LoaderConfig, packet
+from hwgen.gateware.load.requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.store import Store
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -480,3 +484,119 @@ def test_two_designs_have_two_digests():
     assert config.loader is not None
     assert padded.loader.words == config.loader.words
     assert padded.loader.digest != config.loader.digest
+
+
+def distributes(*sizes: tuple[int, int]) -> DistributeConfig:
+    return DistributeConfig(
+        stores=tuple(Store(name=f"s{number}", width=width, depth=depth) for number, (width, depth) in enumerate(sizes))
+    )
+
+
+def requantiser(
+    lanes: int, beats: int, bits: int, *, odd: bool = False, tables_in: str | None = None, **more: Any
+) -> LoadedRequantiseConfig:
+    """With any constants; ``odd``: the last beat lacks a channel."""
+    channels = lanes * beats - odd
+    rng = np.random.default_rng(channels)
+    least = -128 if more.get("signed") else 0
+    return LoadedRequantiseConfig(
+        lanes=lanes,
+        accumulator_bits=bits,
+        beats=tuple(tuple(range(first, min(first + lanes, channels))) for first in range(0, channels, lanes)),
+        bias=tuple(rng.integers(-(1 << 31), 1 << 31, channels).tolist()),
+        significand=tuple(rng.integers(1 << 23, 1 << 24, channels).tolist()),
+        shift=tuple(rng.integers(20, 60, channels).tolist()),
+        tables_in=tables_in,
+        **{"zero_point": least + 3, "low": least, "high": least + 100, "bits": 8, "signed": False, **more},
+    )
+
+
+PARTS = [
+    LoaderConfig(digest=0xFEDC_BA98_7654_3210, words=5000),
+    distributes(*[(64, 96)] * 12, (32, 8), (32, 8), (24, 1)),
+    requantiser(2, 8, 22, odd=True),
+    LoaderConfig(digest=0x55AA_55AA_1234_5678, words=300_000),
+    LoaderConfig(digest=0x0123_4567_89AB_CDEF, words=5000, inputs=2, outputs=3),
+    distributes((128, 300)),
+    distributes((1000, 128), (32, 32), (32, 32), (24, 1)),
+    requantiser(1, 1, 20),
+    requantiser(4, 16, 24, signed=True),
+    requantiser(2, 100, 24),
+    requantiser(3, 5, 18, pixels=2),
+]
+
+
+@pytest.mark.parametrize("some", [slice(3), pytest.param(slice(3, None), marks=pytest.mark.long)])
+def test_resources(some):
+    """Against Yosys: flip-flops to a few, LUTs within a tenth, slices and block RAM exactly."""
+    parts = PARTS[some]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        used = part.resources
+        assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
+        assert abs(used.lut - measured.lut) <= max(12, 0.1 * measured.lut), part
+        assert abs(used.ff / measured.ff - 1) <= 0.02, part
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bits": 9}, "bits must be from 1 to 8 where constants are loaded, not 9"),
+        ({"fraction": 12}, "accumulator_bits and fraction must be at most 32 together where constants are loaded, "
+         "not 22 and 12"),
+        ({"bias": (1 << 31, *[0] * 15)}, "bias must be from -2147483648 to 2147483647 where constants are loaded, not "
+         "2147483648"),
+        ({"shift": (0,)}, "shift must have one entry for each of 16 channels, not 1"),
+        ({"significand": (1,) * 16}, "significand must be from 8388608 to 16777215 where constants are loaded, not 1"),
+        ({"low": -1}, "low must be between 0 and 255, not -1"),
+    ],
+)  # fmt: skip
+def test_refused_constants(change, message):
+    with pytest.raises(ConfigError) as caught:
+        replace(requantiser(2, 8, 22), **change)
+    assert str(caught.value) == message
+
+
+def test_refusals():
+    for make, message in (
+        (lambda: Store(name="s", width=0, depth=1), "width must be a positive integer, not 0"),
+        (lambda: DistributeConfig(stores=()), "stores must be one or more, with names of their own, not []"),
+        (lambda: LoaderConfig(digest=0, words=0), "words must be a positive integer, not 0"),
+        (lambda: LoaderConfig(digest=1 << 64, words=1), f"digest must be of 64 bits, not {1 << 64}"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert str(caught.value) == message
+
+
+@settings(max_examples=10)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 24), st.integers(1, 2)),
+    odd=st.booleans(),
+    signed=st.booleans(),
+    tables_in=st.sampled_from([None, "block"]),
+    gaps=patterns(),
+    seed=st.integers(0, 2**32),
+)
+def test_requantiser(sizes, odd, signed, tables_in, gaps, seed):
+    """Any constants, also those that are loaded in place of others: as it is defined, after its latency."""
+    lanes, beats, bits, pixels = sizes
+    assume(not (odd and lanes == 1))
+    config = requantiser(lanes, beats, bits, odd=odd, tables_in=tables_in, signed=signed, pixels=pixels)
+    rng = np.random.default_rng(seed)
+    half = 1 << (bits - 1)
+    shown = rng.integers(-half, half, (3 * beats, lanes, pixels))
+    trace = run(
+        LoadedRequantise(config),
+        [pack(values.reshape(-1).tolist(), bits) for values in shown],
+        3 * beats,
+        offer=gaps,
+    )
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+    for number, (word, values) in enumerate(zip(trace.words, shown, strict=True)):
+        channels = config.beats[number % beats]
+        expected = [
+            config.compute(channels[lane], int(values[lane, pixel])) if lane < len(channels) else 0
+            for lane in range(lanes)
+            for pixel in range(pixels)
+        ]
+        assert unpack(word, 8, signed, lanes * pixels) == expected

@@ -178,6 +178,8 @@ def synthesise(
     named: list[tuple[str, str, ComponentConfig]] = [
         (port.name, "guard", guard) for port, guard in zip(config.input_ports, config.guards, strict=True)
     ]
+    if config.loader is not None:
+        named.append(("weights", "load", config.loader))
     named += [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
     parts = [part for _, _, part in named]
     estimates = [part.resources for part in parts]

@@ -56,8 +56,10 @@ class DistributeConfig:
         part, address = counter_bits(self.most_parts), counter_bits(max(store.depth for store in stores))
         place = counter_bits(len(stores))
         # The word that is put together, a beat of the chain, counters, the address that is written and the enables.
-        cost.ff += PART_BITS * self.most_parts + PART_BITS + 3 + 1 + part + 2 * address + place + len(stores)
-        cost.lut += 2 * part + 2.5 * address + 1.5 * place + len(stores) + 5
+        # Of a word's highest part the bits that no memory has are none.
+        joined = max(PART_BITS * (self.most_parts - store.parts) + store.width for store in stores)
+        cost.ff += joined + PART_BITS + 3 + 1 + part + 2 * address + place + len(stores)
+        cost.lut += 2 * part + 1.5 * address + 1.5 * place + (1 if part < 2 else 1.5) * len(stores) + 5
         return cost.resources
 
     def component(self) -> Distribute:

@@ -82,10 +82,10 @@ class LoaderConfig:
         cost, place, streams = Cost(), counter_bits(self.packet_words), self.inputs + self.outputs
         # Counters of frames; of each input whether it is within a frame, and whether one may begin.
         cost.ff += _FRAME_BITS * streams + 2 * self.inputs
-        cost.lut += 6 * (streams - 1) + 5 * self.inputs
+        cost.lut += 16 * (streams - 2) + 15 * (self.inputs - 1)
         # The CRC, a beat of the chain, the place, and states.
-        cost.ff += PART_BITS + PART_BITS + 3 + place + 8
-        cost.lut += 190 + 1.5 * place + 40
+        cost.ff += PART_BITS + PART_BITS + 3 + place + 6
+        cost.lut += 358 + 1.5 * place
         return cost.resources
 
     def component(self) -> Loader:

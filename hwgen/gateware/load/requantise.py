@@ -181,6 +181,10 @@ class LoadedRequantiseConfig(ChannelsConfig):
         if self._count_table(cost, "present"):
             cost.delay(beat, self.latency - self.sum_cycle - self.scale.scale_cycle)
             cost.lut += sums * self.bits
+        # What no bit of an output looks at, and registers that a lane shares with its tables.
+        unused = OUTPUT_BITS - self.bits
+        cost.ff -= sums * (4 + unused)
+        cost.lut -= sums * (7 + 3 * unused)
         lanes = sum([self.scale.resources + self.bound.resources] * sums, Resources())
         return cost.resources + lanes
 
