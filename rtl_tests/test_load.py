@@ -30,7 +30,7 @@ from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
-from hwgen.gateware.load.loader import LoaderConfig, packet
+from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
 from hwgen.gateware.load.requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.store import Store
 from hwgen.network import golden
@@ -484,6 +484,82 @@ def test_two_designs_have_two_digests():
     assert config.loader is not None
     assert padded.loader.words == config.loader.words
     assert padded.loader.digest != config.loader.digest
+
+
+@settings(max_examples=12)
+@given(
+    streams=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    beats=st.lists(st.integers(1, 4), min_size=3, max_size=3),
+    ahead=st.integers(1, 3),
+    likely=st.sampled_from([0.2, 0.6, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+@example((2, 2), [1, 1, 1], 3, 1.0, 0)
+@example((3, 1), [1, 4, 2], 1, 0.6, 1)
+@example((2, 1), [2, 1, 1], 2, 0.6, 2)
+def test_several_streams(streams, beats, ahead, likely, seed):
+    """A load is taken when all inputs have begun as many frames and all of these have left on all outputs; until then
+    inputs that are behind go on. Sources pause at random, inputs run up to some frames apart, outputs lag at random."""
+    inputs, outputs = streams
+    loader: Any = Loader(LoaderConfig(digest=0, words=3, inputs=inputs, outputs=outputs))
+    circuit = Circuit(loader)
+    rng = random.Random(seed)
+    frames, loads = 12, (1, 3, 4, 6, 8, 9, 11)  # loads are offered when an input has begun so many frames
+    begun, at, left, offered = [0] * inputs, [0] * inputs, [0] * outputs, [False] * inputs
+    words: list[int] = []
+    taken: list[int] = []
+
+    async def bench(ctx):
+        waiting, idle = list(loads), 0
+        while (min(left) < frames or waiting or words) and idle < 500:
+            whole = min(count - (place > 0) for count, place in zip(begun, at, strict=True))
+            if not words and waiting and max(begun) >= waiting[0]:
+                waiting.pop(0)
+                words.extend(words_of(packet(0, [1, 2, 3])))
+            ctx.set(loader.i.valid, bool(words))
+            ctx.set(loader.i.payload.data, words[0] if words else 0)
+            ctx.set(loader.i.payload.last, len(words) == 1)
+            # The chain's other end is its beginning.
+            ctx.set(loader.back.valid, ctx.get(loader.o.valid))
+            ctx.set(loader.back.payload.as_value(), ctx.get(loader.o.payload.as_value()))
+            ready = []
+            for number in range(inputs):
+                more = at[number] > 0 or begun[number] < min(frames, whole + ahead)
+                wants = offered[number] or (more and rng.random() < likely)
+                passes = wants and bool(ctx.get(getattr(loader, f"open_{number}")))
+                assert passes or not offered[number], "what was offered was taken back"
+                offered[number] = passes
+                ready.append(passes and rng.random() < likely)
+                ctx.set(getattr(loader, f"offered_{number}"), passes)
+                ctx.set(getattr(loader, f"last_{number}"), at[number] == beats[number] - 1)
+                ctx.set(getattr(loader, f"taken_{number}"), ready[number])
+            leaves = [count < whole and rng.random() < likely for count in left]
+            for number, each in enumerate(leaves):
+                ctx.set(getattr(loader, f"left_{number}"), each)
+            _, _, takes, good = await ctx.tick().sample(loader.i.ready, loader.state.good)
+            idle += 1
+            if takes and words:
+                assert len({*begun, *left}) == 1, "frames were on their way"
+                assert not any(at)
+                assert not any(ready)
+                if len(words) == 6:
+                    taken.append(begun[0])
+                words.pop(0)
+                idle = 0
+            for number in range(inputs):
+                if ready[number]:
+                    assert good or at[number], "a frame began while weights were written"
+                    begun[number] += at[number] == 0
+                    at[number] = (at[number] + 1) % beats[number]
+                    offered[number], idle = False, 0
+            for number, each in enumerate(leaves):
+                left[number] += each
+                idle = 0 if each else idle
+
+    circuit.simulate(bench)
+    assert left == [frames] * outputs, "it stands still"
+    assert len(taken) == len(loads)
+    assert all(count >= least for count, least in zip(taken, loads, strict=True))
 
 
 def distributes(*sizes: tuple[int, int]) -> DistributeConfig:

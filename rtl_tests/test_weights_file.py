@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
 from hwgen.cli import main as cli
-from hwgen.emit import weights
+from hwgen.emit import driver, weights
 from hwgen.errors import InputError, PlanError
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
@@ -185,17 +185,37 @@ def test_driver(design, tmp_path):
         for number, (file, _, error) in enumerate(steps)
     ]  # fmt: skip
     registers = json.loads((design / "registers.json").read_text())
-    sources = {path.name: path.read_bytes() for path in design.iterdir() if path.suffix in (".v", ".mem")}
-    sources = {name: text for name, text in sources.items() if not name.endswith("_tb.v")}
     (script,) = design.glob("*_driver.py")
     cocotb_bench.run(
-        sources, registers["module"], "cocotb_driver", tmp_path,
+        verilog_of(design), registers["module"], "cocotb_driver", tmp_path,
         driver=str(script), design=str(design), registers=registers, runs=runs,
     )  # fmt: skip
     for number, (_, seed, _) in enumerate(steps):
         if seed is not None:
             with np.load(tmp_path / f"y{number}.npz") as found:
                 np.testing.assert_array_equal(found["arr_0"], runtime(paths[seed], frames))
+
+
+@needs_cocotb
+def test_registers(design, tmp_path):
+    """Wrong loads through the wrapper's registers: flagged; frames wait, or go on, as docs/board.md has it."""
+    paths = [model(tmp_path, seed) for seed in (0, 1)]
+    registers = json.loads((design / "registers.json").read_text())
+    (source,), (sink,) = (list(map(driver.Stream, registers[side])) for side in ("inputs", "outputs"))
+    frame = np.random.default_rng(2).integers(0, 256, source.shape).astype(np.uint8)
+    outputs = [sink.pack(runtime(path, frame[None])[0]).tobytes().hex() for path in paths]
+    assert outputs[0] != outputs[1]
+    loads = [np.frombuffer(hwgen.load(path).retrained(design).config.load, "<u4").tolist() for path in paths]
+    cocotb_bench.run(
+        verilog_of(design), registers["module"], "cocotb_weights", tmp_path,
+        registers=registers, loads=loads, frame=source.pack(frame).tobytes().hex(), outputs=outputs,
+    )  # fmt: skip
+
+
+def verilog_of(design: Path) -> dict[str, bytes]:
+    """What a project takes in."""
+    names = [path for path in design.iterdir() if path.suffix in (".v", ".mem") and not path.name.endswith("_tb.v")]
+    return {path.name: path.read_bytes() for path in names}
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, 
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 
@@ -318,6 +319,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         ),
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         (f"`{top}_driver.c`, `{top}_driver.h`", "runs it from C, without an operating system"),
+        *([(f"`{weights.NAME}`", "what its weights may be, for `hwgen weights`")] if weights.NAME in contents else []),
         (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
         *(
             [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
@@ -335,12 +337,24 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         *(line for port in input_ports(config) for line in _ports(port, top, ("in", "out"))),
         *(line for port in output_ports(config) for line in _ports(port, top, ("out", "in"))),
         *(line for name in error_ports(config) for line in _error_ports(name)),
+        *(_weights_ports() if tied_ports(config) else []),
         "",
         "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
         "payload holds until it is taken.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _weights_ports() -> list[str]:
+    return [
+        f"| `weights__payload` | in | {PART_BITS + 1} | a word of a load (`hwgen weights`); top bit: the last one |",
+        "| `weights__valid` | in | 1 | a word is offered |",
+        "| `weights__ready` | out | 1 | it is taken; a load waits until no frame is on its way |",
+        "| `weights_state__good` | out | 1 | the memories hold what they should; otherwise frames wait |",
+        "| `weights_state__error` | out | 1 | a load was wrong |",
+        "| `weights_state__clear` | in | 1 | that stays high until this is |",
+    ]
 
 
 def _error_ports(name: str) -> list[str]:
