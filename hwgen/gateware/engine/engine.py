@@ -37,6 +37,8 @@ class EngineDesign:
     name = "engine"
     #: It has no streams from outside.
     input_ports = guards = ()
+    #: Nor a loader of weights: these come with its programs.
+    loader = None
 
     @property
     def memory_side(self) -> MemorySideConfig:
