@@ -1,4 +1,4 @@
-"""Amaranth platform of the Xilinx VC709 (XC7V690T). Pins from UG887."""
+"""Amaranth platform of the Xilinx VC709 (XC7VX690T). Pins from UG887."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_no_such_part(name):
 def test_boards_hold_what_their_devices_do(name):
     board = boards.load(name)
     alone = boards.load(board.part)
-    assert (alone.lut, alone.ff, alone.dsp, alone.bram36) == BUDGETS[name]
+    assert (alone.device, alone.lut, alone.ff, alone.dsp, alone.bram36) == (board.device, *BUDGETS[name])
 
 
 def test_devices_follow_the_slices():

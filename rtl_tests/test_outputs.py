@@ -659,7 +659,7 @@ def test_yolov3_tiny():
 def test_yolov3_tiny_in_hardware():
     """On a board like the VC709 whose block RAM holds its 8.8 million weights: every value, cycles as predicted."""
     model = hwgen.load("yolov3-tiny@64x64")
-    with pytest.raises(PlanError, match=r"^plan needs [\d,]+ BRAM36, but vc709 \(XC7V690T\) has 1,470"):
+    with pytest.raises(PlanError, match=r"^plan needs [\d,]+ BRAM36, but vc709 \(XC7VX690T\) has 1,470"):
         model.plan("vc709")
     board = replace(boards.load("vc709"), bram36=2_600)
     design = model.plan(board, dsp=700, macs_per_dsp="auto")

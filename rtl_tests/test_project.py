@@ -165,6 +165,7 @@ def test_another_board_and_clock(tmp_path):
     assert not (tmp_path / "built" / vivado.MEASURED).exists()
 
 
+@pytest.mark.long
 @needs_tcl
 def test_weights_at_run_time(tmp_path):
     """The driver finds what it needs to load them, on the board and in the IP."""
@@ -176,7 +177,10 @@ def test_weights_at_run_time(tmp_path):
 
 
 @needs_tcl
-@pytest.mark.parametrize(("inputs", "outputs"), [(2, 3), (3, 1), (1, 14), (8, 7)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [(2, 3), (3, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 14), (8, 7)))],
+)
 def test_several_streams(tmp_path, inputs, outputs):
     """A wrapper alone: its accelerator is an empty file."""
     config, folder = shell(inputs, outputs), tmp_path / "built"
@@ -307,6 +311,7 @@ def test_what_is_missing(folder):
 @needs_tcl
 def test_what_goes_wrong(folder):
     assert "no bitstream: write_bitstream ERROR; the project says more" in refused(folder, progress="80%")
+    assert "the run says nothing of timing" in refused(folder, slack="")
     assert not (folder / vivado.MEASURED).exists()
     said = "".join(made_of(folder, slack="-1.5", frequency="125000000").of("said"))
     assert "timing is not met by -1.5 ns at 125.0 MHz; plan with --clock 105" in said  # 1000 / 9.5

@@ -254,6 +254,9 @@ proc measure {done files clock} {
     set within [get_cells -quiet $ip/inst/$inner]
     set wns [get_property STATS.WNS $done]
     set whs [get_property STATS.WHS $done]
+    if {$wns eq "" || $whs eq ""} {
+        stop "the run says nothing of timing; the project says more"
+    }
     set text [join [list \
         "  \"build_hash\": \"$build_hash\"" \
         "  \"vivado\": \"[version -short]\"" \
