@@ -29,7 +29,7 @@ import numpy as np
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
-from hwgen.progress import Listener, followed
+from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
     from hwgen.emit.engine import Circuit
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hwgen.gateware.engine.config import EngineConfig
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
+    from hwgen.network.onnx.layers import RuntimeLayers
     from hwgen.plan import Plan
     from hwgen.program.compile import Schedule
     from hwgen.program.file import Program
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate import Options, Run, Simulator
     from hwgen.simulate.check import Mismatch
+    from hwgen.simulate.compare import Comparison, Seen
 
 __all__ = ["Design", "Model", "Result", "check", "load", "read_array", "sweep"]
 
@@ -457,6 +459,19 @@ class Model:
 
         made = [host.integers(self.network, values, place) for place, values in enumerate(maps)]
         return made[0] if len(made) == 1 else dict(zip(self.network.output_names, made, strict=True))
+
+    def runtime(
+        self, source: str | Path, calibration: Inputs | str | Path | None = None, bits: int | None = None
+    ) -> RuntimeLayers:
+        """ONNX Runtime on the file that this model was read from, layer by layer: for `Design.compare`.
+
+        Parameters and errors are those of `load`.
+        """
+        from hwgen import network
+
+        if isinstance(calibration, str | Path):
+            calibration = read_inputs([calibration])
+        return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
 
     def plan(self, board: str | Board, *, plan: str | Path | None = None, **options: Any) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -919,6 +934,107 @@ class Design:
             simulator=run.simulator,
         )
 
+    def compare(
+        self,
+        x: Inputs,
+        runtime: RuntimeLayers,
+        *,
+        labels: np.ndarray | None = None,
+        progress: bool | Listener = False,
+    ) -> Comparison:
+        """Run ONNX Runtime, the golden model and the hardware on the same frames, and compare layer by layer.
+
+        Parameters
+        ----------
+        x : ndarray, or sequence or dict of ndarray
+            Frames as for ``Model.prepare``.
+        runtime : RuntimeLayers
+            `Model.runtime` of the model's file.
+        labels : ndarray, optional
+            ``(n,)`` integers: the class of each frame. Then it is counted how many are right.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model, or labels are no class for each frame.
+        ModelError
+            If ONNX Runtime can't run the model.
+        ToolError
+            If Verilator is missing or fails.
+        """
+        from hwgen.network import golden, host, quantise
+        from hwgen.report.page.checks import predicted_classes
+        from hwgen.simulate import compare
+
+        frames = self.model._prepared(x)
+        with followed(progress):
+            maps, seen, cycles = self._watched(x, frames)
+            tell(f"{self.network.name}: comparing layer by layer")
+            names = [end.name for end in host.inputs(self.network)]
+            given = [
+                host.as_model(self.network, name, values) if name in runtime.floats else values
+                for name, values in zip(names, quantise.by_input(self.network, x), strict=True)
+            ]
+            rows, theirs = compare.layer_by_layer(self.network, frames, seen, runtime, given)
+        three = {
+            "runtime": theirs,
+            "golden": _arrays(self.model._outputs(golden.outputs(self.network, frames), x, frames)),
+            "hardware": _arrays(self.model._outputs(maps, x, frames)),
+        }
+        right = None
+        if labels is not None:
+            right = {}
+            for which, (values, *_) in three.items():
+                right[which] = int((predicted_classes(values, labels) == labels).sum())
+        return compare.Comparison(
+            model=self.network.name,
+            board=self.board.name,
+            frames=len(frames[0]),
+            rows=tuple(rows),
+            outputs=tuple(
+                compare.Output(
+                    name=name,
+                    values=should.size,
+                    runtime=compare.distance(theirs.reshape(should.shape), should),
+                    hardware=compare.distance(ours, should),
+                )
+                for name, theirs, should, ours in zip(self.model.output_names, *three.values(), strict=True)
+            ),
+            right=right,
+            cycles=cycles,
+        )
+
+    def _watched(
+        self, x: Inputs, frames: Sequence[np.ndarray]
+    ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
+        """What the hardware gives, what leaves each of its layers, and its cycles beside the prediction."""
+        from hwgen import simulate
+        from hwgen.simulate import check
+        from hwgen.simulate import frames as on_engine
+        from hwgen.simulate.compare import Seen
+        from hwgen.simulate.engine import Memory
+
+        if (group := self.plan.on_engine) is not None:
+            circuit, memory = self._circuit(), Memory(timing=group.template.memory)
+            runs = on_engine.run_frames(circuit.verilog, self.program, frames[0], memory)
+            found = on_engine.all_maps(circuit.verilog, group.schedule, frames[0], memory)
+            one = on_engine.predict(self.program, group.template.memory)
+            cycles = _cycles(runs.cycles[0], runs.cycles[-1] if len(runs.cycles) > 2 else None, one.cycles, one.cycles)
+            return runs.maps, Seen(pixels=found), cycles
+        configs = self.plan.configs()
+        run = self._run(frames, simulate.Options(taps=True))
+        own = check.in_network(configs, self.network)
+        layers = [layer.name for layer in self.network.layers]
+        seen = Seen(
+            pixels={name: run.taps[number] for name, (number, _) in zip(layers, own, strict=True)},
+            orders={name: order for name, (_, order) in zip(layers, own, strict=True)},
+        )
+        prediction = self.plan.placement.predict(len(run.frame_ends))
+        interval = self.interval if prediction.interval is None else prediction.interval
+        return run.maps, seen, _cycles(run.latency, run.interval, prediction.latency, interval)
+
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
         """Frames through the hardware."""
         from hwgen import simulate
@@ -1144,6 +1260,18 @@ def _timing(
     latency = planned.latency if latency is None else latency
     pace = planned.pace if bandwidth is None else pace_of(replace(board, memory_gb_s=bandwidth), engine).pace
     return replace(planned, latency=latency, pace=pace)
+
+
+def _cycles(
+    latency: int, interval: int | None, predicted_latency: int, predicted_interval: int | None
+) -> dict[str, int | None]:
+    """As ``hwgen simulate --json`` has them."""
+    return {
+        "latency": latency,
+        "interval": interval,
+        "predicted_latency": predicted_latency,
+        "predicted_interval": predicted_interval,
+    }
 
 
 def _difference(first: Mismatch | None) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ def commands(block):
 COMMANDS = [command for block in blocks(README, "sh") for command in commands(block)]
 OF_HWGEN = [shlex.split(command)[1:] for command in COMMANDS if command.startswith(".venv/bin/hwgen ")]
 HELP = commands(cli.EXAMPLES.split("\n", 1)[1])
-SLOW = ("simulate", "synth")  # Verilator and Yosys: in the long tests
+SLOW = ("compare", "simulate", "synth")  # Verilator and Yosys: in the long tests
 
 
 @pytest.fixture
@@ -63,10 +63,12 @@ def test_use_it_covers_the_verbs():
         "build",
         "report",
         "simulate",
+        "compare",
         "compile",
         "golden",
         "explore",
         "block",
+        "sweep",
         "synth",
     }
 

@@ -16,7 +16,21 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 from hwgen import processes, progress
-from hwgen.cli import block, cache, check, engine, explore, lists, plan, report, simulate, sweep, synth, weights
+from hwgen.cli import (
+    block,
+    cache,
+    check,
+    compare,
+    engine,
+    explore,
+    lists,
+    plan,
+    report,
+    simulate,
+    sweep,
+    synth,
+    weights,
+)
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
 
@@ -25,6 +39,8 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen plan examples/digits/digits.onnx --board zedboard
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
+  hwgen compare examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy \
+      --labels examples/digits/labels.npy
   hwgen plan vgg16:7@64x64 --board vc709 --dsp 2000 -o plan.json
   hwgen plan vgg16:7@64x64 --board vc709 --objective dsp --interval 1000000
   hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
@@ -95,6 +111,8 @@ def parser() -> Parser:
     verb("weights", weights.run, weights.add_options, said)
     said = "run the generated hardware on real data, and compare with the golden model"
     verb("simulate", simulate.simulate, simulate.add_simulate_options, said, legend.text())
+    said = "compare ONNX Runtime, the golden model and the hardware on real data, layer by layer"
+    verb("compare", compare.run, compare.add_options, said)
     said = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
     verb("synth", synth.run, synth.add_options, said, legend.text())
     said = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from hwgen.network.fates import Survey
     from hwgen.network.graph import Network
+    from hwgen.network.onnx.layers import RuntimeLayers
     from hwgen.network.quantise import Inputs
 
-__all__ = ["load", "survey", "weight_bits"]
+__all__ = ["load", "runtime_layers", "survey", "weight_bits"]
 
 
 def load(
@@ -81,6 +82,19 @@ def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None,
             raise
         return replace(found, part=None, rest_refused=str(error).removeprefix(f"{where}: "))
     return found
+
+
+def runtime_layers(
+    source: str | os.PathLike[str], network: Network, *, calibration: Inputs | None = None, bits: int | None = None
+) -> RuntimeLayers:
+    """ONNX Runtime on a model, with what it gives for each layer of its ``network``; parameters as those of `load`.
+
+    Raises ModelError if ONNX Runtime can't run the model so, and what `load` raises.
+    """
+    from hwgen.network.onnx.layers import RuntimeLayers
+
+    model, _, where = _model(source, calibration, bits)
+    return RuntimeLayers(model, network, where)
 
 
 def _model(

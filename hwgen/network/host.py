@@ -119,7 +119,7 @@ def given(
     again = zip(remainder.integers, remainder.integers_of, strict=True)
     known |= {end.tensor: _frames(end, maps_of[name]) for end, name in again}
     given_as = dict(zip((end.name for end in inputs(network)), frames, strict=True))
-    feeds = [*known.values(), *(_as_model(network, name, given_as[name]) for name in remainder.given)]
+    feeds = [*known.values(), *(as_model(network, name, given_as[name]) for name in remainder.given)]
     left = [name for name in remainder.outputs if name not in known]
     if left:
         session = _Session(network, remainder.operators, remainder.model)
@@ -131,7 +131,7 @@ def given(
     return [known[name] for name in remainder.outputs]
 
 
-def _as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
+def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
     """Frames of one of the model's inputs as the model takes them: integers for floats become these."""
     end, source = taken(network).get(name, (None, None))
     if end is None or source is None:
@@ -267,6 +267,19 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
     }
 
 
+def session_options(optimised: bool) -> onnxruntime.SessionOptions:
+    """Of a session whose values hwgen's equal; ``optimised``: it computes in integers where it can."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    for setting in SETTINGS.items():
+        options.add_session_config_entry(*setting)
+    if not optimised:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return options
+
+
 class _Session:
     """ONNX Runtime on what stands behind the last integer tensors of a ``network``'s model."""
 
@@ -274,12 +287,7 @@ class _Session:
         import onnxruntime
 
         self._name, self._operators = network.name, ", ".join(_shortened(operators))
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        for setting in SETTINGS.items():
-            options.add_session_config_entry(*setting)
-        if network.host is not None and not network.host.optimised:
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        options = session_options(network.host is None or network.host.optimised)
         try:
             self._session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
                 tail, options, providers=["CPUExecutionProvider"]

@@ -17,7 +17,7 @@ from hwgen.network.graph import Network
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.job import Options, Simulator
 
-__all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "locate"]
+__all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_pixels", "in_network", "locate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class Mismatch:
         Name of the layer that the values left; empty for the outputs.
     output : str
         Of several outputs the name of the one that the values left.
+    largest : int
+        The largest difference of all values that differ.
     frame, channel, row, column : int
         Where it is.
     value, expected : int
@@ -49,6 +51,7 @@ class Mismatch:
     value: int
     expected: int
     output: str = ""
+    largest: int = field(default=0, compare=False)
     seen: np.ndarray | None = field(default=None, compare=False, repr=False)
     wanted: np.ndarray | None = field(default=None, compare=False, repr=False)
 
@@ -81,10 +84,12 @@ def compare(
         raise InputError(f"values and expected must be of one shape (n, C, H, W), not {values.shape}, {expected.shape}")
     height, width = values.shape[2:]
     order = order or Order(rows=((0, height),), columns=((0, width),))
-    return _compare(values.reshape(*values.shape[:2], -1)[:, :, places(height, width, order)], expected, order, layer)
+    return compare_pixels(
+        values.reshape(*values.shape[:2], -1)[:, :, places(height, width, order)], expected, order, layer
+    )
 
 
-def _compare(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
+def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
     """The first of the pixels ``(n, C, N)``, as they travelled, that differs from the maps ``(n, C, H, W)``."""
     height, width = expected.shape[2:]
     place = places(height, width, order)
@@ -106,6 +111,7 @@ def _compare(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str)
         column=column,
         value=int(pixels[frame, channel, pixel]),
         expected=int(should[frame, channel, pixel]),
+        largest=int(np.abs(pixels.astype(np.int64) - should).max()),
         seen=seen.reshape(height, width),
         wanted=expected[frame, channel].copy(),
     )
@@ -128,7 +134,7 @@ def compare_layers(
     for number, (name, values) in enumerate(expected):
         pixels = taps[number]
         frames = min(len(pixels), len(values))  # a layer may have run ahead or not have finished
-        if mismatch := _compare(pixels[:frames], values[:frames], orders[number], name):
+        if mismatch := compare_pixels(pixels[:frames], values[:frames], orders[number], name):
             return mismatch
     return None
 
@@ -166,14 +172,14 @@ def locate(
         except CheckError:
             continue
         trace = ((layer.name, values) for layer, values in golden.trace(network, part))
-        own = _in_network(configs, network)
+        own = in_network(configs, network)
         taps = {place: run.taps[number] for place, (number, _) in enumerate(own)}
         if mismatch := compare_layers(taps, trace, [order for _, order in own]):
             return replace(mismatch, frame=mismatch.frame + start, count=first.count, size=first.size)
     return first
 
 
-def _in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
+def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
     """Number and order of each watched layer that is one of the network's: a group may have a copy in front."""
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]

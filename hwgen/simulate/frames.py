@@ -25,7 +25,7 @@ from hwgen.simulate.check import Mismatch, compare
 from hwgen.simulate.engine import Memory
 from hwgen.simulate.job import check_waves, check_where
 
-__all__ = ["FrameRuns", "Prediction", "check_program", "locate", "predict", "run_frames"]
+__all__ = ["FrameRuns", "Prediction", "all_maps", "check_program", "locate", "predict", "run_frames"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +207,14 @@ def maps_of(
         for layer in schedule.network.layers
         if (place := schedule.places.get(layer.name)) is not None
     }
+
+
+def all_maps(
+    verilog: Mapping[str, bytes], schedule: Schedule, frames: np.ndarray, memory: Memory
+) -> dict[str, np.ndarray]:
+    """The maps ``(n, C, H, W)`` that frames leave in memory (`maps_of`)."""
+    found = [maps_of(verilog, schedule, frame, memory) for frame in frames]
+    return {name: np.stack([maps[name] for maps in found]) for name in found[0]}
 
 
 def _shares(frames: np.ndarray, parts: int) -> list[tuple[list[int], np.ndarray]]:

@@ -1,0 +1,54 @@
+"""``hwgen compare``: ONNX Runtime, the golden model and the hardware side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hwgen.cli import options
+from hwgen.cli import plan as common
+from hwgen.cli.outputs import Outputs, json_bytes
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of ``hwgen compare``."""
+    options.plan_options(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
+    source.add_argument(
+        "--random", type=options.positive, metavar="N", help="N random frames instead, of the model's integer type"
+    )
+    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: say how many are right")
+    parser.add_argument("--json", metavar="FILE", help="write what is found there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, simulate, compare, print, write; returns the exit status: 1 if the hardware differs."""
+    from hwgen import api
+    from hwgen.report import compare as report
+    from hwgen.report.page.checks import check_labels
+
+    outputs = Outputs(arguments)
+    frames = None if arguments.input is None else api.read_inputs(arguments.input)
+    labels = None if arguments.labels is None else api.read_array(arguments.labels)
+    board = common.board_of(arguments)
+    model = common.load(arguments)
+    if frames is None:
+        frames = model.random_frames(arguments.random)
+    prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
+    count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
+    if labels is not None:
+        check_labels(labels, count, len(model.output_names))
+    runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits)
+    design = common.steered(model, board, arguments)
+    found = design.compare(frames, runtime, labels=labels)
+    if arguments.json is not None:
+        outputs.add(arguments.json, json_bytes(found.to_json()))
+    outputs.write()
+    print(report.table(found))
+    print(report.verdict(found))
+    if not found.as_runtime:
+        print("hwgen: warning: the golden model differs from ONNX Runtime", file=sys.stderr)
+    if not found.ok:
+        print("hwgen: the hardware differs from the golden model", file=sys.stderr)
+    return 0 if found.ok else 1
