@@ -39,7 +39,11 @@ class ReuseBufferConfig:
         # Both rotations, a LUT and a register a bit in each stage; the banks' words; what is written, and where to.
         rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
         cost.lut = rotated + engine.pixels + choice_luts(engine, word + counter_bits(engine.map_words), engine.pixels)
-        cost.ff = rotated + engine.pixels * word + engine.bus_words * (map_write(engine).size + 1)
+        cost.ff = (
+            rotated
+            + engine.pixels * word
+            + engine.bus_words * (map_write(engine).size - counter_bits(engine.pixels) + engine.pixels)
+        )
         cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
         cost.ff += 2 * counter_bits(engine.pixels) * (engine.rotation_stages - 1)
         return cost.resources
@@ -95,7 +99,7 @@ class ReuseBuffer(wiring.Component):
         config = self._config
         stages = config.rotation_stages
         to_banks = self._rotate(m, "address", [self.words[lane] for lane in range(config.pixels)], self.rest, -1)
-        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)])
+        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)], "bank", config.pixels)
         read = []
         for bank, address in enumerate(to_banks):
             words = memory.Memory(
@@ -103,7 +107,7 @@ class ReuseBuffer(wiring.Component):
             )
             m.submodules[f"bank_{bank}"] = words
             to, of = words.write_port(), words.read_port()
-            write_to(m, to, [(valid & (each.bank == bank), each.word, each.data) for valid, each in writes])
+            write_to(m, to, [(hits[bank], each.word, each.data) for hits, each in writes])
             m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_{bank}", of.data, 1))
         rest = delayed(m, "rest", self.rest, stages + 2)

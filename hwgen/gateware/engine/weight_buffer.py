@@ -33,7 +33,9 @@ class WeightBufferConfig:
         cost, engine = Cost(), self.engine
         for _ in range(engine.blocks):
             cost.ram(LANES * 8, engine.weight_steps, "block")
-        cost.ff = 8 * engine.maps + engine.bus_words * (weight_write(engine).size + 1)
+        cost.ff = 8 * engine.maps + engine.bus_words * (
+            weight_write(engine).size - counter_bits(engine.blocks) + engine.blocks
+        )
         cost.lut = engine.blocks + choice_luts(engine, 8 * LANES + counter_bits(engine.weight_steps), engine.blocks)
         return cost.resources
 
@@ -78,14 +80,14 @@ class WeightBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)])
+        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)], "block", config.blocks)
         for block in range(config.blocks):
             words = memory.Memory(
                 shape=LANES * 8, depth=config.weight_steps, init=[], attrs=ram_attributes(config.weight_steps, "block")
             )
             m.submodules[f"block_{block}"] = words
             to, of = words.write_port(), words.read_port()
-            write_to(m, to, [(valid & (each.block == block), each.step, each.data) for valid, each in writes])
+            write_to(m, to, [(hits[block], each.step, each.data) for hits, each in writes])
             m.d.comb += [
                 of.addr.eq(self.step),
                 self.o.as_value()[block * LANES * 8 : (block + 1) * LANES * 8].eq(

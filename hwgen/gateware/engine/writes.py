@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 
 from hwgen.gateware.engine.config import EngineConfig
 
@@ -15,13 +15,20 @@ def write_names(config: EngineConfig) -> tuple[str, ...]:
     return ("write", "write_high")[: config.bus_words]
 
 
-def latched_writes(m: Module, ports: Sequence[Any]) -> list[tuple[Signal, Any]]:
-    """Whether each stream has a word, and the word, a cycle late, as they go to many memories."""
+def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> list[tuple[Signal, Any]]:
+    """For which bank each stream's word is, a bit each, and the word: a cycle late, as they go to many memories.
+
+    ``field`` of the payload is the bank. Which it is, is known before that cycle, so that a word's choice takes a LUT a
+    bit.
+    """
     found = []
     for port in ports:
-        valid, word = Signal(name="written"), Signal.like(port.payload, name="word", reset_less=True)
-        m.d.sync += [valid.eq(port.valid), word.eq(port.payload)]
-        found.append((valid, word))
+        hits, word = Signal(banks, name="hits"), Signal.like(port.payload, name="word", reset_less=True)
+        m.d.sync += [
+            hits.eq(Cat(port.valid & (port.payload[field] == bank) for bank in range(banks))),
+            word.eq(port.payload),
+        ]
+        found.append((hits, word))
     return found
 
 
@@ -34,6 +41,6 @@ def write_to(m: Module, port: Any, writes: Sequence[tuple[Value, Value, Any]]) -
     m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(word)]
 
 
-def choice_luts(config: EngineConfig, bits: int, banks: int) -> float:
-    """LUTs of the choice between two words for each bank: two bits in each."""
-    return (config.bus_words - 1) * banks * (bits / 2 + 1)
+def choice_luts(config: EngineConfig, bits: int, banks: int) -> int:
+    """LUTs of the choice between two words for each bank, and of whether there is one."""
+    return (config.bus_words - 1) * banks * (bits + 2)
