@@ -22,6 +22,8 @@ from accelerators import (
     to_beats,
     unrolls,
 )
+from graphs import graphs
+from graphs import unrolls as graph_unrolls
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, pack, patterns, run, unpack
@@ -29,15 +31,18 @@ from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, pack, patterns,
 from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
 from hwgen.gateware.load.requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.store import Store
+from hwgen.gateware.load.table_sum import LoadedTableSumConfig
+from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops import Conv, GlobalAveragePool, Op
+from hwgen.network.ops import Add, Conv, GlobalAveragePool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule
@@ -132,6 +137,9 @@ def retrained(network: Network, seed: int) -> Network:
             return replace(layer, requantisation=a_rule(rng, layer))
         if isinstance(layer, GlobalAveragePool):
             return replace(layer, requantisation=scaled(rng, layer.requantisation))
+        if isinstance(layer, Add):
+            scales = (float(np.float32(scale)) for scale in rng.uniform(0.02, 0.2, 3))
+            return replace(layer, labels=tuple(replace(label, scale=next(scales)) for label in layer.labels))
         return layer
 
     return replace(network, layers=tuple(map(other, network.layers)))
@@ -182,9 +190,16 @@ class Pair:
 
 
 @st.composite
-def pairs(draw, **limits) -> Pair:
-    network = loadable(draw(networks(last_raw=False, most_layers=3, most_side=5, **limits)))
-    plans = [replace(plan, requantise_in="dsp") for plan in draw(unrolls(network))]
+def pairs(draw, *, added: bool = False) -> Pair:
+    """Of a chain, or of a graph in which maps are added."""
+    if added:
+        network = loadable(draw(graphs(most_steps=2, most_side=3)))
+        assume(any(isinstance(layer, Add) for layer in network.layers))
+        plans = draw(graph_unrolls(network))
+    else:
+        network = loadable(draw(networks(last_raw=False, most_layers=3, most_side=5)))
+        plans = draw(unrolls(network))
+    plans = [replace(plan, requantise_in="dsp") for plan in plans]
     rows, depths = size_buffers(compose(network, plans))
     sized = with_buffers(plans, rows, depths)
     other = retrained(network, draw(st.integers(0, 2**32)))
@@ -285,7 +300,11 @@ PAUSES = st.sampled_from([ALWAYS, Pattern((True, False)), Pattern((False,) * 3 +
 
 @settings(max_examples=4)
 @given(
-    pair=pairs(), seed=st.integers(0, 2**32), pattern=st.tuples(PAUSES, PAUSES), load=PAUSES, after=st.integers(0, 3)
+    pair=pairs() | pairs(added=True),
+    seed=st.integers(0, 2**32),
+    pattern=st.tuples(PAUSES, PAUSES),
+    load=PAUSES,
+    after=st.integers(0, 3),
 )
 def test_accelerators(pair, seed, pattern, load, after):
     """Frames before a load are the first network's, those behind it the other's, wherever it is offered."""
@@ -587,12 +606,31 @@ def requantiser(
     )
 
 
+def sums(lanes: int, pixels: int, bits: int, *, signed: bool = False) -> LoadedTableSumConfig:
+    """Of maps of so many bits, with any tables."""
+    beat = BeatFormat(channels=2 * lanes, height=4, width=4, lanes=lanes, bits=bits, signed=signed, pixels=pixels)
+    rng = np.random.default_rng(lanes)
+    return LoadedTableSumConfig(
+        window=JoinConfig(inputs=(beat, beat)),
+        tables=tuple(tuple(rng.integers(-1 << 31, 1 << 31, 1 << bits).tolist()) for _ in range(2)),
+        rounding=tuple(rng.integers(0, 1 << 24, 256).tolist()),
+        zero_point=3,
+        low=0,
+        high=(1 << bits - signed) - 1,
+        bits=bits,
+        signed=signed,
+    )
+
+
 PARTS = [
     LoaderConfig(digest=0xFEDC_BA98_7654_3210, words=5000),
     distributes(*[(64, 96)] * 12, (32, 8), (32, 8), (24, 1)),
     requantiser(2, 8, 22, odd=True),
     LoaderConfig(digest=0x55AA_55AA_1234_5678, words=300_000),
     LoaderConfig(digest=0x0123_4567_89AB_CDEF, words=5000, inputs=2, outputs=3),
+    sums(1, 1, 8),
+    sums(2, 2, 8, signed=True),
+    sums(1, 1, 4),
     distributes((128, 300)),
     distributes((1000, 128), (32, 32), (32, 32), (24, 1)),
     requantiser(1, 1, 20),
@@ -636,6 +674,15 @@ def test_refusals():
     for make, message in (
         (lambda: Store(name="s", width=0, depth=1), "width must be a positive integer, not 0"),
         (lambda: DistributeConfig(stores=()), "stores must be one or more, with names of their own, not []"),
+        (lambda: replace(sums(1, 1, 8), rounding=(0,)), "rounding must be 256 fractions from 0 to a whole, not (0,)"),
+        (
+            lambda: replace(sums(1, 1, 4), tables=((0,), (0,))),
+            "tables must have an entry for each value of their input",
+        ),
+        (
+            lambda: replace(sums(1, 1, 4), tables=((1 << 35,) * 16,) * 2),
+            f"tables must have shares of 36 bits where they are loaded, not {1 << 35}",
+        ),
         (lambda: LoaderConfig(digest=0, words=0), "words must be a positive integer, not 0"),
         (lambda: LoaderConfig(digest=1 << 64, words=1), f"digest must be of 64 bits, not {1 << 64}"),
     ):

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from hwgen.errors import ModelError
 from hwgen.network.graph import Network
-from hwgen.network.ops import Conv, GlobalAveragePool
+from hwgen.network.ops import Add, Conv, GlobalAveragePool
 
 
 def loaded(network: Network) -> Network:
     """The same network for hardware that takes other weights, biases and scales of convolutions, and other scales of
-    global average pools; of all other layers the constants stay. One that is so already is given back.
+    global average pools and of additions; of all other layers the constants stay. One that is so already is given back.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def loaded(network: Network) -> Network:
     if not network.weight_count:
         raise ModelError(f"{network.name}: no layer has weights that could be loaded at run time")
     layers = tuple(
-        replace(layer, loaded=True) if isinstance(layer, Conv | GlobalAveragePool) else layer
+        replace(layer, loaded=True) if isinstance(layer, Conv | GlobalAveragePool | Add) else layer
         for layer in network.layers
     )
     return replace(network, layers=layers)

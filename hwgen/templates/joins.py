@@ -12,10 +12,12 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.engine.add import FRACTION
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import Compute, Finish
+from hwgen.gateware.load.table_sum import LoadedTableSumConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
@@ -98,16 +100,37 @@ class AddStage(StepStage[Add]):
 
     in_step = 2
 
-    def compute(self, sources: Sequence[BeatFormat]) -> TableSumConfig:
+    def compute(self, sources: Sequence[BeatFormat]) -> TableSumConfig | LoadedTableSumConfig:
         op, window = self.op, JoinConfig(inputs=tuple(sources))
         if op not in _KNOWN:
             _KNOWN[op] = find_shares(op)
         shares, kind = _KNOWN[op], op.output.type
+        if op.loaded:
+            return self._loaded(window, shares)
         return TableSumConfig(
             window=window,
             tables=shares.tables,
             fraction=shares.fraction,
             rounding=shares.rounding,
+            zero_point=op.zero_after,
+            low=op.low,
+            high=op.high,
+            bits=kind.bits,
+            signed=kind.signed,
+        )
+
+    def _loaded(self, window: JoinConfig, shares: Shares) -> LoadedTableSumConfig:
+        """The same with tables that are loaded, whose fractions have as many bits whatever the scales."""
+        op, kind, more = self.op, self.op.output.type, FRACTION - shares.fraction
+        if more < 0:
+            raise PlanError(
+                f"{op.name}: tables that are loaded have {FRACTION} bits behind the point, too few to add at scales "
+                f"{op.labels}"
+            )
+        return LoadedTableSumConfig(
+            window=window,
+            tables=tuple(tuple(share << more for share in table) for table in shares.tables),
+            rounding=tuple(least << more for least in shares.rounding),
             zero_point=op.zero_after,
             low=op.low,
             high=op.high,

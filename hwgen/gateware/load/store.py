@@ -98,6 +98,7 @@ def stored(
     address: Value,
     enable: Value | None = None,
     where: str | None = None,
+    name: str = "",
 ) -> Value:
     """The word at ``address``, a cycle later; a memory of one word gives it at once.
 
@@ -109,14 +110,17 @@ def stored(
         The word stays as it was read last while this is low.
     where : str, optional
         In ``lut`` or ``block`` RAM; by its depth if not given.
+    name : str, optional
+        Of the memory, where it is one of several that hold the same.
     """
+    name = name or store.name
     mask = (1 << store.width) - 1
     if store.depth == 1:
-        word = Signal(store.width, name=f"{store.name}_word", init=contents[0] & mask, reset_less=True)
+        word = Signal(store.width, name=f"{name}_word", init=contents[0] & mask, reset_less=True)
         with m.If(write.enable):
             m.d.sync += word.eq(write.data)
         return word
-    m.submodules[store.name] = words = memory.Memory(
+    m.submodules[name] = words = memory.Memory(
         shape=store.width,
         depth=store.depth,
         init=[word & mask for word in contents],

@@ -146,6 +146,8 @@ class Add(LabelledJoin):
         ONNX Runtime has one integer kernel for the three operators (QLinearAdd): the zero point is added before the
         sum is rounded to an integer. Otherwise (a Relu stands before the quantiser, for instance) the inputs are
         dequantised, added and quantised, in float32 each.
+    loaded : bool
+        The hardware shall take other scales and zero points at run time: these are those that it begins with.
 
     Raises
     ------
@@ -154,6 +156,7 @@ class Add(LabelledJoin):
     """
 
     fused: bool
+    loaded: bool = False
 
     kind = "add"
     operators = ("Add", "QLinearAdd")
