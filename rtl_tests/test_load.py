@@ -77,7 +77,7 @@ def test_negative_words():
     assert list(Store(name="s", width=33, depth=2).cut([-1, 1])) == [0xFFFFFFFF, 1, 1, 0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(stores=STORES, behind=st.integers(0, 5), seed=st.integers(0, 2**32), gaps=patterns(), early=st.integers(0, 60))
 def test_distribute(stores, behind, seed, gaps, early):
     """Every memory gets its words, also when a load before broke off; what is of others is handed on a cycle later."""
@@ -298,7 +298,7 @@ def drive(
 PAUSES = st.sampled_from([ALWAYS, Pattern((True, False)), Pattern((False,) * 3 + (True,) * 5), Pattern(likely=0.5)])
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(
     pair=pairs() | pairs(added=True),
     seed=st.integers(0, 2**32),
@@ -328,7 +328,7 @@ def test_accelerators(pair, seed, pattern, load, after):
     check_data(config, seen.words, expected)
 
 
-@settings(max_examples=2)
+@settings(max_examples=1)
 @given(pair=pairs(), seed=st.integers(0, 2**32))
 def test_cycles(pair, seed):
     """Frames take the cycles that the schedule says: behind a load those that they took before it."""
@@ -416,7 +416,7 @@ LOADS = st.builds(Load, st.integers(0, 2)) | st.one_of(
 )
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(
     loads=st.lists(st.tuples(LOADS, st.integers(0, 2)), min_size=1, max_size=4),
     seed=st.integers(0, 2**32),
@@ -464,7 +464,7 @@ def test_wrong_loads(loads, seed, pattern, gives):
     assert seen.error[-1] == (not all(load.is_right for load, _ in loads))
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**32), reset_at=st.integers(0, 250), pattern=st.tuples(PAUSES, PAUSES), gives=PAUSES)
 def test_reset(seed, reset_at, pattern, gives):
     """Whenever it comes: frames behind it are those of a network that is loaded whole, and none begins otherwise."""
@@ -505,7 +505,7 @@ def test_two_designs_have_two_digests():
     assert padded.loader.digest != config.loader.digest
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(
     streams=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     beats=st.lists(st.integers(1, 4), min_size=3, max_size=3),
@@ -640,11 +640,10 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("some", [slice(3), pytest.param(slice(3, None), marks=pytest.mark.long)])
-def test_resources(some):
+@pytest.mark.long
+def test_resources():
     """Against Yosys: flip-flops to a few, LUTs within a tenth, slices and block RAM exactly."""
-    parts = PARTS[some]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+    for part, measured in zip(PARTS, synthesis.measure(PARTS), strict=True):
         used = part.resources
         assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
         assert abs(used.lut - measured.lut) <= max(12, 0.1 * measured.lut), part
@@ -691,7 +690,7 @@ def test_refusals():
         assert str(caught.value) == message
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 24), st.integers(1, 2)),
     odd=st.booleans(),
