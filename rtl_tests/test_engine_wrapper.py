@@ -239,6 +239,16 @@ def test_driver_of_several_networks(fast):
     np.testing.assert_array_equal(np.load(again["y"])["arr_0"], digits.golden(images, integers=True))
 
 
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize("bus_bytes", [4, 16])
+def test_other_buses(tmp_path, bus_bytes):
+    """Of 32 and of 128 bits: as fast as an engine alone, and a run that is stopped between pauses."""
+    config = replace(SMALL, bus_bytes=bus_bytes)
+    other, found = Circuit(config, tmp_path), schedule(alone(conv(channels=9, size=(3, 3))), config)
+    other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.2, stop_at=200, seed=1)])
+
+
 # Registers
 
 
