@@ -5,7 +5,8 @@ Its scenario:
 
 - ``registers``: the contents of ``registers.json``;
 - ``program``: a file with what lies in memory before the first frame, ``size``: bytes of memory that it takes;
-- ``input``: where a frame lies in it; ``outputs``: for each output where it lies;
+- ``input``: where a frame lies in it;
+- ``outputs``: for each output where it lies, and a file with a byte for each of its, which is not 0 if that counts;
 - ``phases``: one after the other, each with
 
   - ``base``: where the program is put in memory;
@@ -166,9 +167,11 @@ class Bench:
         await self.end(0, meddles=True)
         await self.interrupted(0)
         after = ram.read(0, SIZE)
-        for address, expected in zip(told["outputs"], phase["expected"][number], strict=True):
-            content = Path(expected).read_bytes()
-            assert after[base + address : base + address + len(content)] == content, f"frame {number}"
+        for (address, lanes), expected in zip(told["outputs"], phase["expected"][number], strict=True):
+            content, counts = Path(expected).read_bytes(), Path(lanes).read_bytes()
+            found = after[base + address : base + address + len(content)]
+            rows = zip(found, content, counts, strict=True)
+            assert all(one == other for one, other, counts in rows if counts), f"frame {number}"
         fixed = base + len(self.program)
         assert after[:fixed] == before[:fixed]
         assert after[base + told["size"] :] == before[base + told["size"] :]

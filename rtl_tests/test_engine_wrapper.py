@@ -31,7 +31,7 @@ from hwgen.gateware.engine.job import Job, digest
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import pack_map
+from hwgen.program.layout import offset, pack_map
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "board.md"
@@ -107,10 +107,16 @@ class Circuit:
         sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
         program = self.folder / "program"
         program.write_bytes(found.image)
+        # Lanes past the last channel hold anything.
+        counts = [np.full(each.shape, offset(each.type) + 1) for each in found.network.output_maps]
+        outputs = [
+            (place.address, self._file(f"lanes_{number}", counts[number], found.network.output_maps[number]))
+            for number, place in enumerate(found.outputs)
+        ]
         cocotb_bench.run(
             sources, "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
-            input=found.input.address, outputs=[each.address for each in found.outputs], pace=self.pace, phases=phases,
+            input=found.input.address, outputs=outputs, pace=self.pace, phases=phases,
             simulator=simulator,
         )  # fmt: skip
 
@@ -190,7 +196,7 @@ def test_ends_of_runs(fast, pause):
 def test_digits(fast):
     """The digits network, of several layers, with and without pauses."""
     found = schedule(hwgen.load(DIGITS / "digits.onnx").network, SMALL)
-    phases = [fast.phase(found, 2, alone=True), fast.phase(found, 1, pause=0.2, stop_at=5000, seed=1)]
+    phases = [fast.phase(found, 2, alone=True), fast.phase(found, 1, pause=0.2, stop_at=2000, seed=1)]
     fast.run(found, phases, "verilator")
 
 
@@ -213,11 +219,12 @@ def test_driver(small):
     """By polling, by the interrupt, and behind an error."""
     frames = frames_for(TINY.network, 2, 7)
     files = small.told("tiny", TINY, frames)
+    one = small.told("one", TINY, frames[:1])
     damaged = {"damaged": 5 * Job.BYTES, "error": "frame 0 was ended by error 8: a job is damaged"}
-    small.drive([files, {**files, **damaged}, {**files, "waits": True, "y": files["y"] + "2.npz"}])
+    small.drive([files, {**one, **damaged}, {**one, "waits": True}])
     (expected,) = golden.outputs(TINY.network, frames)
-    for name in (files["y"], files["y"] + "2.npz"):
-        np.testing.assert_array_equal(np.load(name)["arr_0"], expected)
+    for each, wanted in ((files, expected), (one, expected[:1])):
+        np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
 
 
 @pytest.mark.long
