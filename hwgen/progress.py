@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 __all__ = [
     "PAUSE",
@@ -155,6 +157,8 @@ class Shown:
 
     def _move(self, step: Step) -> None:
         if self._bar is None:  # only now: what came before would spoil the rate
+            from tqdm import tqdm  # when there is work to show: `hwgen boards` needs no such thing
+
             self._bar = tqdm(
                 desc=step.what,
                 total=step.total,

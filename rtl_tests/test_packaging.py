@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+BOARDS = sorted(path.stem for path in (ROOT / "boards").glob("*.toml"))
 HOOKS = {"wheel": "build_wheel", "editable": "build_editable"}
 
 
@@ -79,9 +80,9 @@ def test_boards_work_away_from_the_checkout(installed, tmp_path):
     script = (
         "import hwgen.boards, importlib.util\n"
         "assert importlib.util.find_spec('boards') is None\n"
-        "print(hwgen.boards.names(), hwgen.boards.load('vc709').dsp)"
+        "print(*hwgen.boards.names(), hwgen.boards.load('vc709').dsp)"
     )
-    assert run(installed / "python", "-c", script, cwd=tmp_path) == "['vc709', 'zedboard'] 3600\n"
+    assert run(installed / "python", "-c", script, cwd=tmp_path).split() == [*BOARDS, "3600"]
 
 
 def test_command_works_away_from_the_checkout(installed, tmp_path):
@@ -108,7 +109,7 @@ def test_import_beside_a_checkout(installed, beside, place):
     """Beside, in, and away from a folder of sources that is called like the package."""
     (beside / "elsewhere").mkdir()
     told = run(installed / "python", "-c", IMPORTS, cwd=beside / place)
-    assert told.startswith("InputError ['vc709', 'zedboard'] ")
+    assert told.startswith(f"InputError {BOARDS} ")
     assert Path(told.split()[-1]).parts[-2:] == ("hwgen", "__init__.py")
     run(installed / "python", "-m", "hwgen.cli", "boards", cwd=beside / place)
     script = beside / "script.py"

@@ -12,6 +12,7 @@ import pytest
 from test_engine_package import folder_of
 from test_package import CATALOGUE, LIST, Packaged, needs_tcl, packaged, run, verilog_ports
 from test_registers import shell
+from test_report import PLANNED, check_page
 
 import hwgen
 from hwgen import boards
@@ -267,6 +268,7 @@ def test_report_shows_what_vivado_made(folder, capsys):
     said = capsys.readouterr().out
     assert f"WNS -2 ns at 125 MHz; with its bus wrapper: LUT 2,000 (estimated {estimate['lut']:,}), FF 2,001 " in said
     page = (folder / "report.html").read_text()
+    check_page(page.encode(), PLANNED | {"vivado"})
     assert "(not met; 100 MHz would just do)" in page
     assert "with DMA, interconnects and resets" in page
     (folder / vivado.MEASURED).unlink()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from hwgen import cache
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen cache``."""
@@ -14,6 +12,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Say what is kept and where, or clear it; returns the exit status."""
+    from hwgen import cache
+
     if arguments.clear:
         try:
             freed = cache.clear()
