@@ -91,6 +91,7 @@ class Bench:
     async def meddle(self) -> None:
         """Reads and writes of registers while a program runs: they answer, and disturb nothing."""
         choice = random.Random(1)
+        await self.write("PROGRAM_BASE", choice.getrandbits(32))
         await self.write("CONTROL", START)  # one is running
         assert await self.read("CONTROL") == 0
         while True:
