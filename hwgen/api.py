@@ -839,6 +839,8 @@ class Design:
         *,
         simulator: Simulator = "verilator",
         waves: str | Path | None = None,
+        wave_frames: tuple[int, int] | None = None,
+        wave_layers: Sequence[str] | None = None,
         progress: bool | Listener = False,
         stalls: tuple[float, ...] | None = None,
         seed: int = 0,
@@ -857,6 +859,10 @@ class Design:
             ``verilator``, ``icarus`` or ``amaranth``.
         waves : path, optional
             Write the waveforms there (``.vcd`` or ``.fst``, as the simulator knows them).
+        wave_frames : tuple of int, optional
+            Of these frames only, from one to before the other (Verilator).
+        wave_layers : sequence of str, optional
+            Of these layers only (Verilator).
         progress : bool or callable
             Show on stderr how far it is, or tell a function (`hwgen.progress`).
         stalls : tuple of float, optional
@@ -892,6 +898,8 @@ class Design:
 
         if (group := self.plan.on_engine) is not None:
             _check_engine_options(self.network, simulator, stalls)
+            if not (wave_frames is wave_layers is None):
+                raise InputError("waves of an engine are of one frame and the whole engine: nothing of them is chosen")
             timing = _timing(group.template.memory, group.template.engine, self.board, memory_latency, bandwidth)
             running = _Running(self._circuit(), self.program, timing, waves, progress, jobs, group.schedule, cluster)
             return self.model._run(running, x)
@@ -899,6 +907,8 @@ class Design:
         options = simulate.Options(
             simulator=simulator,
             waves=waves,
+            wave_frames=wave_frames,
+            wave_layers=None if wave_layers is None else tuple(wave_layers),
             progress=progress,
             stalls=stalls,
             seed=seed,

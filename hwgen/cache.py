@@ -43,6 +43,7 @@ __all__ = [
     "limit",
     "locked",
     "refused",
+    "trim",
 ]
 
 LIMIT = 4 << 30
@@ -51,8 +52,9 @@ GRACE = 600.0
 """Seconds in which an entry that was used is not dropped: whoever found it may be about to read it."""
 STALE = 86400.0
 """Seconds after which what a process was making, and never finished, is taken away."""
-KINDS = ("plans", "runtimes", "simulators", "verilog")
-"""What there is: plans; Verilator's own part of simulators, compiled; simulators; Verilog with its memory files."""
+KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
+"""What there is: plans; Verilog with its memory files; simulators, and what they are linked of: components of designs,
+and what Verilator brings."""
 _LIST = "entry.json"
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
@@ -93,7 +95,7 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
-    """Make an entry of some files, which are moved there, in place of one that is broken; then drop what is too much.
+    """Make an entry of some files, which are moved there, in place of one that is broken.
 
     Returns
     -------
@@ -110,18 +112,17 @@ def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
         for file in files:
             os.replace(file, made / file.name)
         _put(made, place)
-    _trim()
     return place
 
 
 def keep_files(kind: str, key: str, files: Mapping[str, bytes]) -> None:
-    """The same of contents by name, of which it is no harm if they can't be kept."""
+    """The same of contents by name, of which it is no harm if they can't be kept; then drop what is too much."""
     place = folder() / kind / key
     with suppress(OSError), _making(place) as made:
         for name, content in files.items():
             (made / name).write_bytes(content)
         _put(made, place)
-        _trim()
+        trim()
 
 
 @contextmanager
@@ -238,7 +239,7 @@ def _folders(place: Path) -> list[Path]:
     return []
 
 
-def _trim() -> None:
+def trim() -> None:
     """Drop what was not used for longest, until the rest is within the limit, and what nobody will finish."""
     now, found = time.time(), entries()
     size = sum(entry.size for entry in found)

@@ -40,13 +40,6 @@ needs_icarus = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def config(name="my-net", **options):
     """Its table has 12 kbit and is read from a file."""
     beat = BeatFormat(channels=5, height=11, width=9, lanes=2, bits=20, signed=True)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="pr
 
 # A tool that says that it runs, starts another that does the same, and does not end by itself.
 SLEEPER = """#!/bin/sh
+case "$*" in --version) echo g++ 12; exit;; esac
 trap '' INT TERM HUP
 touch "$TMPDIR/left-behind"
 sleep 300 &
@@ -124,13 +125,13 @@ def check_end(workshop, process, number, tool):
     return seconds
 
 
-STAND_INS = {"make": "verilator", "iverilog": "icarus", "vvp": "icarus"}
+STAND_INS = {"g++": "verilator", "iverilog": "icarus", "vvp": "icarus"}
 
 
 @pytest.mark.parametrize(
     ("tool", "number"),
     [
-        ("make", signal.SIGTERM),
+        ("g++", signal.SIGTERM),
         ("vvp", signal.SIGHUP),
         ("iverilog", signal.SIGINT),
         *(
@@ -323,7 +324,7 @@ def test_full_cache(tiny, monkeypatch):
     place = tiny(16)
     monkeypatch.setenv("HWGEN_CACHE", str(place))
     config = SimpleConfig(name="net", input=BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False))
-    with pytest.raises(ToolError, match="the " + FULL.format(place / "simulators", "HWGEN_CACHE")):
+    with pytest.raises(ToolError, match="the " + FULL.format(place / "runtimes", "HWGEN_CACHE")):
         simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
 
 

@@ -31,14 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Circuits are compiled once, in a cache of this module's own, so that a stale one can't hide a failure."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def circuit():
     return engine.files(SMALL)

@@ -52,13 +52,6 @@ WORDS = [*sorted(reserved()), *OTHERS, "", " ", "a\nb", "x" * 3000, "y" * 64, "y
 LAYERS = ["cross", "bool", "wreal", "int", "new", *OTHERS]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def run(*command, folder):
     """Run a tool that must not complain of an error."""
     environment = {**os.environ, "VERILATOR_ROOT": str(verilator._root())}

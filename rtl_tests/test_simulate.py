@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from simple import Simple, SimpleConfig
 
-from hwgen import simulate
+import hwgen
+from hwgen import cache, simulate
 from hwgen.emit import stimuli, testbench
 from hwgen.errors import CheckError, InputError, ToolError
 from hwgen.gateware.stream import BeatFormat
-from hwgen.simulate import check, runner, verilator
+from hwgen.simulate import check, contents, cpp, runner, verilator
 from hwgen.simulate.result import join
 
 needs_compiler = pytest.mark.skipif(
@@ -28,15 +30,6 @@ SIMULATORS = [
     pytest.param("icarus", marks=needs_icarus),
     pytest.param("verilator", marks=needs_compiler),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of this module's own, so that a stale one can't hide a failure."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HWGEN_CACHE", str(folder))
-        yield folder
 
 
 def beat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False, pixels=1):
@@ -315,13 +308,10 @@ def test_progress(simulator, capfd, monkeypatch):
 
 
 @needs_compiler
-def test_compiled_once(tmp_path, monkeypatch, cache):
+def test_compiled_once(empty_cache, monkeypatch):
     compiled = []
-    compile_design = verilator._compile
-    monkeypatch.setattr(verilator, "_compile", lambda *args: (compiled.append(args[1]), compile_design(*args)))
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
-    if (cache / "runtimes").is_dir():  # not compiled again, to save time
-        shutil.copytree(cache / "runtimes", tmp_path / "runtimes")
+    verilate = verilator._verilate
+    monkeypatch.setattr(verilator, "_verilate", lambda *args: (compiled.append(args[1]), verilate(*args)))
     config = SimpleConfig(name="first", input=CASES["large"])
     frames = config.random_frames(1)
 
@@ -335,22 +325,64 @@ def test_compiled_once(tmp_path, monkeypatch, cache):
     assert run(config) == 1
     # Other contents of a memory file: the same program.
     assert run(SimpleConfig(name="first", input=CASES["large"], seed=9)) == 1
-    (program,) = tmp_path.glob("simulators/*/simulator")
+    (program,) = empty_cache.glob("simulators/*/simulator")
     program.write_bytes(program.read_bytes()[:-1])
     assert run(config) == 2  # what is broken is made anew
     assert run(SimpleConfig(name="first", input=CASES["large"], depth=9)) == 3
-    assert len(list((tmp_path / "simulators").iterdir())) == 2
+    assert len(list((empty_cache / "simulators").iterdir())) == 2
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """A cache that has nothing but what Verilator brings, which takes seconds to compile."""
+    if (runtimes := cache.folder() / "runtimes").is_dir():
+        (tmp_path / "kept").mkdir()
+        (tmp_path / "kept" / "runtimes").symlink_to(runtimes)
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept"
 
 
 @needs_compiler
-def test_failed_compilation_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
-    monkeypatch.setattr(verilator, "_MAKE", (*verilator._MAKE, "CPPFLAGS=-DNONSENSE"))
+def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
+    """What changes in one component leaves the objects of the others; all outputs are right before and after."""
+    monkeypatch.setattr(contents, "LARGE", 3000)
+    compiled, call = [], cpp._call
+    monkeypatch.setattr(cpp, "_call", lambda command, place: (compiled.append(command), call(command, place)))
+
+    def units():
+        found = {Path(command[command.index("-c") + 1]).stem for command in compiled if "-c" in command}
+        compiled.clear()
+        return found
+
+    model = hwgen.load("decoilfnet-example")
+    design = model.plan(board="zedboard", dsp=20)
+    frames = model.random_frames(2)
+    assert design.simulate(frames).ok
+    first = units()
+    names = {name for name in first if name.startswith("Vdesign_decoilfnet_example_conv")}
+    assert len({name.split("__")[0] for name in names}) == 2
+    assert design.simulate(frames).ok
+    assert units() == set()
+    conv1, *others = model.network.layers
+    # A bias that takes more bits.
+    wide = hwgen.Model(replace(model.network, layers=(replace(conv1, bias=conv1.bias + (1 << 15)), *others)))
+    assert wide.plan(board="zedboard", dsp=20).simulate(frames).ok
+    second = units()
+    assert {name for name in second if "_conv1_" in name}
+    assert not {name for name in second if "_conv2_" in name}
+
+
+@needs_compiler
+def test_failed_compilation_leaves_nothing(empty_cache, monkeypatch):
+    driver = verilator._made
+    monkeypatch.setattr(
+        verilator, "_made", lambda key, files, *rest: driver(key, {**files, "driver.cpp": b"nonsense"}, *rest)
+    )
     config = SimpleConfig(name="fails", input=CASES["narrow"])
-    with pytest.raises(ToolError, match=r"^g\+\+ failed on fails with status 2: .*rror") as caught:
+    with pytest.raises(ToolError, match=r"^g\+\+ failed with status 1: driver.cpp:1:1: error") as caught:
         simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))
     assert "\n" not in str(caught.value)
-    assert list((tmp_path / "simulators").iterdir()) == []
+    assert list((empty_cache / "simulators").iterdir()) == []
 
 
 def test_cache_that_can_not_be_written(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def build(component: wiring.Component, driver: str, folder: Path) -> None:
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     environment.pop("MAKEFLAGS", None)
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    make = ["make", "-s", "-C", "obj", "-f", "Vtop.mk", "Vtop", *verilator._MAKE]
+    make = ["make", "-s", "-C", "obj", "-f", "Vtop.mk", "Vtop", "OPT_FAST=-O1 -march=native", "OPT_SLOW=-O0"]
     subprocess.run([*make, f"PYTHON3={sys.executable}"], cwd=folder, env=environment, check=True, capture_output=True)
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
@@ -166,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason = next(text for kind, text in _BEYOND.items() if isinstance(error, kind))
         return _complain(f"{reason}; take a smaller model, map or input")
     except (KeyboardInterrupt, processes.Stopped) as stop:
+        warnings.simplefilter("ignore")  # Amaranth's of hardware that nobody will use any more
         stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)
         with suppress(OSError):  # the terminal may be gone
             print(f"hwgen: {stop}", file=sys.stderr)

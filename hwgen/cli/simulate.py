@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from hwgen import work
-from hwgen.cli import engine, options, weights
+from hwgen.cli import engine, options, waves, weights
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes
 from hwgen.errors import InputError
@@ -43,7 +43,8 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="cycles from a read of off-chip memory to its first byte (default 0; of an engine those of its plan)",
     )
-    parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .vcd, or .fst (not with amaranth)")
+    parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .fst (not with amaranth), or .vcd")
+    waves.add_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
     parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: say how many are right")
     options.report_option(parser)
@@ -60,6 +61,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
     labels = None if arguments.labels is None else api.read_array(arguments.labels)
     (engine if arguments.design is None else weights).check_options(arguments)
+    waves.check(arguments)
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
@@ -87,6 +89,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             frames,
             simulator=arguments.simulator,
             waves=arguments.waves,
+            **waves.choice(arguments),
             progress=True,
             jobs=arguments.jobs or (None if arguments.cluster else work.cores()),
             cluster=arguments.cluster,

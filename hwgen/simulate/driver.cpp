@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -208,8 +209,9 @@ struct Traffic {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 13 + 2 * (HWGEN_INPUTS + HWGEN_OUTPUTS)) {
+    if (argc != 15 + 2 * (HWGEN_INPUTS + HWGEN_OUTPUTS)) {
         fail("usage:", "INPUT OUTPUT READS WRITES FRAMES IDLE RESET_AT LATENCY RATE QUEUE ONE_BY_ONE WAVES "
+                       "FIRST_FRAME END_FRAME "
                        "(SOURCE LIMIT) .. (SINK LIMIT) ..");
     }
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
@@ -253,11 +255,15 @@ int main(int argc, char** argv) {
 #if HWGEN_WAVES
     Waves waves;
     top.trace(&waves, 99);
+    std::ifstream scopes("scopes");
+    for (std::string scope; std::getline(scopes, scope);) waves.dumpvars(1000, scope);  // and all below
     waves.open(argv[12]);
 #endif
+    const uint64_t first_recorded = number(13), end_recorded = number(14);
+    bool recorded = first_recorded == 0;
     const auto dump = [&] {
 #if HWGEN_WAVES
-        waves.dump(context.time());
+        if (recorded) waves.dump(context.time());
 #endif
         context.timeInc(1);
     };
@@ -308,6 +314,13 @@ int main(int argc, char** argv) {
         }
         return true;
     };
+    // Whether so many frames were sent into all inputs.
+    const auto all_sent = [&](uint64_t count) {
+        for (size_t place = 0; place < sources.size(); ++place) {
+            if (sources[place].sent < reads[place].size() * count) return false;
+        }
+        return true;
+    };
     std::vector<uint64_t> frame_ends;
     const auto memory = [&] {
         return Traffic{reads, writes, frames, number(8), number(9), number(10), number(11) != 0};
@@ -317,7 +330,7 @@ int main(int argc, char** argv) {
     const char* error = nullptr;
     const auto run = [&](uint64_t cycles) {
         const bool real = cycles == 0;
-        int at = 13;
+        int at = 15;
         const auto draw = [&] {
             const Draw drawn{static_cast<uint32_t>(number(at)), static_cast<uint32_t>(number(at + 1))};
             at += 2;
@@ -340,6 +353,8 @@ int main(int argc, char** argv) {
             if (!real && cycle == cycles) return;
             const bool finished = all_taken(frames) && traffic.moved.back() == taken() && sent() == beats_in;
             if (finished && ++drained > HWGEN_DRAIN) return;
+            const bool over = real && end_recorded < frames && all_taken(end_recorded);
+            recorded = !over && (first_recorded == 0 || (real && all_sent(first_recorded)));
             traffic.begin(cycle, sources);
             for (Sink& sink : sinks) sink.ready = !sink.draw.stall() && traffic.room();
             for (size_t place = 0; place < sources.size(); ++place) {

@@ -13,7 +13,7 @@ from hwgen.errors import CheckError
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.simulate import verilator
+from hwgen.simulate import verilator, waves
 
 __all__ = ["DRAIN", "TOP", "EngineRun", "Fault", "Memory", "compiled", "files", "run"]
 
@@ -140,6 +140,8 @@ def run(
         write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, place)
         answers = verilator.drive([str(program), *map(str, arguments)], place, TOP, tick)
         after = (place / "result.bin").read_bytes()
+    if wave_file:
+        waves.pack(wave_file.absolute())
     if error := answers.get("error"):
         raise CheckError(f"the engine {_MEANINGS[error[0]]}, in cycle {answers['simulated'][0]}")
     return EngineRun(

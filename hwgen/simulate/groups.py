@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hwgen.network.golden import Frames
 from hwgen.simulate.job import Options
 from hwgen.simulate.result import Run
 from hwgen.simulate.runner import run
+from hwgen.simulate.waves import chosen, streams
 
 __all__ = ["run_groups"]
 
@@ -56,13 +58,25 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
         return run(configs[0], frames, options)
     if any(len(input_ports(config)) > 1 or len(output_ports(config)) > 1 for config in configs):
         raise InputError("groups that run one after the other must have one input and one output each")
+    chosen([each for config in configs for each in streams(config)], options.wave_layers)
     parts: list[Run] = []
     for number, config in enumerate(configs, 1):
         path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{number}")
-        parts.append(run(config, frames, replace(options, waves=path, one_by_one=True)))
+        parts.append(run(config, frames, replace(_of_group(options, config, path), one_by_one=True)))
         frames = parts[-1].outputs
     # Anything with an accelerator's ports may stand in for one; most of these can begin at once.
     return _in_turn(parts, [getattr(config, "start_up", 0) for config in configs])
+
+
+def _of_group(options: Options, config: Config, waves: Path | None) -> Options:
+    """What is asked of one group: waves of those of its layers that were chosen, if there are any."""
+    if options.wave_layers is None:
+        return replace(options, waves=waves)
+    own = {each.layer for each in streams(config)}
+    layers = tuple(name for name in options.wave_layers if name in own)
+    if not layers:
+        return replace(options, waves=None, wave_frames=None, wave_layers=None)
+    return replace(options, waves=waves, wave_layers=layers)
 
 
 def _in_turn(parts: Sequence[Run], start_up: Sequence[int]) -> Run:

@@ -35,7 +35,12 @@ class Options:
     simulator : str
         ``verilator`` and ``icarus`` run the Verilog that ``emit`` writes, ``amaranth`` the component itself.
     waves : path, optional
-        Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``).
+        Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``), which is taken if the name has no ending.
+        Of Verilator also what the layers' streams carry, and a save file of GTKWave (`hwgen.simulate.waves`).
+    wave_frames : tuple of int, optional
+        Record from the first cycle of this frame to the last one of that before the other; all if not given.
+    wave_layers : tuple of str, optional
+        Record these layers only; everything if not given.
     progress : bool or callable
         Show on stderr how far it is, or tell a function (`hwgen.progress`).
     stalls : tuple of float, optional
@@ -74,6 +79,8 @@ class Options:
 
     simulator: Simulator = "verilator"
     waves: str | Path | None = None
+    wave_frames: tuple[int, int] | None = None
+    wave_layers: tuple[str, ...] | None = None
     progress: bool | Listener = False
     stalls: tuple[float, ...] | None = None
     seed: int = 0
@@ -93,6 +100,7 @@ class Options:
         if self.simulator not in SIMULATORS:
             raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)
+        self._check_choice()
         if self.cluster is not None and self.simulator != "verilator":
             raise InputError(f"a cluster runs verilator only, not {self.simulator}")
         check_where(self.cluster, self.wave_file)
@@ -102,7 +110,21 @@ class Options:
     @cached_property
     def wave_file(self) -> Path | None:
         """Where waveforms go, wherever the simulator runs."""
-        return None if self.waves is None else Path(self.waves).absolute()
+        if self.waves is None:
+            return None
+        path = Path(self.waves).absolute()
+        return path if path.suffix else path.with_name(path.name + _WAVES[self.simulator][-1])
+
+    def _check_choice(self) -> None:
+        """Of frames and layers of waves."""
+        if self.wave_frames is None and self.wave_layers is None:
+            return
+        if self.wave_file is None or self.simulator != "verilator":
+            raise InputError("frames and layers are chosen of waves of verilator: give waves, or leave the choice out")
+        if self.wave_frames is not None:
+            first, end = self.wave_frames
+            if not 0 <= first < end:
+                raise InputError(f"frames of waves must be FIRST:END, the first from 0 on, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
         """The stalls of the sources of so many inputs, and of the sinks of so many outputs.

@@ -17,6 +17,7 @@ from hwgen.emit.verilog import Config, accelerator, files, identifier, input_por
 from hwgen.errors import InputError
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Step, followed, listener
+from hwgen.simulate import waves
 from hwgen.simulate.contents import apart
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
@@ -47,6 +48,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     count = _count(config, given)
     for port in ports:
         stimuli.dtype(port.beat)
+    _check_waves(config, options, count)
     options.draws(len(ports))  # probabilities for other outputs are refused at once
     with followed(options.progress), ExitStack() as stack:
         cluster = None if options.cluster is None else stack.enter_context(work.pool(options.cluster))
@@ -56,6 +58,18 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
         jobs = [_job(config, share, options, number, bar) for number, share in enumerate(shares)]
         raws = _raws(config, options, jobs, cluster)
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
+
+
+def _check_waves(config: Config, options: Options, frames: int) -> None:
+    """Refuse waves of frames and layers that there are not.
+
+    Raises
+    ------
+    InputError
+    """
+    waves.chosen(waves.streams(config), options.wave_layers)
+    if options.wave_frames is not None and options.wave_frames[0] >= frames:
+        raise InputError(f"waves can't be of frame {options.wave_frames[0]}: frames are 0 to {frames - 1}")
 
 
 def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
@@ -112,13 +126,22 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
 
     engine = verilator if options.simulator == "verilator" else icarus
     engine.check_tools()  # before the Verilog is written, which may take longer than a message
-    content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
+    plain = component is None and not options.beside
+    watched = waves.streams(config) if engine is verilator and options.wave_file and plain else ()
+    taps |= bool(watched)
+    with work.pool(count=1, programs=True) as pool:
+        ready = pool.submit(verilator.prepare, jobs[0]) if engine is verilator else None
+        content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
+        if ready is not None:
+            ready.result()
     beside = options.beside
     content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
     # One file, as simulators are compiled of one.
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if engine is verilator:
-        content = apart(content, top)
+        content = apart(waves.decoded(content, top, watched), top)
+    if watched and options.wave_file:
+        waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if len(jobs) > 1 and cluster is not None:
         return _elsewhere(cluster, jobs, content, top)
     if len(jobs) > 1:

@@ -5,15 +5,13 @@ Contents of memories are read when a simulator starts, so designs that differ in
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib import metadata, resources, util
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,11 @@ from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
+from hwgen.simulate import contents, cpp, waves
 from hwgen.simulate.job import Job
 from hwgen.simulate.result import Raw
 
-__all__ = ["build", "check_tools", "compiled", "drive", "fst_lacks", "run"]
+__all__ = ["build", "check_tools", "compiled", "drive", "fst_lacks", "prepare", "run"]
 
 PROGRAM = "simulator"
 """The file of a compiled simulator."""
@@ -40,8 +39,6 @@ _VERILATOR = (
     *("--x-assign", "fast", "--x-initial", "fast", "--output-split", "12000", "--output-split-cfuncs", "1500"),
     *("-Wno-fatal", "-Wno-lint", "-Wno-style"),
 )
-# -O2 and -O3 compile for a third longer, and the simulation is no faster (3,500 multipliers, g++ 12).
-_MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1 -march=native", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def check_tools() -> None:
@@ -50,7 +47,7 @@ def check_tools() -> None:
     Raises
     ------
     ToolError
-        If g++, make or Verilator is missing.
+        If g++ or Verilator is missing.
     """
     _compiler()
     _root()
@@ -62,11 +59,13 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
     Raises
     ------
     ToolError
-        If g++, make or Verilator is missing or fails.
+        If g++ or Verilator is missing or fails.
     """
     program = build(job, files, top)
+    scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
     with processes.workplace() as place:
         write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
+        (place / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
         for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
             np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
             sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
@@ -80,9 +79,13 @@ def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
             job.options.memory.queue,
             int(job.options.one_by_one),
             job.options.wave_file or "",
+            *(job.options.wave_frames or (0, 1 << 62)),
             *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
         ]
         answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
+
+        if job.options.wave_file:
+            waves.pack(job.options.wave_file)
 
         def payloads(name: str, words: int) -> np.ndarray:
             return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
@@ -146,7 +149,7 @@ def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
     Raises
     ------
     ToolError
-        If g++, make or Verilator is missing or fails, or the cache can't be written.
+        If g++ or Verilator is missing or fails, or the cache can't be written.
     """
     header = {
         "HWGEN_DRAIN": DRAIN,
@@ -178,42 +181,74 @@ def compiled(
     Raises
     ------
     ToolError
-        If g++, make or Verilator is missing or fails, or the cache can't be written.
+        If g++ or Verilator is missing or fails, or the cache can't be written.
     """
-    root = _root()
     driver = resources.files("hwgen.simulate").joinpath(driver_name).read_bytes()
-    waves = _WAVES[wave_file and wave_file.suffix]
-    macros = {"HWGEN_WAVES": waves, **header}
+    macros = {"HWGEN_WAVES": _WAVES[wave_file and wave_file.suffix], **header}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()).encode()
-    compiler, version = _compiler()
-    tools = (metadata.version("verilator"), compiler, version, _processor(), waves, _VERILATOR, _MAKE)
-    key = digest.of(tools, top, text, driver, verilog)
+    tools = _tools(wave_file)
+    key = digest.of(digest.source(), tools.key, top, text, driver, verilog)
     if (place := kept.find("simulators", key)) is not None:
         return place / PROGRAM
-    if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
-        headers, packages = " and ".join(lacking), " ".join(lacking.values())
-        raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
     say("compiling the simulator")
     try:
         with kept.locked("simulators", key):
             if (place := kept.find("simulators", key)) is None:  # nobody else has made it while this one waited
                 files = {"design.v": verilog, "driver.cpp": driver, "design.h": text}
-                place = _made(key, digest.of(tools), files, partial(_compile, root, top, waves, compiler))
+                place = _made(key, files, top, tools)
     except OSError as error:
         raise kept.refused(error) from error
     return place / PROGRAM
 
 
-def _made(key: str, tools: str, files: Mapping[str, bytes], compile_in: Callable[[Path, Path | None], None]) -> Path:
-    """A simulator, compiled now; Verilator's own objects are kept for others that ``tools`` compile."""
-    runtime = kept.find("runtimes", tools)
+def prepare(job: Job) -> None:
+    """Compile what every design needs, if it was not compiled before; errors as of `build`."""
+    try:
+        cpp.prepare(_tools(job.options.wave_file))
+    except OSError as error:
+        raise kept.refused(error) from error
+
+
+def _tools(wave_file: Path | None) -> cpp.Tools:
+    """What compiles a simulator that writes such waves.
+
+    Raises
+    ------
+    ToolError
+        If something is missing.
+    """
+    compiler, version = _compiler()
+    kind = _WAVES[wave_file and wave_file.suffix]
+    if kind == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
+        headers, packages = " and ".join(lacking), " ".join(lacking.values())
+        raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
+    versions = (version, metadata.version("verilator"), _processor())
+    return cpp.Tools(compiler=compiler, root=_root(), waves=kind, versions=versions)
+
+
+def _made(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> Path:
+    """A simulator, compiled now."""
+    runtime = cpp.prepare(tools)
     with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
-        write_files(files, work)
-        compile_in(work, runtime)
-        if runtime is None:
-            kept.keep("runtimes", tools, sorted((work / "obj").glob("verilated*.o")))
-        os.rename(work / "obj" / "Vdesign", work / PROGRAM)
-        return kept.keep("simulators", key, [work / PROGRAM])
+        components = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], top))
+        write_files({**files, "components.vlt": f"`verilator_config\n{components}".encode()}, work)
+        _verilate(work, top, tools)
+        objects = cpp.objects(tools, runtime, work, ["driver.cpp", "design.h"])
+        cpp.link(tools, runtime, objects, work / PROGRAM)
+        place = kept.keep("simulators", key, [work / PROGRAM])
+    kept.trim()
+    return place
+
+
+def _verilate(work: Path, top: str, tools: cpp.Tools) -> None:
+    """Verilog to C++, in ``work/obj``."""
+    trace = ((), ("--trace-vcd",), ("--trace-fst",))[tools.waves]
+    command = [str(tools.root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
+    environment = {**os.environ, "VERILATOR_ROOT": str(tools.root)}
+    process = processes.call([*command, "components.vlt", "design.v", "../driver.cpp"], work, env=environment)
+    if process.returncode:
+        said = cpp.reason(process.stderr + process.stdout)
+        raise ToolError(f"Verilator failed on {top} with status {process.returncode}: {said}")
 
 
 def fst_lacks(compiler: str) -> dict[str, str]:
@@ -224,32 +259,6 @@ def fst_lacks(compiler: str) -> dict[str, str]:
         if subprocess.run(probe, capture_output=True).returncode:
             lacking[header] = package
     return lacking
-
-
-def _compile(root: Path, top: str, waves: int, compiler: str, work: Path, runtime: Path | None) -> None:
-    """Verilog to ``work/obj/Vdesign``; ``runtime`` has Verilator's own objects, if they were compiled before."""
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    for name in ("MAKEFLAGS", "MFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS"):
-        environment.pop(name, None)
-    trace = ((), ("--trace-vcd",), ("--trace-fst",))[waves]
-    command = [str(root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
-    command += ["-CFLAGS", "-std=gnu++17 -DVL_TIME_CONTEXT -I..", "design.v", "../driver.cpp"]
-    _call(command, work, environment, "Verilator", top)
-    for file in runtime.glob("*.o") if runtime else ():
-        shutil.copyfile(file, work / "obj" / file.name)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    make = [_find("make"), "-s", "-j", str(cores), "-C", "obj", "-f", "Vdesign.mk", "Vdesign", *_MAKE]
-    make += [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
-    _call(make, work, environment, "g++", top)
-
-
-def _call(command: list[str], folder: Path, environment: dict[str, str], what: str, top: str) -> None:
-    process = processes.call(command, folder, env=environment)
-    if process.returncode:
-        lines = (process.stderr + process.stdout).splitlines()
-        space = [line for line in lines if os.strerror(errno.ENOSPC) in line]
-        errors = space or [line for line in lines if "rror" in line] or lines or ["no message"]
-        raise ToolError(f"{what} failed on {top} with status {process.returncode}: {' '.join(errors[0].split())[:300]}")
 
 
 def _find(program: str) -> str:
@@ -268,7 +277,6 @@ def _version(compiler: str) -> str:
 def _compiler() -> tuple[str, str]:
     """Path and version of the C++ compiler (``CXX``, else g++)."""
     path = _find(os.environ.get("CXX", "").strip() or "g++")
-    _find("make")
     return path, _version(path)
 
 
