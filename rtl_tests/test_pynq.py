@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_program import SMALL
 
 import hwgen
+from hwgen.emit import driver, engine_wrapper
 from hwgen.emit.driver import Stream
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.program.compile import schedule
+from hwgen.program.layout import map_bytes, pack_map, unpack_map
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples" / "digits"
 NAME = "decoilfnet_example"
 
 
@@ -31,11 +39,11 @@ def built(model, tmp_path_factory) -> Path:
     return model.plan("pynq-z2", dsp=20).build(tmp_path_factory.mktemp("built") / "out")
 
 
-def block(page: str, word: str) -> str:
+def block(page: str, word: str, name: str = NAME) -> str:
     """The program on a page with a word in it; of this network in place of the digits."""
     found = re.findall(r"^```\w*\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     (text,) = (each for each in found if word in each)
-    return text.replace("digits", NAME)
+    return text.replace("digits", name)
 
 
 class Channel:
@@ -95,12 +103,64 @@ def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:
-        exec(compile(block("pynq.md", "from pynq"), "classify.py", "exec"), {})
+        exec(compile(block("pynq.md", "import Accelerator"), "classify.py", "exec"), {})
     finally:
         sys.modules.pop(f"{NAME}_driver", None)
     said = capsys.readouterr().out
     assert said.startswith("100.00% of the ")
     assert "'S_AXIS_STARVED': 0" in said
+
+
+class Played(dict[int, int]):
+    """The engine's registers, and the golden model in its place: of a network, on a program's memory."""
+
+    def __init__(self, document: dict[str, Any], network: Network):
+        super().__init__({each["offset"]: each["reset"] for each in document["registers"]})
+        self.offsets = {each["name"]: each["offset"] for each in document["registers"]}
+        self.network, self.program, self.memory = network, schedule(network, SMALL).program, np.zeros(0, np.uint8)
+
+    def allocate(self, shape: tuple[int], dtype: Any) -> np.ndarray:
+        class Buffer(np.ndarray):
+            physical_address = 0x1000_0000
+
+        self.memory = np.zeros(shape, dtype).view(Buffer)
+        return self.memory
+
+    def write(self, offset: int, value: int) -> None:
+        if (offset, value) != (self.offsets["CONTROL"], 1):
+            return
+        (source, result), (output,) = (self.program.input, self.program.outputs[0]), self.network.output_maps
+        packed = self.memory[source.address :][: map_bytes(source.map)].tobytes()
+        (values,) = golden.outputs(self.network, unpack_map(packed, source.map)[None])
+        content = np.frombuffer(pack_map(values[0], output.type), np.uint8)
+        self.memory[result.address :][: len(content)] = content
+        self[self.offsets["STATUS"]] = 8
+
+
+def test_the_engine_on_the_board(tmp_path, monkeypatch):
+    """docs/pynq.md: the digits network, and a program of another one behind it."""
+    digits = hwgen.load(EXAMPLES / "digits.onnx")
+    document = engine_wrapper.to_json(EngineShellConfig(engine=SMALL), "engine_axi")
+    played = Played(document, digits.network)
+    (tmp_path / "registers.json").write_text(json.dumps(document))
+    (tmp_path / "engine_driver.py").write_bytes(Path(driver.__file__).read_bytes())
+    for name in ("digits.program", "resnet8.program"):
+        (tmp_path / name).write_bytes(bytes(played.program))
+    images = np.load(EXAMPLES / "images.npy")[:3]
+    np.save(tmp_path / "images.npy", images)
+    pynq: Any = ModuleType("pynq")
+    control = SimpleNamespace(read=played.get, write=played.write)
+    pynq.Overlay = lambda name: SimpleNamespace(engine_axi_0=control) if name == "engine.bit" else None
+    pynq.allocate = played.allocate
+    monkeypatch.setitem(sys.modules, "pynq", pynq)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    try:
+        exec(compile(block("pynq.md", "import Engine", "digits"), "classify.py", "exec"), found)
+    finally:
+        sys.modules.pop("engine_driver", None)
+    np.testing.assert_array_equal(found["logits"], digits.golden(images))
 
 
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="needs Icarus: apt install iverilog")
@@ -121,6 +181,7 @@ def test_pages_name_what_is_there(built):
     """Files and addresses that both pages speak of."""
     there = {path.name.replace(NAME, "digits") for path in built.iterdir()}
     made = {"digits.bit", "digits.xsa", "digits.xpr", "digits.onnx", "images.npy", "labels.npy"}
+    made |= {"digits.program"}  # of the engine
     for page in ("pynq.md", "integration.md"):
         text = (DOCS / page).read_text()
         named = set(re.findall(r"\b((?:digits\w*|plan|registers|project|package_ip|images|labels)\.\w+)", text))
