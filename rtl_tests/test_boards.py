@@ -228,5 +228,5 @@ def test_clock_reaches_the_default_domain():
             m.d.comb += led.o.eq(ClockSignal())
             return m
 
-    for name in boards.names():
+    for name in ("zedboard", "vc709"):  # without a reset button, and with one
         assert "top.v" in boards.load(name).platform_class().build(Clocked(), do_build=False).files
