@@ -204,6 +204,7 @@ def test_equal_components_once(monkeypatch):
 
     class Config:
         input_ports = guards = ()
+        loader = None
         layers = (layer, other, layer)
 
     monkeypatch.setattr(synthesis, "measure", measure)

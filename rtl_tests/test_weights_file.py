@@ -19,6 +19,8 @@ import hwgen
 from hwgen.cli import main as cli
 from hwgen.emit import driver, weights
 from hwgen.errors import InputError, PlanError
+from hwgen.gateware.cost import Resources
+from hwgen.report.page import design as page
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
@@ -101,6 +103,12 @@ def test_plan(tmp_path):
     first = hwgen.load(model(tmp_path, 0))
     plan = first.plan("zedboard", dsp=40, weights="runtime")
     assert json.loads(plan.to_json())["weights"] == "runtime"
+    assert plan.config.loader is not None
+    words = plan.config.loader.packet_words
+    assert len(plan.config.load) == 4 * words
+    assert f"\nweights are loaded at run time: {words:,} words of 32 bits, a cycle each\n" in plan.table()
+    parts = sum((used for _, used in page._resources(plan.plan.groups[0], plan.plan)), Resources())
+    assert parts == plan.plan.resources
     (tmp_path / "plan.json").write_text(plan.to_json())
     again = first.plan("zedboard", plan=tmp_path / "plan.json")
     assert again.config == plan.config

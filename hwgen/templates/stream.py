@@ -42,5 +42,11 @@ class Stream(Template):
         pixels = [port.beat.pixels for port in config.input_ports]
         return {"tile": None, "overlap": None, "input_pixels": pixels[0] if len(pixels) == 1 else pixels}
 
+    def summary(self, group: Group) -> list[str]:
+        loader = group.config.loader
+        if loader is None:
+            return []
+        return [f"weights are loaded at run time: {loader.packet_words:,} words of 32 bits, a cycle each"]
+
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         return compose(network, layers)

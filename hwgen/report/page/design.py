@@ -83,7 +83,12 @@ def _resources(group: Group, plan: Plan) -> list[tuple[str, Resources]]:
         return [(f"engine of {_span(group)}", group.resources)]
     guards = sum((guard.resources for guard in group.config.guards), Resources())
     name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
-    return [*((layer.name, layer.resources) for layer in group.config.layers), (name, guards)]
+    loader = group.config.loader
+    return [
+        *((layer.name, layer.resources) for layer in group.config.layers),
+        (name, guards),
+        *([("loader of weights", loader.resources)] if loader is not None else []),
+    ]
 
 
 def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
