@@ -94,6 +94,7 @@ def load(
 
     if isinstance(calibration, str | Path):
         calibration = read_inputs([calibration])
+    tell(f"reading {source}")
     return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
 
 
@@ -473,7 +474,14 @@ class Model:
             calibration = read_inputs([calibration])
         return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
 
-    def plan(self, board: str | Board, *, plan: str | Path | None = None, **options: Any) -> Design:
+    def plan(
+        self,
+        board: str | Board,
+        *,
+        plan: str | Path | None = None,
+        progress: bool | Listener = False,
+        **options: Any,
+    ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
 
         Parameters
@@ -482,6 +490,8 @@ class Model:
             Name (``zedboard``), path of a board's ``.toml`` file, or the board itself.
         plan : str or Path, optional
             A ``plan.json`` (its path) to follow instead of planning.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
         options
             What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
             most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
@@ -507,7 +517,8 @@ class Model:
         if not isinstance(board, Board):
             board = load_board(str(board))
         if plan is None:
-            return Design(self, kept.make(self.network, board, **options))
+            with followed(progress):
+                return Design(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value not in (None, False)]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
@@ -688,6 +699,12 @@ class Design:
             f"latency {self.latency:,} cycles{interval}>"
         )
 
+    def _repr_html_(self) -> str:
+        """The plan in a notebook."""
+        from hwgen.report import notebook
+
+        return notebook.plan(self.plan)
+
     @property
     def network(self) -> Network:
         return self.model.network
@@ -738,6 +755,7 @@ class Design:
         x: Inputs | None = None,
         *,
         say: Callable[[str], None] = lambda line: None,
+        progress: bool | Listener = False,
     ) -> Path:
         """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
 
@@ -749,12 +767,18 @@ class Design:
             Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
         say : callable, optional
             Told what an earlier build wrote there and was left, because it was changed since.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
 
         Returns
         -------
         Path
             The folder written.
         """
+        with followed(progress):
+            return self._written(directory, x, say)
+
+    def _written(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None]) -> Path:
         from hwgen import emit
         from hwgen.gateware.names import file_name
         from hwgen.network import golden
@@ -1134,6 +1158,17 @@ class Result:
     simulator: str
     predicted_bytes: tuple[int, int] | None = None
     difference: dict[str, Any] | None = None
+
+    def _repr_html_(self) -> str:
+        """The result in a notebook."""
+        from hwgen.report import notebook
+
+        head = ("", "measured", "without stalls" if self.stalled else "predicted")
+        rows = [("latency", self.latency, self.predicted_latency), ("interval", self.interval, self.predicted_interval)]
+        body = [(name, *("" if value is None else f"{value:,}" for value in values)) for name, *values in rows]
+        said = [self.summary().partition(";")[0], *([self.first_mismatch] if self.first_mismatch else [])]
+        said.append(f"{self.frames:,} frames, {self.cycles:,} cycles in {self.wall_s:.1f} s ({self.simulator})")
+        return notebook.lines(said) + notebook.table(head, body)
 
     def __repr__(self) -> str:
         return f"<Result of {self.simulator}, {_count(self.frames, 'frame')}: {self.summary()}>"

@@ -144,11 +144,18 @@ def end(thread: int | None = None) -> None:
 
 
 def _end_others() -> None:
-    """End the children that libraries started (Amaranth's Yosys), where the system lists them."""
+    """End the children that libraries started (Amaranth's Yosys, Dask's workers), where the system lists them.
+
+    But for one: multiprocessing's tracker of what its processes share ends by itself with this process, and would be
+    started anew.
+    """
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    spared = getattr(tracker, "_pid", None)
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
-            for child in (task / "children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+            for child in map(int, (task / "children").read_text().split()):
+                if child != spared:
+                    os.kill(child, signal.SIGKILL)
 
 
 # Folders

@@ -156,6 +156,8 @@ class Shown:
                 self._move(step)
 
     def _move(self, step: Step) -> None:
+        if self._bar is not None and (step.total != self._bar.total or step.done < self._bar.n):
+            self._end()  # the same kind of step, once more
         if self._bar is None:  # only now: what came before would spoil the rate
             from tqdm import tqdm  # when there is work to show: `hwgen boards` needs no such thing
 

@@ -179,6 +179,23 @@ def test_signal_while_planning(workshop, number):
     assert not (workshop.place / "plan.json").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("where", "worker"),
+    [
+        ((), "hwgen.work.worker"),
+        pytest.param(("--cluster", "local:2"), "multiprocessing", marks=pytest.mark.long),
+    ],
+)
+def test_signal_while_workers_plan(workshop, number, where, worker):
+    """Processes of this machine, and of a cluster on it."""
+    if where:
+        pytest.importorskip("distributed")
+    process = workshop.start("sweep", DIGITS / "digits.onnx", "--board", "zedboard", "--dsp", "20:219:1", *where)
+    check_end(workshop, process, number, worker)
+    assert not (workshop.place / "sweep.csv").exists()
+
+
 SCRIPT = """
 import hashlib, sys
 from hwgen import processes

@@ -27,6 +27,7 @@ from hwgen.errors import InputError
 from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.stream import BeatFormat, Order, Port
+from hwgen.progress import tell
 
 LARGE = 4096
 """Bits above which a memory becomes a module of its own."""
@@ -177,14 +178,16 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     """
     platform = _Platform(name)
     with _no_collection():
+        tell(what := f"{name}: writing the Verilog")
         elaborated = _Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
         outside = faces(design, components(elaborated.fragment, name))
         drivers = outputs(elaborated.fragment)
-        modules = [
-            "\n".join(ModuleText(netlist(module, design, drivers), outside[module.name], outside).lines())
-            for module in design.values()
-        ]
+        modules = []
+        for module in design.values():
+            tell(what, len(modules), len(design), "module")
+            text = ModuleText(netlist(module, design, drivers), outside[module.name], outside)
+            modules.append("\n".join(text.lines()))
     names = _files(design, platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
     result = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import inf
@@ -16,6 +16,7 @@ from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span
+from hwgen.progress import tell
 from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import Choice, LayerWork, Unroll, choices
 
@@ -155,15 +156,18 @@ def explore(
     """
     layers = network.layers
     multipliers = [_multipliers(layer, board, (depth_groups or {}).get(layer.name, 1)) for layer in layers]
+    fronts: dict[str, Callable[[], Sequence[Any]]] = {
+        "storage_traffic": lambda: fusion.storage_traffic(network),
+        "storage_multiplications": lambda: fusion.storage_multiplications(network),
+        "dsp_traffic": lambda: fusion.dsp_traffic(network, multipliers),
+        "dsp_cycles": lambda: fusion.dsp_cycles([_choices(layer) for layer in layers]),
+    }
+    found: dict[str, Any] = {}
+    for name, front in fronts.items():
+        tell(f"{network.name}: looking for fronts", len(found), len(fronts), "front")
+        found[name] = tuple(front())
     return Exploration(
-        network=network,
-        board=board,
-        multipliers=tuple(multipliers),
-        storage_traffic=tuple(fusion.storage_traffic(network)),
-        storage_multiplications=tuple(fusion.storage_multiplications(network)),
-        dsp_traffic=tuple(fusion.dsp_traffic(network, multipliers)),
-        dsp_cycles=tuple(fusion.dsp_cycles([_choices(layer) for layer in layers])),
-        published=tuple(published),
+        network=network, board=board, multipliers=tuple(multipliers), published=tuple(published), **found
     )
 
 

@@ -13,7 +13,7 @@ from hwgen import work
 from hwgen.boards import Board
 from hwgen.errors import BoardError, InputError, PlanError
 from hwgen.network.graph import Network
-from hwgen.plan import Plan, Request, make
+from hwgen.plan import Plan, Request, kept
 
 MOST_PLANS = 100_000
 
@@ -120,7 +120,7 @@ def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, 
     found: dict[str, Any] = {"model": network.name, "board": board.name}
     found |= {f"asked_{name}": value for name, value in asked.items()}
     try:
-        plan = make(network, board, **asked)
+        plan = kept.make(network, board, **asked)
     except (PlanError, BoardError) as error:
         return {
             **found,

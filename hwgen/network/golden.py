@@ -13,6 +13,7 @@ from hwgen.errors import InputError
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
+from hwgen.progress import tell
 
 Frames = np.ndarray | Sequence[np.ndarray]
 """Of a network with one input ``(n, C, H, W)`` of the input's type; of one with several a sequence of such."""
@@ -37,6 +38,7 @@ def outputs(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
     given = check_frames(network, frames)
     found = tuple(np.empty((len(given[0]), *each.shape), each.type.dtype) for each in network.output_maps)
     for number, frame in enumerate(zip(*given, strict=True)):
+        tell(f"{network.name}: golden model", number, len(given[0]), "frame")
         for layer, values in _layers(network, [values[None] for values in frame]):
             for place in network.places(layer.name):
                 found[place][number] = values[0]

@@ -9,7 +9,6 @@ from hwgen.gateware.engine.job import digest
 from hwgen.network.graph import Network
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
-from hwgen.progress import Lines
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.templates.tile import Tile
 
@@ -25,8 +24,7 @@ def on_engine(
         If it can't compute a layer or has no room for it; if the plan can't work or is of another engine.
     """
     if text is None:
-        lines = Lines()
-        group = Tile(engine=engine, memory=memory).grouped(network, say=lambda said: lines.say(f"hwgen: {said}"))
+        group = Tile(engine=engine, memory=memory).grouped(network)
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
     plan = document.read(text, network, board)
     if (found := plan.on_engine) is None:

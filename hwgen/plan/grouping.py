@@ -17,6 +17,7 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, quick
 from hwgen.plan.cuts import Span, front, spans
+from hwgen.progress import tell
 from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_weights
 from hwgen.templates.latency import estimate_latency
@@ -266,6 +267,7 @@ class _Cutting:
             if path is None:
                 self._refuse()
             unknown = [span for span in path if span not in self.exact]
+            tell(f"{self.task.network.name}: looking for fusion groups", len(path) - len(unknown), len(path), "group")
             if not unknown:
                 return tuple(self.exact[span] for span in path)
             for span in unknown:

@@ -20,6 +20,7 @@ from hwgen.plan.choose import any_group, best_group, can_be_built, may_fit, off_
 from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
+from hwgen.progress import tell
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.budget import OverBudgetError, check_weight_bits, weights_of
@@ -52,6 +53,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the groups that are asked for are not the network's layers in order.
     """
     request = Request.of(options)
+    tell(f"{network.name}: planning for {board.name}")
     if request.weights == "runtime":
         return _made_one(loaded(network), board, request)
     if request.requantise == "auto":

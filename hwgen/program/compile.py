@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -135,7 +135,6 @@ def schedule(
     pace: int = 1,
     choices: Choices | None = None,
     kept: bool = False,
-    say: Callable[[str], None] = lambda text: None,
 ) -> Schedule:
     """The jobs of a frame, and where everything lies.
 
@@ -156,8 +155,6 @@ def schedule(
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
     kept : bool
         No map takes the place of another one, so that all are there in the end.
-    say : callable
-        Told how far the search has come.
 
     Raises
     ------
@@ -174,7 +171,7 @@ def schedule(
     _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
     anywhere = places(network, 0, [[layer.step] for layer in found])[0]
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
-    grouping = Grouping(engine, anywhere, whole, tilings, say=say)
+    grouping = Grouping(engine, anywhere, whole, tilings)
     if choices is not None:
         groups = grouping.follow(found, choices)
     else:

@@ -5,7 +5,7 @@ What a group of layers takes is measured: its jobs are made, and gone through cy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
@@ -15,6 +15,7 @@ from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import Place, Step
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
+from hwgen.progress import tell
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 
 #: Layers that are computed side by side at most.
@@ -62,8 +63,6 @@ class Grouping:
         Of a pass by itself.
     tilings : mapping
         How passes are cut that are not to be cut otherwise, by the names of their layers; those are computed alone.
-    say : callable
-        Told how far the search has come.
     """
 
     def __init__(
@@ -72,10 +71,7 @@ class Grouping:
         places: Mapping[str, Place],
         room: Room,
         tilings: Mapping[str, Tiling] | None = None,
-        *,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._say = say
         self._engine, self._places, self._whole, self._given = engine, places, room, tilings or {}
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
@@ -90,11 +86,11 @@ class Grouping:
         """
         alone = []
         for number, layer in enumerate(layers):
-            self._say(f"tiles of {layer.name} (layer {number + 1} of {len(layers)})")
+            tell("looking for tiles", number, len(layers), "layer")
             alone.append(self._alone(layer))
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
-            self._say(f"{layers[end - 1].name} beside other layers ({end} of {len(layers)})")
+            tell("looking for layers side by side", end - 1, len(layers), "layer")
             found = [(best[end - 1][0] + alone[end - 1].cycles, [*best[end - 1][1], alone[end - 1]])]
             for begin in range(max(0, end - most), end - 1):
                 group = self._together(layers[begin:end], sum(each.cycles for each in alone[begin:end]))

@@ -18,6 +18,7 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.maps import Window
+from hwgen.progress import tell
 from hwgen.schedule.solve import LEAST_FRAMES, Schedule, Times, check_events, enough_frames, shorter
 
 #: Beats that can come in between a window's end and the first that takes its place, with some to spare.
@@ -60,7 +61,9 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     schedule.mark()
     target = schedule.frame_ends
     latest, most = schedule.latest(target), _longest(schedule)
+    what, count = "sizing buffers", len(config.layers) + len(config.links)
     for number, layer in enumerate(config.layers):
+        tell(what, number, count, "buffer")
         for rows in range(layer.least_rows, layer.window.rows):
             schedule.shrink(number, rows=rows)
             if schedule.solve(latest) and (schedule.last_distances() <= most).all():
@@ -83,6 +86,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
             least = max(config.layers[config.links[number].source].fold_beats)
             if _least_depth(schedule, number, least, target, latest, most):
                 undecided.remove(number)
+                tell(what, count - len(undecided), count, "buffer")
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
 
 

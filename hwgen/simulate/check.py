@@ -14,6 +14,7 @@ from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
+from hwgen.progress import tell
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.job import Options, Simulator
 
@@ -165,6 +166,7 @@ def locate(
     first = _first(network, configs[-1], outputs, expected)
     if first is None:
         return None
+    tell(f"{network.name}: looking for the layer of the first difference")
     for start in dict.fromkeys((first.frame, 0)):
         part = [values[start : first.frame + 1] for values in golden.by_input(frames)]
         try:

@@ -90,7 +90,8 @@ def prepare(tools: Tools) -> Path:
             return place
         with processes.workplace(cache.folder() / "runtimes", remedy="set HWGEN_CACHE to a folder with room") as folder:
             runs = [partial(_library, tools, name, folder) for name in (*_LIBRARY, *_OF_WAVES[tools.waves])]
-            _together([*(partial(_prelude, tools, speed, folder) for speed in ("fast", "slow")), *runs])
+            runs += [partial(_prelude, tools, speed, folder) for speed in ("fast", "slow")]
+            _together(runs, "compiling what all simulators share")
             return cache.keep("runtimes", tools.key, sorted(folder.iterdir()))
 
 
@@ -113,7 +114,7 @@ def _speed(speed: str) -> tuple[str, ...]:
     return SLOW if speed == "slow" else FAST
 
 
-def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str]) -> list[Path]:
+def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], what: str) -> list[Path]:
     """The object files of a design.
 
     Parameters
@@ -125,6 +126,8 @@ def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str]) ->
         Has the C++ in a folder ``obj``, and is where objects are made.
     others : sequence of str
         More files beside it, one of C++, which include the design's header.
+    what : str
+        What this is, for those who listen how far it is.
 
     Raises
     ------
@@ -142,7 +145,7 @@ def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str]) ->
         (folder / name).write_text(text)
     units = [name for name in parted if name.endswith(".cpp")]
     units.sort(key=lambda name: -len(parted[name]))  # the longest first, so that they end together
-    return _together([partial(_object, tools, runtime, folder, parted, name) for name in units])
+    return _together([partial(_object, tools, runtime, folder, parted, name) for name in units], what)
 
 
 def _object(tools: Tools, runtime: Path, folder: Path, sources: Mapping[str, str], name: str) -> Path:
@@ -249,10 +252,10 @@ def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str])
 # Programs
 
 
-def _together(runs: Sequence[Callable[[], T]]) -> list[T]:
+def _together(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
     """All of them, as many at once as there are processors; what they gave, in order."""
     with work.pool(programs=True) as pool:
-        return work.run(pool, _called, runs)
+        return work.run(pool, _called, runs, what=what, unit="file")
 
 
 def _called(run: Callable[[], T]) -> T:

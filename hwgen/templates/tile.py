@@ -26,7 +26,6 @@ from hwgen.program.groups import Choices
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
-from hwgen.progress import Lines
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, loads, moved
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
@@ -67,7 +66,7 @@ class Tile(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
-        network, lines = task.part(begin, end), Lines()
+        network = task.part(begin, end)
         if len(network.inputs) > 1:
             raise PlanError(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
         refusal: PlanError | None = None
@@ -82,7 +81,7 @@ class Tile(Template):
                 refusal = error
                 continue
             template = cls(engine=engine, memory=pace_of(task.board, engine))
-            return template.grouped(network, say=lambda text: lines.say(f"hwgen: {network.name} on the engine: {text}"))
+            return template.grouped(network)
         assert refusal is not None
         raise PlanError(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 

@@ -73,9 +73,10 @@ def _workers(address: str) -> int | None:
 @contextmanager
 def _started(workers: int) -> Iterator[str]:
     """A cluster on this machine; its address. What its workers leave behind goes with it."""
+    import dask.config
     import distributed
 
-    with processes.folder("hwgen-work-") as place:
+    with processes.folder("hwgen-work-") as place, dask.config.set(temporary_directory=str(place)):
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

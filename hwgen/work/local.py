@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import pickle
 import subprocess
@@ -33,7 +34,8 @@ class _OnThisMachine(Pool):
         self._stopped = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future = self._threads.submit(self._call, fn, args, kwargs)
+        # In the context of who submits it, so that it tells the same listener how far it is.
+        future = self._threads.submit(contextvars.copy_context().run, self._call, fn, args, kwargs)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         return future
