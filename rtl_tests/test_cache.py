@@ -292,6 +292,7 @@ def test_command_line(place, capsys):
 def test_clearing_takes_away_what_is_kept_and_nothing_else(place, capsys):
     cache.keep_files("plans", KEY, {"a": bytes(1_500_000)})
     (place / "plans" / f".build-{1:016x}").mkdir()
+    (place / "plans" / f".lock-{OTHER}").touch()
     for other in (place / "photographs" / KEY, place / "verilog" / "mine"):
         other.mkdir(parents=True)
         (other / "file").write_text("kept")

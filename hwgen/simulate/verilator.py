@@ -264,7 +264,7 @@ def fst_lacks(compiler: str) -> dict[str, str]:
 def _find(program: str) -> str:
     path = shutil.which(program)
     if path is None:
-        raise ToolError(f"{program} is needed to simulate with Verilator, and was not found: apt install g++ make")
+        raise ToolError(f"{program} is needed to simulate with Verilator, and was not found: apt install g++")
     return path
 
 
