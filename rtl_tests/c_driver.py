@@ -19,7 +19,7 @@ STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"
 
 REGISTERS, DMA, MEMORY = 0x43C00000, 0x40400000, 0x10000000
 NAMES = ["OK", "NOT_THERE", "OTHER_VERSION", "OTHER_DESIGN", "UNALIGNED", "TIMEOUT", "DMA_ERROR", "WRONG_LENGTH"]
-NAMES += ["WRONG_FRAME"]
+NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS"]
 
 _PLATFORM = """
 #include <stdint.h>
@@ -119,6 +119,9 @@ class Driver:
 
     def reset(self) -> str:
         return self._call("reset", ctypes.byref(self.device))
+
+    def load_weights(self, content: bytes) -> str:
+        return self._call("load_weights", ctypes.byref(self.device), content, ctypes.c_uint32(len(content)))
 
     def _at(self, stream: int, offset: int = 0) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.seen.ctypes.data + self.places[stream] + offset)

@@ -4,6 +4,7 @@ AXI DMAs in simple mode are played on cocotbext-axi's streams. Its scenario:
 
 - ``library``: the driver (`c_driver.compiled`); ``registers``: what ``registers.json`` holds;
 - ``x``: files with the frames of each input, as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
+- ``weights``, if there are any: a file that is loaded before, behind one that is cut off and one that is damaged;
 - ``cut``: whether a frame that is too short goes ahead, as if a DMA sent too little.
 """
 
@@ -82,6 +83,11 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
     """What a user's program does."""
     driver = hardware.driver
     assert driver.open(patience=100_000) == "OK"
+    if "weights" in told:
+        content = Path(told["weights"]).read_bytes()
+        for wrong in (content[:-3], content[:-8], b"h", content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]):
+            assert driver.load_weights(wrong) == "WRONG_WEIGHTS"
+        assert driver.load_weights(content) == "OK"
     inputs = [np.load(each) for each in told["x"]]
     if told["cut"]:
         hardware.cut = 1

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
 from onnx import TensorProto, helper, numpy_helper
 
@@ -72,13 +73,13 @@ def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: f
     )
     graph = helper.make_graph(
         nodes,
-        "small",
+        "twoconv",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 6, 4))],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, (1, 3, 1, 1))],
         constants,
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    path = folder / f"small{seed}" / "small.onnx"
+    path = folder / f"twoconv{seed}" / "twoconv.onnx"
     path.parent.mkdir(exist_ok=True)
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return path
@@ -137,27 +138,27 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     path = model(tmp_path, 1)
     assert cli.main(["weights", str(path), "--design", str(design)]) == 0
-    assert "small.weights: 84 weights of small" in capfd.readouterr().out.replace(",", "")
-    content = (tmp_path / "small.weights").read_bytes()
-    document, load = weights.read(content, "small.weights")
+    assert "twoconv.weights: 84 weights of twoconv" in capfd.readouterr().out.replace(",", "")
+    content = (tmp_path / "twoconv.weights").read_bytes()
+    document, load = weights.read(content, "twoconv.weights")
     assert document["design"] == json.loads((design / "weights.json").read_text())["digest"]
     assert document["input"]["scale"] == pytest.approx(0.02)
     assert load == hwgen.load(path).retrained(design).config.load
     for wrong, said in (
-        (b"", "small.weights is no file of weights: 'hwgen weights' makes one"),
-        (content[:20], "small.weights is cut off: it has 20 bytes; make it again"),
-        (content[:-3], f"small.weights must have {len(content):,} bytes, not {len(content) - 3:,}; make it again"),
+        (b"", "twoconv.weights is no file of weights: 'hwgen weights' makes one"),
+        (content[:20], "twoconv.weights is cut off: it has 20 bytes; make it again"),
+        (content[:-3], f"twoconv.weights must have {len(content):,} bytes, not {len(content) - 3:,}; make it again"),
         (
             content[:-30] + bytes([content[-30] ^ 8]) + content[-29:],
-            "small.weights was changed: the CRC-32 of its weights is wrong; make it again",
+            "twoconv.weights was changed: the CRC-32 of its weights is wrong; make it again",
         ),
         (
-            content.replace(b"small", b"Small"),
-            "small.weights was changed: the CRC-32 of its head is wrong; make it again",
+            content.replace(b"twoconv", b"Twoconv"),
+            "twoconv.weights was changed: the CRC-32 of its head is wrong; make it again",
         ),
     ):
         with pytest.raises(InputError) as caught:
-            weights.read(wrong, "small.weights")
+            weights.read(wrong, "twoconv.weights")
         assert str(caught.value) == said
 
 
@@ -173,7 +174,7 @@ def test_driver(design, tmp_path):
     cut, foreign = tmp_path / "cut.weights", tmp_path / "foreign.weights"
     cut.write_bytes(files[0].read_bytes()[:-8])
     other = hwgen.load(model(tmp_path, 9, deep=3)).plan("zedboard", dsp=40, weights="runtime").config
-    foreign.write_bytes(weights.write(other, {}, "small"))
+    foreign.write_bytes(weights.write(other, {}, "twoconv"))
     steps: list[tuple[Path | None, int | None, str]] = [
         (None, 0, ""),
         (files[1], 1, ""),
@@ -202,6 +203,24 @@ def test_driver(design, tmp_path):
         if seed is not None:
             with np.load(tmp_path / f"y{number}.npz") as found:
                 np.testing.assert_array_equal(found["arr_0"], runtime(paths[seed], frames))
+
+
+@needs_gcc
+@needs_cocotb
+def test_c_driver(design, tmp_path):
+    """The C driver loads the file, and says what is wrong with others."""
+    path, file = model(tmp_path, 1), tmp_path / "one.weights"
+    frames = np.random.default_rng(2).integers(0, 256, (2, 2, 6, 4)).astype(np.uint8)
+    np.save(tmp_path / "x.npy", frames)
+    file.write_bytes(hwgen.load(path).retrained(design).weights)
+    registers = described(design)
+    cocotb_bench.run(
+        verilog_of(design), registers["module"], "cocotb_c_driver", tmp_path,
+        library=str(compiled(design, tmp_path)), registers=registers, x=[str(tmp_path / "x.npy")],
+        y=str(tmp_path / "y.npz"), weights=str(file), cut=False,
+    )  # fmt: skip
+    with np.load(tmp_path / "y.npz") as found:
+        np.testing.assert_array_equal(found["arr_0"], runtime(path, frames))
 
 
 @needs_cocotb
@@ -246,7 +265,7 @@ def test_other_models(design, tmp_path, refuse):
     def said(**changes) -> str:
         return refuse("weights", model(tmp_path, 5, **changes), "--design", design, "-o", out)
 
-    where = f"small does not fit the design in {design}: "
+    where = f"twoconv does not fit the design in {design}: "
     assert said(zero=9) == (
         f"{where}first: the zero point of its input, which padding takes (compute.window.pad_value) must be 7, as it "
         "was built, not 9"
@@ -272,9 +291,9 @@ def test_simulate_refusals(design, tmp_path, refuse):
         "--design is Verilog, which verilator and icarus simulate, not amaranth"
     )
     copy = shutil.copytree(design, tmp_path / "copy")
-    (copy / "small_.v").write_text((copy / "small_.v").read_text() + "//")
+    (copy / "twoconv.v").write_text((copy / "twoconv.v").read_text() + "//")
     assert refuse("simulate", path, "--design", copy, "--random", 1, "--simulator", "icarus") == (
-        f"{copy / 'small_.v'} is missing or was changed: build the design again"
+        f"{copy / 'twoconv.v'} is missing or was changed: build the design again"
     )
 
 

@@ -171,6 +171,53 @@ accelerator_status accelerator_run(const accelerator_device *device, const void 
     return read_register(device, ACCELERATOR_ERRORS) ? ACCELERATOR_WRONG_FRAME : ACCELERATOR_OK;
 }
 
+#ifdef ACCELERATOR_WEIGHTS
+/* 32 bits of a file, the lowest byte first. */
+static uint32_t word_of(const unsigned char *place)
+{
+    return place[0] | (uint32_t)place[1] << 8 | (uint32_t)place[2] << 16 | (uint32_t)place[3] << 24;
+}
+
+/* Waits until a bit of STATUS has a value, or a load is found to be wrong. */
+static accelerator_status await(const accelerator_device *device, uint32_t mask, uint32_t value)
+{
+    uint32_t looks;
+
+    for (looks = 0; looks < device->patience; looks++) {
+        const uint32_t status = read_register(device, ACCELERATOR_STATUS);
+
+        if (read_register(device, ACCELERATOR_ERRORS) & ACCELERATOR_ERRORS_WEIGHTS)
+            return ACCELERATOR_WRONG_WEIGHTS;
+        if ((status & mask) == value)
+            return ACCELERATOR_OK;
+    }
+    return ACCELERATOR_TIMEOUT;
+}
+
+accelerator_status accelerator_load_weights(const accelerator_device *device, const void *file, uint32_t bytes)
+{
+    const unsigned char *const content = file;
+    const uint32_t fixed = 16; /* a mark, and the size of what the file says of itself, with a checksum */
+    accelerator_status status;
+    uint32_t place;
+
+    if (bytes < fixed || memcmp(content, "hwgenwts", 8) != 0 || word_of(content + 8) > bytes - fixed)
+        return ACCELERATOR_WRONG_WEIGHTS;
+    place = fixed + word_of(content + 8);
+    if ((bytes - place) % 4 != 0 || bytes - place < 12)
+        return ACCELERATOR_WRONG_WEIGHTS;
+    write_register(device, ACCELERATOR_ERRORS, ACCELERATOR_ERRORS_WEIGHTS);
+    write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
+    status = await(device, ACCELERATOR_STATUS_WEIGHTS_WAIT, 0); /* for frames that are on their way */
+    if (status != ACCELERATOR_OK)
+        return status;
+    for (place += 4; place < bytes - 4; place += 4)
+        write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
+    write_register(device, ACCELERATOR_WEIGHTS_LAST, word_of(content + place));
+    return await(device, ACCELERATOR_STATUS_WEIGHTS_GOOD, ACCELERATOR_STATUS_WEIGHTS_GOOD);
+}
+#endif
+
 /* Copies the values of one beat, from a map or into it; where no pixel is, zeros go into the frame. Returns the bytes. */
 static size_t move_beat(
     const stream_layout *layout, const uint32_t *channels, uint32_t row, uint32_t begin, const uint32_t *columns,

@@ -35,7 +35,8 @@ typedef enum {
     ACCELERATOR_TIMEOUT,       /* a frame did not end; all was reset, and the next one can be run */
     ACCELERATOR_DMA_ERROR,     /* a DMA was refused by memory, or does not answer; all was reset */
     ACCELERATOR_WRONG_LENGTH,  /* a frame of another length came out; all was reset */
-    ACCELERATOR_WRONG_FRAME    /* ERRORS says that a frame that went in was too short or too long */
+    ACCELERATOR_WRONG_FRAME,   /* ERRORS says that a frame that went in was too short or too long */
+    ACCELERATOR_WRONG_WEIGHTS  /* a file of weights is none, is cut off, or was refused by the hardware */
 } accelerator_status;
 
 typedef struct {
@@ -54,6 +55,13 @@ accelerator_status accelerator_reset(const accelerator_device *device);
 /* One frame: all inputs in, all outputs out. Buffers hold frames as they lie in memory, ACCELERATOR_.._FRAME_BYTES each, and
  * begin at multiples of 64, so that no line of a cache is shared. */
 accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs);
+
+#ifdef ACCELERATOR_WEIGHTS
+/* Loads weights: a file that 'hwgen weights' made for this design, with all its bytes. Frames behind it are computed with
+ * them. No frame may be on its way whose outputs nobody takes. If the hardware refuses it, frames may wait until another one
+ * is loaded. */
+accelerator_status accelerator_load_weights(const accelerator_device *device, const void *file, uint32_t bytes);
+#endif
 
 /* A map (channels, rows, columns) of integers as a frame in memory. Streams are numbered: inputs first, then outputs. */
 void accelerator_pack(unsigned stream, const void *map, void *frame);
