@@ -113,6 +113,10 @@ def test_entries_are_found_whole_or_not_at_all(place):
         assert cache.find("plans", KEY) is None
         cache.keep_files("plans", KEY, {"a": b"apple"})
         assert cache.find("plans", KEY) == found
+    (found / "a").write_bytes(b"appl?")
+    assert cache.find("plans", KEY, sums=False) == found
+    (found / "a").write_bytes(b"appl")
+    assert cache.find("plans", KEY, sums=False) is None
     (found / "a").unlink()
     assert cache.find("plans", KEY) is None
     cache.keep_files("plans", KEY, {"a": b"apple"})

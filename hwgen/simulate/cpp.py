@@ -83,10 +83,10 @@ def prepare(tools: Tools) -> Path:
     OSError
         If the cache can't be written.
     """
-    if (place := cache.find("runtimes", tools.key)) is not None:
+    if (place := cache.find("runtimes", tools.key, sums=False)) is not None:
         return place
     with cache.locked("runtimes", tools.key):
-        if (place := cache.find("runtimes", tools.key)) is not None:
+        if (place := cache.find("runtimes", tools.key, sums=False)) is not None:
             return place
         with processes.workplace(cache.folder() / "runtimes", remedy="set HWGEN_CACHE to a folder with room") as folder:
             runs = [partial(_library, tools, name, folder) for name in (*_LIBRARY, *_OF_WAVES[tools.waves])]
