@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -125,15 +125,19 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
     from hwgen.simulate import icarus, verilator
 
     engine = verilator if options.simulator == "verilator" else icarus
-    engine.check_tools()  # before the Verilog is written, which may take longer than a message
+    elsewhere = cluster if len(jobs) > 1 else None
+    if elsewhere is None:
+        engine.check_tools()  # before the Verilog is written, which may take longer than a message
     plain = component is None and not options.beside
     watched = waves.streams(config) if engine is verilator and options.wave_file and plain else ()
     taps |= bool(watched)
-    with work.pool(count=1, programs=True) as pool:
-        ready = pool.submit(verilator.prepare, jobs[0]) if engine is verilator else None
+    with work.pool(count=1, programs=True) if elsewhere is None else nullcontext(elsewhere) as pool:
+        ready = []
+        if engine is verilator:  # on each of the workers that will need it
+            ready = [pool.submit(verilator.prepare, options.wave_file) for _ in range(pool.count)]
         content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
-        if ready is not None:
-            ready.result()
+        for future in ready:
+            future.result()
     beside = options.beside
     content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
     # One file, as simulators are compiled of one.
@@ -142,8 +146,8 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
         content = apart(waves.decoded(content, top, watched), top)
     if watched and options.wave_file:
         waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
-    if len(jobs) > 1 and cluster is not None:
-        return _elsewhere(cluster, jobs, content, top)
+    if elsewhere is not None:
+        return _elsewhere(elsewhere, jobs, content, top)
     if len(jobs) > 1:
         verilator.build(jobs[0], content, top)  # once, not by all of them at the same time
     with work.pool(count=len(jobs), programs=True) as pool:

@@ -201,10 +201,10 @@ def compiled(
     return place / PROGRAM
 
 
-def prepare(job: Job) -> None:
+def prepare(wave_file: Path | None) -> None:
     """Compile what every design needs, if it was not compiled before; errors as of `build`."""
     try:
-        cpp.prepare(_tools(job.options.wave_file))
+        cpp.prepare(_tools(wave_file))
     except OSError as error:
         raise kept.refused(error) from error
 
