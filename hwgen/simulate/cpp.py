@@ -28,6 +28,9 @@ __all__ = ["Tools", "link", "objects", "prepare"]
 #: Optimisation of what runs in every cycle, and of what runs once. -O2 and -O3 compile for a third longer, and the
 #: simulation is no faster (3,500 multipliers, g++ 12).
 FAST, SLOW = ("-O1", "-march=native"), ("-O0",)
+SMALL = 200_000
+"""Bytes of C++ up to which a design is compiled as one file."""
+_ALL_UNITS = "Vdesign__ALL.cpp"
 _PRELUDE = "prelude_{}.h"
 _LIBRARY = ("verilated", "verilated_threads")
 _OF_WAVES = {0: (), 1: ("verilated_vcd_c",), 2: ("verilated_fst_c",)}
@@ -140,12 +143,21 @@ def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], wh
         path.name: path.read_text() for path in sorted((folder / "obj").iterdir()) if path.suffix in (".cpp", ".h")
     }
     sources |= {name: (folder / name).read_text() for name in others}
-    parted = _parted(sources)
+    parted = _joined(_parted(sources), others)
     for name, text in parted.items():
         (folder / name).write_text(text)
     units = [name for name in parted if name.endswith(".cpp")]
     units.sort(key=lambda name: -len(parted[name]))  # the longest first, so that they end together
     return _together([partial(_object, tools, runtime, folder, parted, name) for name in units], what)
+
+
+def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
+    """The files of a small design as one: most of the time that they take is that of starting a compiler."""
+    units = [name for name in sources if name.endswith(".cpp") and name not in others]
+    if sum(len(sources[name]) for name in units) > SMALL:
+        return dict(sources)
+    found = {name: text for name, text in sources.items() if name not in units}
+    return {**found, _ALL_UNITS: "\n".join(sources[name] for name in units)}
 
 
 def _object(tools: Tools, runtime: Path, folder: Path, sources: Mapping[str, str], name: str) -> Path:
