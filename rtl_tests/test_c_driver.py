@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_driver import DIGITS, ports
 from test_inputs import pictures, siamese
+from test_registers import shell as registers
 
 import hwgen
 from hwgen.emit import c_driver as emitted
@@ -128,6 +129,19 @@ def test_it_compiles_as_it_is(built, tmp_path):
     text = source.read_text() + header.read_text()
     assert "accelerator_" not in text.lower()
     assert "@" not in text
+
+
+@needs_gcc
+@pytest.mark.parametrize("top", ["dma", "control", "status", "MY_ACCELERATOR", "fast_accelerator"])
+def test_any_name(tmp_path, top):
+    """Also one that the driver has in its own names, or that is replaced by the design's."""
+    told = registers(1, 1)
+    for name, content in (emitted.files(told, top) | {f"{top}_registers.h": wrapper.c_header(told, top).encode()}).items():
+        (tmp_path / name).write_bytes(content)
+    gcc("-c", tmp_path / f"{top}_driver.c", "-o", tmp_path / "driver.o")
+    header = (tmp_path / f"{top}_driver.h").read_text()
+    assert f"Drives {top}_axi through" in header
+    assert f"{top}_status {top}_open(" in header
 
 
 @needs_gcc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib import resources
 
@@ -37,8 +38,9 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
 def _filled(name: str, top: str, mark: str, lines: Iterable[str]) -> bytes:
     """A file of this package for a design: its names, and lines in the place of a mark."""
     text = resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
-    text = text.replace("accelerator_axi", wrapper.module(top))
-    text = text.replace("accelerator_", f"{top}_").replace("ACCELERATOR_", f"{top.upper()}_")
+    # All in one go: the design's name may hold what is replaced.
+    names = {"accelerator_axi": wrapper.module(top), "accelerator_": f"{top}_", "ACCELERATOR_": f"{top.upper()}_"}
+    text = re.sub("|".join(names), lambda found: names[found[0]], text)
     return text.replace(f"/* {mark} */", "\n".join(lines)).encode()
 
 

@@ -29,17 +29,18 @@
 #endif
 
 /* Registers of a DMA in simple mode, and their bits: PG021, Direct Register Mode Register Address Map. The channel into the
- * accelerator (MM2S) comes first, the other one (S2MM) at an offset. */
+ * accelerator (MM2S) comes first, the other one (S2MM) at an offset. The names end so that a design called dma, control or
+ * status has none of them among its own. */
 enum {
-    DMA_CONTROL = 0x00,
-    DMA_STATUS = 0x04,
-    DMA_ADDRESS = 0x18,
-    DMA_LENGTH = 0x28,
-    DMA_RECEIVE = 0x30,
-    CONTROL_RUN = 1 << 0,
-    CONTROL_RESET = 1 << 2,
-    STATUS_ERRORS = 7 << 4,
-    STATUS_COMPLETE = 1 << 12
+    DMA_CONTROL_AT = 0x00,
+    DMA_STATUS_AT = 0x04,
+    DMA_ADDRESS_AT = 0x18,
+    DMA_LENGTH_AT = 0x28,
+    DMA_RECEIVE_AT = 0x30,
+    CONTROL_RUN_BIT = 1 << 0,
+    CONTROL_RESET_BIT = 1 << 2,
+    STATUS_ERROR_BITS = 7 << 4,
+    STATUS_COMPLETE_BIT = 1 << 12
 };
 
 typedef struct {
@@ -68,16 +69,16 @@ static uintptr_t channel_of(const accelerator_device *device, unsigned stream)
 {
     if (stream < ACCELERATOR_INPUTS)
         return device->dmas[stream];
-    return device->dmas[stream - ACCELERATOR_INPUTS] + DMA_RECEIVE;
+    return device->dmas[stream - ACCELERATOR_INPUTS] + DMA_RECEIVE_AT;
 }
 
 static accelerator_status reset_dma(const accelerator_device *device, uintptr_t channel)
 {
     uint32_t looks;
 
-    HWGEN_WRITE32(channel + DMA_CONTROL, CONTROL_RESET);
+    HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RESET_BIT);
     for (looks = 0; looks < device->patience; looks++)
-        if (!(HWGEN_READ32(channel + DMA_CONTROL) & CONTROL_RESET))
+        if (!(HWGEN_READ32(channel + DMA_CONTROL_AT) & CONTROL_RESET_BIT))
             return ACCELERATOR_OK;
     return ACCELERATOR_DMA_ERROR;
 }
@@ -117,10 +118,10 @@ accelerator_status accelerator_open(
 /* Lets a channel move a frame. */
 static void start(uintptr_t channel, const stream_layout *layout, const void *buffer)
 {
-    HWGEN_WRITE32(channel + DMA_STATUS, STATUS_COMPLETE); /* of the frame before */
-    HWGEN_WRITE32(channel + DMA_CONTROL, CONTROL_RUN);
-    HWGEN_WRITE32(channel + DMA_ADDRESS, HWGEN_BUS_ADDRESS(buffer));
-    HWGEN_WRITE32(channel + DMA_LENGTH, layout->frame_bytes);
+    HWGEN_WRITE32(channel + DMA_STATUS_AT, STATUS_COMPLETE_BIT); /* of the frame before */
+    HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RUN_BIT);
+    HWGEN_WRITE32(channel + DMA_ADDRESS_AT, HWGEN_BUS_ADDRESS(buffer));
+    HWGEN_WRITE32(channel + DMA_LENGTH_AT, layout->frame_bytes);
 }
 
 /* Waits until a channel has moved its frame. */
@@ -130,12 +131,12 @@ static accelerator_status finish(const accelerator_device *device, unsigned stre
     uint32_t looks;
 
     for (looks = 0; looks < device->patience; looks++) {
-        const uint32_t status = HWGEN_READ32(channel + DMA_STATUS);
+        const uint32_t status = HWGEN_READ32(channel + DMA_STATUS_AT);
 
-        if (status & STATUS_ERRORS)
+        if (status & STATUS_ERROR_BITS)
             return ACCELERATOR_DMA_ERROR;
-        if (status & STATUS_COMPLETE) {
-            const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH); /* what was moved */
+        if (status & STATUS_COMPLETE_BIT) {
+            const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH_AT); /* what was moved */
 
             return length == layouts[stream].frame_bytes ? ACCELERATOR_OK : ACCELERATOR_WRONG_LENGTH;
         }
