@@ -15,6 +15,7 @@ import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
 from onnx import TensorProto, helper, numpy_helper
+from test_driver import Still, still_dma
 
 import hwgen
 from hwgen.cli import main as cli
@@ -221,6 +222,38 @@ def test_c_driver(design, tmp_path):
     )  # fmt: skip
     with np.load(tmp_path / "y.npz") as found:
         np.testing.assert_array_equal(found["arr_0"], runtime(path, frames))
+
+
+class Waiting(Still):
+    """Hardware that is asked twice before it takes a word, behind a run that ended in an error."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder, ERRORS=1)
+        document = json.loads((folder / "registers.json").read_text())
+        self.names = {each["offset"]: each["name"] for each in document["registers"]}
+        self.words: list[int] = []
+        self.asked = 0
+
+    def read(self, offset: int) -> int:
+        if self.names[offset] != "STATUS":
+            return super().read(offset)
+        self.asked += 1
+        return 1 << 3 | self.asked % 2 << 4  # WEIGHTS_GOOD, WEIGHTS_WAIT
+
+    def write(self, offset: int, value: int) -> None:
+        if self.names[offset] == "ERRORS":
+            self.values[offset] &= ~value
+        elif self.names[offset].startswith("WEIGHTS"):
+            self.words.append(value)
+
+
+def test_a_load_behind_an_error(design, tmp_path):
+    """What a run has left does not end the load in its middle."""
+    loaded = hwgen.load(model(tmp_path, 1)).retrained(design)
+    (tmp_path / "1.weights").write_bytes(loaded.weights)
+    registers = Waiting(design)
+    driver.Accelerator(registers, still_dma(), folder=design).load_weights(tmp_path / "1.weights")
+    assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
 
 
 @needs_cocotb

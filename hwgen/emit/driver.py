@@ -281,7 +281,7 @@ class Accelerator(Hardware):
                 f"{self._loadable['digest']}: make it with 'hwgen weights' for this folder"
             )
         error = self._mask("ERRORS", "WEIGHTS")
-        self.write("ERRORS", error)
+        self.write("ERRORS", 0xFFFFFFFF)  # what a run before has left would end the load in its middle
         self.write("WEIGHTS", words[0])
         self._await("WEIGHTS_WAIT", 0, "frames on their way did not leave")
         for word in words[1:-1]:
