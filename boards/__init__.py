@@ -118,12 +118,15 @@ class Board:
         Raises
         ------
         BoardError
-            If the board states no platform.
+            If the board states no platform, or one that is not there.
         """
         if not self.platform:
             raise BoardError(f"board {self.name} has no platform class; set platform = 'module:class' in its file")
         module, _, name = self.platform.partition(":")
-        return getattr(importlib.import_module(module), name)
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise BoardError(f"board {self.name} has no platform class {self.platform!r}: {error}") from error
 
 
 def names() -> list[str]:
@@ -193,4 +196,7 @@ def _parse(text: str, *, name: str, source: str) -> Board:
     needed = {field.name for field in fields(Board) if field.default is MISSING} - {"name"}
     if missing := sorted(needed - entries.keys()):
         raise BoardError(f"board file {source} lacks {', '.join(missing)}")
-    return Board(name=name, **entries)
+    try:
+        return Board(name=name, **entries)
+    except ValueError:  # Python's own limit, which numbers in base 16 meet when they are printed
+        raise BoardError(f"board file {source} has a number that is too long") from None

@@ -158,6 +158,7 @@ def test_the_documented_boards():
         ({"dsp": "80.5"}, "board mine: dsp must be a positive integer, not 80.5"),
         ({"dsp": "1_000_001"}, "board mine: dsp must be at most 1,000,000, not 1,000,001"),
         ({"lut": "9" * 5000}, "is not TOML: a number is too long, or it is nested too deep"),
+        ({"lut": "0x" + "f" * 5000}, r"board file .*mine\.toml has a number that is too long"),
         ({"bram36": "true"}, "board mine: bram36 must be a positive integer, not True"),
         ({"clock_mhz": '"fast"'}, "board mine: clock_mhz must be a positive number, not 'fast'"),
         ({"memory_gb_s": "0"}, "board mine: memory_gb_s must be a positive number, not 0"),
@@ -173,6 +174,13 @@ def test_the_documented_boards():
 def test_bad_board_file(tmp_path, changes, message):
     with pytest.raises(BoardError, match=message):
         boards.load(_file(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("platform", ["nobody:Board", "hwgen.boards.vc709:Board", "Board", ":Board"])
+def test_no_such_platform(tmp_path, platform):
+    board = boards.load(_file(tmp_path, platform=f'"{platform}"'))
+    with pytest.raises(BoardError, match=f"board mine has no platform class '{platform}': "):
+        _ = board.platform_class
 
 
 @pytest.mark.parametrize(
