@@ -136,7 +136,9 @@ def test_it_compiles_as_it_is(built, tmp_path):
 def test_any_name(tmp_path, top):
     """Also one that the driver has in its own names, or that is replaced by the design's."""
     told = registers(1, 1)
-    for name, content in (emitted.files(told, top) | {f"{top}_registers.h": wrapper.c_header(told, top).encode()}).items():
+    for name, content in (
+        emitted.files(told, top) | {f"{top}_registers.h": wrapper.c_header(told, top).encode()}
+    ).items():
         (tmp_path / name).write_bytes(content)
     gcc("-c", tmp_path / f"{top}_driver.c", "-o", tmp_path / "driver.o")
     header = (tmp_path / f"{top}_driver.h").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -241,6 +242,14 @@ def test_who_has_a_project(tmp_path):
     assert project.files(shell(8, 8), "net", boards.load("zedboard"), []) == {}
 
 
+def test_an_odd_name_of_a_board():
+    """That of a file may hold anything; in a comment of Tcl it ends no line."""
+    board = dataclasses.replace(boards.load("pynq-z2"), name="a\nexit \\")
+    made = project.files(shell(1, 1), "net", board, [])[project.NAME].decode()
+    assert "\nexit" not in made
+    assert "net_axi on a\\u000aexit\\ \\\\ in the folder" in made
+
+
 @pytest.mark.parametrize(
     ("height", "width", "bits"), [(1, 16_383, "14"), (4, 4_096, "15"), (8_191, 8_192, "26"), (8_192, 8_192, None)]
 )
@@ -283,10 +292,12 @@ def test_report_shows_what_vivado_made(folder, capsys):
         ("[]", "vivado.json can't be read: it is no JSON object"),
         (json.dumps({**MEASURED, "build_hash": "0x1"}), "is of another build (0x1) than the folder (0x"),
         ("{}", "vivado.json is not what project.tcl writes (KeyError('build_hash')): run it again"),
+        (json.dumps({**MEASURED, "design": None}), "vivado.json is not what project.tcl writes (TypeError("),
     ],
 )
 def test_report_of_what_vivado_did_not_make(folder, capsys, text, reason):
-    (folder / vivado.MEASURED).write_text(text)
+    build_hash = json.loads((folder / "registers.json").read_text())["build_hash"]
+    (folder / vivado.MEASURED).write_text(text.replace("null}", f'null, "build_hash": "{build_hash}"}}'))
     before = (folder / "report.html").read_bytes()
     assert main(["report", str(folder)]) == 2
     assert reason in capsys.readouterr().err

@@ -78,7 +78,7 @@ def _script(shell: ShellConfig | EngineShellConfig, top: str, board: Board, name
     }
     lines = [
         f"# {NAME}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
-        f"# Makes a Vivado project of {module} on {board.name} in the folder project beside this file:",
+        f"# Makes a Vivado project of {module} on {word(board.name)} in the folder project beside this file:",
         f"# the processing system, {between}the IP of {package.NAME}; then its bitstream.",
         "#",
         f"#     vivado -mode batch -source {NAME} [-tclargs [--jobs N] [--to design|bitstream]]",

@@ -40,7 +40,8 @@ def document(folder: Path) -> dict[str, Any] | None:
                 f"{path} is of another build ({found['build_hash']}) than the folder ({registers['build_hash']}): run "
                 "project.tcl again, or delete it"
             )
-        parts = {name: found[name] for name in _PARTS if found[name] is not None}
+        # Vivado may have dissolved the accelerator's cell, but no other.
+        parts = {name: found[name] for name in _PARTS if name != "accelerator" or found[name] is not None}
         rows = [
             {"name": _PARTS[name], "used": {key: float(used[key]) for key in _USED}} for name, used in parts.items()
         ]
