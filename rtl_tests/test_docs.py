@@ -1,4 +1,7 @@
-"""Pages of docs/: blocks marked ``sh`` and ``python`` run as they are printed; the site builds without a warning."""
+"""Pages of docs/: blocks marked ``sh`` and ``python`` run as they are printed; the site builds without a warning.
+
+What only runs on a board, or in a vendor's tool, is marked otherwise: ``py``, ``text``.
+"""
 
 from __future__ import annotations
 
