@@ -16,6 +16,9 @@ from hwgen.errors import CheckError, InputError
 MOST_VALUES = 100_000
 """Of one option."""
 
+SMALLEST = Decimal("1e-12")
+"""Of what numbers and steps may be; by a smaller one a range can't be divided."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen sweep``."""
@@ -125,7 +128,7 @@ def _range(part: str, integers: bool) -> list[Any]:
         ends = [Decimal(end) for end in part.split(":")]
     except InvalidOperation:
         ends = []
-    good = len(ends) in (1, 3) and all(end.is_finite() and 0 < end < 10**12 for end in ends)
+    good = len(ends) in (1, 3) and all(end.is_finite() and SMALLEST <= end < 10**12 for end in ends)
     if not good or (integers and any(end != int(end) for end in ends)):
         raise argparse.ArgumentTypeError(f"must be {what}, or first:last:step of these, as in 50:220:10, not {part!r}")
     if len(ends) == 1:
