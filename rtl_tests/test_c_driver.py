@@ -14,7 +14,7 @@ import onnx
 import pytest
 from c_driver import DMA, REGISTERS, Channel, Dma, Driver, compiled, described, gcc, needs_gcc
 from cocotb_bench import needs_cocotb
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_driver import DIGITS, ports
 from test_inputs import pictures, siamese
@@ -25,6 +25,7 @@ from hwgen.emit import c_driver as emitted
 from hwgen.emit import driver as python_driver
 from hwgen.emit import wrapper
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
+from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.network.quantise import quantise
 
 
@@ -90,8 +91,13 @@ def test_several_inputs(tmp_path):
 # Without hardware
 
 
+_UNEVEN = BeatFormat(channels=2, height=2, width=4, lanes=2, bits=8, signed=False, pixels=2)
+_INSIDE = Order(rows=((0, 2),), columns=((1, 4),), grids=(0,))
+
+
 @needs_gcc
 @settings(max_examples=6)
+@example(streams=[Port("i", _UNEVEN, _INSIDE)], seed=1)  # the first beat begins before its rectangle
 @given(streams=st.lists(ports(), min_size=1, max_size=6), seed=st.integers(0, 2**32))
 def test_memory_as_the_python_driver_has_it(tmp_path_factory, streams, seed):
     """Any beats, in row-major order or in rectangles that overlap or leave gaps; each stream in and out."""
