@@ -556,7 +556,12 @@ class Model:
         known = weights.read_design(design)
         text = _plan_text(Path(design) / "plan.json")
         if not isinstance(board, Board):
-            board = load_board(str(board or document.board_name(text)))
+            board = board or document.board_name(text)
+            if board is None:
+                raise InputError(
+                    f"{Path(design) / 'plan.json'} is not the one that hwgen wrote: build the design again"
+                )
+            board = load_board(str(board))
         found = Retrained(self, planner.read(text, self.network, board), folder=known)
         known.refuse(found.config, self.name)
         return found
@@ -1098,7 +1103,8 @@ class Retrained(Design):
         from hwgen.emit.loading import Loading, LoadingConfig
 
         _, load = weights.read(self.weights, self.folder.top)
-        config: Any = LoadingConfig(self.config, load, self.folder.top)
+        inner = replace(self.config, input_names=self.folder.inputs, output_names=self.folder.outputs)
+        config: Any = LoadingConfig(inner, load, self.folder.top)
         return simulate.run_groups([config], frames, replace(options, component=Loading, beside=self.folder.verilog()))
 
 

@@ -86,6 +86,42 @@ def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: f
     return path
 
 
+def joined(folder: Path, seed: int, inputs: tuple[str, str], outputs: tuple[str, str]) -> Path:
+    """A QLinearConv of each of two inputs, their sum and a max pool of the first."""
+    rng = np.random.default_rng(seed)
+    nodes, constants, terms = [], [], []
+
+    def constant(name: str, value: Any) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    before = [constant("scale", np.float32(0.02)), constant("zero", np.uint8(7))]
+    for name, source in zip(("p", "q"), inputs, strict=True):
+        weights = [
+            constant(f"{name}_w", rng.integers(-127, 128, (3, 2, 1, 1)).astype(np.int8)),
+            constant(f"{name}_w_scale", np.float32(0.01)),
+            constant(f"{name}_w_zero", np.int8(0)),
+        ]
+        after = [constant(f"{name}_scale", np.float32(rng.uniform(0.04, 0.1))), constant(f"{name}_zero", np.uint8(3))]
+        nodes.append(helper.make_node("QLinearConv", [source, *before, *weights, *after], [name], name=name))
+        terms += [name, *after]
+    total = [constant("sum_scale", np.float32(rng.uniform(0.04, 0.1))), constant("sum_zero", np.uint8(5))]
+    nodes.append(helper.make_node("QLinearAdd", [*terms, *total], [outputs[0]], name="sum", domain="com.microsoft"))
+    nodes.append(helper.make_node("MaxPool", ["p"], [outputs[1]], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    sides = {outputs[0]: 4, outputs[1]: 2}
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info(name, TensorProto.UINT8, (1, 2, 4, 4)) for name in inputs],
+        [helper.make_tensor_value_info(name, TensorProto.UINT8, (1, 3, side, side)) for name, side in sides.items()],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / f"joined{seed}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
 def runtime(path: Path, frames: np.ndarray) -> np.ndarray:
     """What ONNX Runtime gives."""
     session: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -132,6 +168,23 @@ def test_loaded(design, tmp_path, seed):
         outputs: Any = result.outputs
         assert not np.array_equal(outputs, runtime(model(tmp_path, 0), frames))
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+
+
+@needs_icarus
+def test_names_of_tensors(tmp_path):
+    """They may be others than the design's, or the design's in another order: the first input stays the first."""
+    built = joined(tmp_path, 0, ("a", "b"), ("y", "z"))
+    design = hwgen.load(built).plan("zedboard", dsp=40, weights="runtime").build(tmp_path / "design")
+    path = joined(tmp_path, 1, ("b", "c"), ("z", "y"))
+    rng = np.random.default_rng(2)
+    frames = {name: rng.integers(0, 256, (2, 2, 4, 4)).astype(np.uint8) for name in ("b", "c")}
+    result = hwgen.load(path).retrained(design).simulate(frames, simulator="icarus")
+    assert result.ok
+    session: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    each = [session.run(None, {name: values[n : n + 1] for name, values in frames.items()}) for n in range(2)]
+    found: Any = result.outputs
+    for name, wanted in zip(("z", "y"), zip(*each, strict=True), strict=True):
+        np.testing.assert_array_equal(found[name], np.concatenate(wanted))
 
 
 def test_file(design, tmp_path, monkeypatch, capfd):
@@ -248,11 +301,13 @@ class Waiting(Still):
 
 
 def test_a_load_behind_an_error(design, tmp_path):
-    """What a run has left does not end the load in its middle."""
-    loaded = hwgen.load(model(tmp_path, 1)).retrained(design)
+    """What a run has left does not end the load in its middle; scales are those of what was loaded."""
+    loaded = hwgen.load(model(tmp_path, 1, x_scale=0.04)).retrained(design)
     (tmp_path / "1.weights").write_bytes(loaded.weights)
     registers = Waiting(design)
-    driver.Accelerator(registers, still_dma(), folder=design).load_weights(tmp_path / "1.weights")
+    accelerator = driver.Accelerator(registers, still_dma(), folder=design)
+    accelerator.load_weights(tmp_path / "1.weights")
+    assert accelerator.inputs[0].scale == pytest.approx(0.04)
     assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
 
 
@@ -323,10 +378,22 @@ def test_simulate_refusals(design, tmp_path, refuse):
     assert refuse("simulate", path, "--design", design, "--random", 1, "--simulator", "amaranth") == (
         "--design is Verilog, which verilator and icarus simulate, not amaranth"
     )
+    given = ("--waves", tmp_path / "x.fst", "--wave-layers", "third")
+    assert "third" in refuse("simulate", path, "--design", design, "--random", 1, *given)
     copy = shutil.copytree(design, tmp_path / "copy")
     (copy / "twoconv.v").write_text((copy / "twoconv.v").read_text() + "//")
     assert refuse("simulate", path, "--design", copy, "--random", 1, "--simulator", "icarus") == (
         f"{copy / 'twoconv.v'} is missing or was changed: build the design again"
+    )
+
+
+@pytest.mark.parametrize("name", ["weights.json", "plan.json"])
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000, '{"module": 1, "digest": 2, "layers": []}'])
+def test_damaged_designs(design, tmp_path, refuse, name, content):
+    copy = shutil.copytree(design, tmp_path / "copy")
+    (copy / name).write_text(content)
+    assert refuse("weights", model(tmp_path, 1), "--design", copy) == (
+        f"{copy / name} is not the one that hwgen wrote: build the design again"
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
-from hwgen.cli import options
+from hwgen import work
+from hwgen.cli import options, waves
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs
 from hwgen.errors import InputError
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs.add(arguments.output, found.weights)
     outputs.write()
     count = model.network.weight_count
-    print(f"wrote {arguments.output}: {count:,} weights of {model.name}, {os.path.getsize(arguments.output):,} bytes")
+    print(f"wrote {arguments.output}: {count:,} weights of {model.name}, {len(found.weights):,} bytes")
     return 0
 
 
@@ -76,8 +76,10 @@ def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Res
         frames,
         simulator=arguments.simulator,
         waves=arguments.waves,
+        **waves.choice(arguments),
         progress=True,
-        jobs=arguments.jobs or os.cpu_count() or 1,
+        jobs=arguments.jobs or (None if arguments.cluster else work.cores()),
+        cluster=arguments.cluster,
         memory_latency=arguments.memory_latency,
         bandwidth=arguments.bandwidth,
     )

@@ -210,8 +210,10 @@ accelerator_status accelerator_load_weights(const accelerator_device *device, co
     write_register(device, ACCELERATOR_ERRORS, ACCELERATOR_ERRORS_WEIGHTS);
     write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
     status = await(device, ACCELERATOR_STATUS_WEIGHTS_WAIT, 0); /* for frames that are on their way */
-    if (status != ACCELERATOR_OK)
+    if (status != ACCELERATOR_OK) {
+        accelerator_reset(device); /* or the word that waits would hold all frames back */
         return status;
+    }
     for (place += 4; place < bytes - 4; place += 4)
         write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
     write_register(device, ACCELERATOR_WEIGHTS_LAST, word_of(content + place));

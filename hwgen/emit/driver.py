@@ -261,6 +261,9 @@ class Accelerator(Hardware):
     def load_weights(self, path):
         """Load the weights of a retrained model; frames behind it are computed with them.
 
+        The hardware keeps them until it is configured again, but an `Accelerator` that is made later takes the scales
+        of the model that was built, unless it loads them again.
+
         Parameters
         ----------
         path : path
@@ -280,7 +283,6 @@ class Accelerator(Hardware):
                 f"{path} is for a design with the digest {document['design']}, not for this one with "
                 f"{self._loadable['digest']}: make it with 'hwgen weights' for this folder"
             )
-        error = self._mask("ERRORS", "WEIGHTS")
         self.write("ERRORS", 0xFFFFFFFF)  # what a run before has left would end the load in its middle
         self.write("WEIGHTS", words[0])
         self._await("WEIGHTS_WAIT", 0, "frames on their way did not leave")
@@ -288,8 +290,7 @@ class Accelerator(Hardware):
             self.write("WEIGHTS", word)
         self.write("WEIGHTS_LAST", words[-1])
         self._await("WEIGHTS_GOOD", 1, "the hardware did not take the weights")
-        if self.read("ERRORS") & error:
-            self._raise_errors()
+        self._raise_errors()
         # Scales and zero points at the ends are those of the model that was loaded.
         self.inputs = _tensors(document, "input", [Stream(each) for each in self.described["inputs"]])
         self.outputs = _tensors(document, "output", [Stream(each) for each in self.described["outputs"]])

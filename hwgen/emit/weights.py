@@ -56,12 +56,16 @@ class Loadable:
         Of the hardware without its weights, as in files for it.
     layers : mapping
         By layer, the fields of its hardware.
+    inputs, outputs : tuple of str
+        What they are called in its Verilog; a retrained model may call its tensors otherwise.
     """
 
     folder: Path
     top: str
     digest: str
     layers: Mapping[str, Mapping[str, str]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
     def verilog(self) -> dict[str, bytes]:
         """The accelerator's Verilog and its memory files, by name.
@@ -111,6 +115,8 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
         "module": top,
         "digest": _digest(config),
         "words": config.loader.packet_words,
+        "inputs": config.input_names,
+        "outputs": config.output_names,
         "layers": config.description,
         "memories": [
             {"layer": layer.name, "name": store.name, "width": store.width, "depth": store.depth}
@@ -136,8 +142,10 @@ def read_design(folder: str | Path) -> Loadable:
         raise InputError(f"the weights of the design in {folder} are constants: build it with --weights runtime")
     try:
         document = json.loads(place.read_text())
-        return Loadable(Path(folder), document["module"], document["digest"], document["layers"])
-    except (OSError, ValueError, KeyError, TypeError):
+        layers = {name: dict(described) for name, described in document["layers"].items()}
+        ends = (tuple(map(str, document[each])) for each in ("inputs", "outputs"))
+        return Loadable(Path(folder), str(document["module"]), document["digest"], layers, *ends)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{place} is not the one that hwgen wrote: build the design again") from None
 
 
