@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engine_bandwidth import bound, draw
+from engine_bandwidth import bounds, draw
 from test_program import SMALL, alone, check, conv
 
 from hwgen.gateware.engine.config import EngineConfig
@@ -24,15 +24,15 @@ def test_the_bound_of_one_job():
     layer = conv(kernel=1, channels=8, maps=16, size=(4, 5))
     found = schedule(alone(layer), replace(SMALL, output_words=256), tilings={"conv": tiling})
     assert len(found.jobs) == 1
-    assert bound(found, 1) == (40, 110, 110)
-    assert bound(found, 2) == (40, 220, 220)
+    assert bounds(found, 1) == (40, 110, 110, 110)
+    assert bounds(found, 2) == (40, 220, 220, 220)
 
 
 @pytest.mark.parametrize("pace", [1, 2, 8])
 def test_cycles_are_near_the_bound(pace):
     """Once a layer is long enough that its ends weigh little."""
     found = schedule(alone(conv(channels=32, maps=32, size=(40, 40))), EngineConfig(), pace=pace)
-    *_, least = bound(found, pace)
+    *_, least = bounds(found, pace)
     cycles = EngineSchedule(found.engine, found.jobs, MemoryTiming(pace=pace)).run().cycles
     assert least < cycles < 1.15 * least
 
@@ -49,7 +49,7 @@ def test_slow_memories_ask_for_other_tiles():
 
 
 def test_the_plot():
-    row = {"network": "net", "array": 10, "port": 20, "bound": 25, "cycles": 26}
+    row = {"network": "net", "bus": 8, "array": 10, "port": 20, "by_layers": 25, "by_groups": 24, "cycles": 26}
     rows = [row | {"pace": pace} for pace in (1, 2, 4)]
     drawn = picture("title", lambda figure: draw(figure, rows), "svg", (6, 4))
     assert b"bytes a cycle" in drawn

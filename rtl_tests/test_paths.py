@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from resource_layers import SHAPES, TILED, config_of
 
+from hwgen import work
 from hwgen.cli import main as cli
 from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
@@ -231,6 +233,7 @@ def test_command(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(synthesis, "measure_paths", measure_paths)
     monkeypatch.setattr(synthesis, "require", lambda **_: None)
+    monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
     arguments = ["synth", "decoilfnet-example", "--board", "zedboard", "--json", str(tmp_path / "synth.json")]
     assert cli.main(arguments) == 0
     assert all("path" not in part for part in json.loads((tmp_path / "synth.json").read_text())["components"])

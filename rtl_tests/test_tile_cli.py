@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from test_program import SMALL
 
 import hwgen
-from hwgen import boards
+from hwgen import boards, work
 from hwgen.cli import main as cli
 from hwgen.emit import engine as folder
 from hwgen.emit import manifest, synthesis
@@ -359,6 +360,7 @@ def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
         return [Resources(lut=7, ff=5) for _ in parts]
 
     monkeypatch.setattr(synthesis, "measure", measure)
+    monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
     arguments = ["--board", "zedboard", "--template", "tile", "--array", "16x5", "--json", str(tmp_path / "s.json")]
     assert cli.main(["synth", MODEL, *arguments]) == 0
     names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
