@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -192,7 +193,7 @@ def test_counts_that_make_no_sense(count):
         pass
 
 
-@pytest.mark.parametrize("address", ["", "host", "local", "tcp://:8786", "tcp://a b:1", "host:port"])
+@pytest.mark.parametrize("address", ["", "host", "local", "tcp://:8786", "tcp://a b:1", "host:port", "ucx://host:1"])
 def test_addresses_that_are_none(address):
     message = "^cluster must be the address of a Dask scheduler, as in tcp://host:8786, not "
     with pytest.raises(InputError, match=message), work.pool(address):
@@ -277,13 +278,21 @@ def test_what_is_no_longer_wanted_ends_on_the_cluster(cluster, tmp_path):
 
 
 @needs_dask
-@pytest.mark.long
 def test_nothing_answers():
     with pytest.raises(ToolError, match=r"^no cluster answers at tcp://127.0.0.1:9: "), work.pool("tcp://127.0.0.1:9"):
         pass
 
 
 @needs_dask
+def test_what_does_not_speak_first_is_no_scheduler(monkeypatch):
+    """Dask's own client would wait for it without an end."""
+    monkeypatch.setattr("hwgen.work.cluster.PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ToolError, match="what listens there is no Dask scheduler"), work.pool(address):
+            pass
+
+
 def test_a_worker_with_another_hwgen_is_refused():
     from hwgen.work import cluster as module
 

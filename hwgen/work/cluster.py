@@ -6,6 +6,7 @@ import hashlib
 import logging
 import pickle
 import re
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -47,6 +48,8 @@ def connected(address: str) -> Iterator[Pool]:
         with _plain(address):
             if workers is not None:
                 address = stack.enter_context(_started(workers))
+            else:
+                _check_speaks(address)
             client = stack.enter_context(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
             client.wait_for_workers(1, timeout=PATIENCE)
         _check(client)
@@ -60,7 +63,7 @@ def connected(address: str) -> Iterator[Pool]:
 
 def _workers(address: str) -> int | None:
     """N of ``local:N``; ``None`` of another address."""
-    if not re.fullmatch(r"local:.*|(?:\w+://)?[^\s:/]+:\d+|(?:\w+://)?\[[0-9a-fA-F:]+\]:\d+", address):
+    if not re.fullmatch(r"local:.*|(?:tcp://)?[^\s:/]+:\d+|(?:tcp://)?\[[0-9a-fA-F:]+\]:\d+", address):
         raise InputError(f"cluster must be the address of a Dask scheduler, as in tcp://host:8786, not {address!r}")
     if not address.startswith("local:"):
         return None
@@ -68,6 +71,25 @@ def _workers(address: str) -> int | None:
     if not re.fullmatch(r"[1-9]\d{0,3}", count) or int(count) > MOST_WORKERS:
         raise InputError(f"cluster local:N must have 1 to {MOST_WORKERS} workers, not {count!r}")
     return int(count)
+
+
+def _check_speaks(address: str) -> None:
+    """Refuse what is no scheduler: a Dask scheduler speaks first, and its client waits for that as long as it takes.
+
+    Raises
+    ------
+    OSError
+    """
+    host, port = address.removeprefix("tcp://").rsplit(":", 1)
+    if not 0 < int(port) < 1 << 16:
+        raise OSError(f"{port} is no port")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE) as connection:
+        try:
+            spoken = connection.recv(1)
+        except TimeoutError:
+            spoken = b""
+    if not spoken:
+        raise OSError("what listens there is no Dask scheduler")
 
 
 @contextmanager

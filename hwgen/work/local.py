@@ -151,6 +151,8 @@ class _Worker:
             self._process.stdin.flush()
             outcome: Outcome = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
+            if not isinstance(error, OSError | EOFError):
+                self.kill()  # it lives, and said what is no answer
             status = self._process.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LostError(f"its process ended with {how}, as when memory runs out") from error
