@@ -13,9 +13,9 @@ from hwgen.gateware.bus import engine_wrapper
 from hwgen.gateware.bus import wrapper as stream_wrapper
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.engine_wrapper import MEMORY
+from hwgen.gateware.bus.module import CONTROL
 from hwgen.gateware.bus.registers import SPACE_BYTES, Access
 from hwgen.gateware.bus.shell import ShellConfig
-from hwgen.gateware.bus.wrapper import CONTROL
 
 __all__ = ["NAME", "script", "word"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from concurrent.futures import Executor
 from typing import Any
 
@@ -10,7 +11,7 @@ class LostError(Exception):
     """The worker of a task ended before it; the text says how."""
 
 
-class Pool(Executor):
+class Pool(Executor, ABC):
     """An executor whose tasks may be lost with the worker that runs them.
 
     Attributes
@@ -24,10 +25,10 @@ class Pool(Executor):
     count: int
     local: bool
 
+    @abstractmethod
     def share(self, value: Any) -> Any:
         """What stands for ``value`` among the arguments of many tasks: it is sent to each worker once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """End what runs, and begin nothing more."""
-        raise NotImplementedError

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
@@ -40,12 +41,13 @@ class _OnThisMachine(Pool):
         future.add_done_callback(self._futures.discard)
         return future
 
+    @abstractmethod
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """Run a task, or have it run, and wait for it."""
 
+    @abstractmethod
     def _end(self) -> None:
         """End what the threads wait for."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         self._stopped = True

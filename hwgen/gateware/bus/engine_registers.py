@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hwgen.gateware.bus.registers import Field, Register, identifying, whole
+from hwgen.gateware.bus.registers import Field, Register, identifying, interrupts, whole
 from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
@@ -71,20 +71,7 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
                 Field(name="DONE", low=3, bits=1, about="a run has ended, and none was started since"),
             ),
         ),
-        Register(
-            name="INTERRUPT_ENABLE",
-            offset=0x01C,
-            access="rw",
-            about="which bits of INTERRUPT_STATUS raise the interrupt",
-            fields=events,
-        ),
-        Register(
-            name="INTERRUPT_STATUS",
-            offset=0x020,
-            access="w1c",
-            about="what has happened; the interrupt is high while an enabled bit is",
-            fields=events,
-        ),
+        *interrupts(events),
         Register(
             name="ERROR",
             offset=0x024,

@@ -102,6 +102,26 @@ class Register:
         return next(each for each in self.fields if each.name == name)
 
 
+def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
+    """Which of some events raise the interrupt, and which have happened."""
+    return (
+        Register(
+            name="INTERRUPT_ENABLE",
+            offset=0x01C,
+            access="rw",
+            about="which bits of INTERRUPT_STATUS raise the interrupt",
+            fields=events,
+        ),
+        Register(
+            name="INTERRUPT_STATUS",
+            offset=0x020,
+            access="w1c",
+            about="what has happened; the interrupt is high while an enabled bit is",
+            fields=events,
+        ),
+    )
+
+
 def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
     """A register of 32 bits that can only be read."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
@@ -218,20 +238,7 @@ def registers_of(
                 *state,
             ),
         ),
-        Register(
-            name="INTERRUPT_ENABLE",
-            offset=0x01C,
-            access="rw",
-            about="which bits of INTERRUPT_STATUS raise the interrupt",
-            fields=events,
-        ),
-        Register(
-            name="INTERRUPT_STATUS",
-            offset=0x020,
-            access="w1c",
-            about="what has happened; the interrupt is high while an enabled bit is",
-            fields=events,
-        ),
+        *interrupts(events),
         Register(name="ERRORS", offset=0x024, access="w1c", about="wrong frames that came in", fields=tuple(wrong)),
         whole("FRAMES", 0x028, "frames that have left, on all outputs"),
         whole("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),

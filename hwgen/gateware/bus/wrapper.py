@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from amaranth import ClockDomain, Const, Instance, Module, Shape
+from amaranth import ClockDomain, Const
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.bus.module import CONTROL, BusModule, ports_of
 from hwgen.gateware.bus.shell import Shell, ShellConfig, signature_of
 
-#: What ports begin with on the register bus.
-CONTROL = "s_axi_control"
 
-
-def _port(shell: ShellConfig, path: Sequence[str | int]) -> str:
-    """The port of a bus that a signal of the shell goes to; empty for other signals."""
-    prefixes = {"control": CONTROL} | {end.name: end.name for end in (*shell.inputs, *shell.outputs)}
-    return f"{prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in prefixes else ""
+def prefixes(shell: ShellConfig) -> dict[str, str]:
+    """What the ports of each bus begin with, by the bus's name in the shell."""
+    return {"control": CONTROL} | {end.name: end.name for end in (*shell.inputs, *shell.outputs)}
 
 
 def ports(shell: ShellConfig) -> dict[str, wiring.Member]:
     """Ports of a wrapper by their names, in order."""
-    members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
-    for path, member in signature_of(shell).members.flatten():
-        if name := _port(shell, path):
-            members[name] = member.flow(Shape.cast(member.shape).width)
-    return members | {"interrupt": Out(1)}
+    return ports_of(signature_of(shell), prefixes(shell))
 
 
 def parameters(shell: ShellConfig) -> dict[str, dict[str, str]]:
@@ -40,7 +32,7 @@ def parameters(shell: ShellConfig) -> dict[str, dict[str, str]]:
     }
 
 
-class Wrapper(wiring.Component):
+class Wrapper(BusModule):
     """The shell and the accelerator in one module, clocked by ``aclk``.
 
     Parameters
@@ -65,33 +57,11 @@ class Wrapper(wiring.Component):
     """
 
     def __init__(self, shell: ShellConfig, top: str, error_ports: Sequence[str] = ()):
-        self._top, self._error_ports = top, error_ports
-        self._shell: Any = Shell(shell)
-        super().__init__(ports(shell))
+        self._error_ports = error_ports
+        super().__init__(Shell(shell), "accelerator", top, prefixes(shell))
         for name, entries in parameters(shell).items():
             text = ", ".join(f"{key} {value}" for key, value in entries.items())
             getattr(self, name).attrs["X_INTERFACE_PARAMETER"] = text
-
-    def _bus(self) -> Iterator[tuple[str, Any, Any]]:
-        """Name, direction and the shell's signal of each port of a bus."""
-        shell = self._shell
-        for path, member, value in shell.signature.flatten(shell):
-            if name := _port(shell.config, path):
-                yield name, member.flow, value
-
-    def elaborate(self, platform):
-        m = Module()
-        # The accelerator shares the clock's own signal: one that is assigned from it would change a moment later.
-        m.domains.sync = domain = ClockDomain("sync")
-        domain.clk = self.aclk
-        m.d.comb += domain.rst.eq(~self.aresetn)
-        m.submodules.shell = shell = self._shell
-        for name, flow, value in self._bus():
-            port = getattr(self, name)
-            m.d.comb += value.eq(port) if flow is In else port.eq(value)
-        m.d.comb += self.interrupt.eq(shell.interrupt)
-        m.submodules.accelerator = Instance(self._top, **self._connections(domain))
-        return m
 
     def _connections(self, domain: ClockDomain) -> dict[str, Any]:
         """The accelerator's ports, by the names that they have in Verilog."""
