@@ -154,7 +154,7 @@ def test_plans(made, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(5))
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(made=plans(), seed=st.integers(0, 2**32))
 def test_many_plans(block, made, seed):
     """Every FIFO of each is made shallower in simulation; other plans in each block."""

@@ -40,7 +40,7 @@ SEEDS = st.integers(0, 2**32)
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(5))
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(case=graph_cases(most_steps=5), seed=SEEDS, patterns=stalls())
 def test_many(block, case, seed, patterns):
     """Larger graphs, never stalled and stalled; others in each block."""
