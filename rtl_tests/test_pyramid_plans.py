@@ -72,7 +72,7 @@ def test_groups_in_turn():
 @pytest.mark.long
 def test_pyramids_where_rows_do_not_fit():
     """A wide map's rows need block RAM that a small board hasn't got; tiles that are computed again don't."""
-    net = network.load("vgg16:2@32x224")
+    net = network.load("vgg16:2@8x224")
     small = replace(ZEDBOARD, bram36=10)
     rows = plan.make(net, ZEDBOARD, dsp=60)
     assert rows.groups[0].template.name == "stream"
