@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import html5lib
 import numpy as np
 import onnx
 import onnxruntime
@@ -120,6 +121,34 @@ def test_distances():
     assert compare.distance(np.array([1.0, nan, 3.0]), np.array([1.0, nan, 3.0])) == (0, 0.0)
     assert compare.distance(np.array([1.0, 2.0, 3.5]), np.array([1.0, 2.5, 3.0])) == (2, 0.5)
     assert compare.distance(np.array([255, 0], np.uint8), np.array([0, 0], np.uint8)) == (1, 255.0)
+
+
+def test_a_notebook_shows_the_layers():
+    """A row a layer and one of the output; what can't be seen is a dash, and names are text."""
+    tally, wrong = compare.Tally(), compare.Tally()
+    tally.add(*compare.Seen(pixels={"a": np.zeros((1, 1, 2, 2))}).compare("a", np.zeros((1, 1, 2, 2)), 0), 0)
+    wrong.add(*compare.Seen(pixels={"a": np.full((1, 1, 2, 2), 3)}).compare("a", np.zeros((1, 1, 2, 2)), 0), 0)
+    found = compare.Comparison(
+        model="m",
+        board="b",
+        frames=4,
+        rows=(
+            compare.Row(layer="<a>", kind="conv", shape=(1, 2, 2), runtime=None, hardware=tally),
+            compare.Row(layer="b", kind="pool", shape=(1, 2, 2), runtime=tally, hardware=wrong),
+        ),
+        outputs=(compare.Output(name="y", values=4, runtime=(0, 0.0), hardware=(1, 2.5)),),
+        right={"runtime": 4, "golden": 4, "hardware": 3},
+        cycles={"latency": 7, "interval": None, "predicted_latency": 7, "predicted_interval": None},
+    )
+    page = html5lib.parseFragment(found._repr_html_(), namespaceHTMLElements=False)
+    rows = [[cell.text or "" for cell in row] for row in page.iter("tr")]
+    assert rows[1] == ["<a>", "conv", "1x2x2", "4", "-", "-", "0", "0", ""]
+    first = "hardware frame 0, channel 0, row 0, column 0: 3, golden 0"
+    assert rows[2] == ["b", "pool", "1x2x2", "4", "0", "0", "4", "3", first]
+    assert rows[3] == ["output", "", "", "4", "0", "0", "1", "2.5", ""]
+    text = "".join(page.itertext())
+    assert "frames right of 4: ONNX Runtime 4 (100.00%), the golden model 4 (100.00%), the hardware 3 (75.00%)" in text
+    assert "the hardware differs from the golden model, which equals ONNX Runtime; latency 7 cycles" in text
 
 
 @pytest.fixture

@@ -10,17 +10,20 @@ import re
 from itertools import product
 from pathlib import Path
 
+import html5lib
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hwgen
+from hwgen import progress
 from hwgen.cli import main as cli
 from hwgen.cli import sweep as command
 from hwgen.errors import InputError, PlanError
 from hwgen.explore import parquet
 from hwgen.explore.sweep import mark
+from hwgen.report import notebook
 from hwgen.report import sweep as report
 
 DIGITS = str(Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.onnx")
@@ -125,6 +128,22 @@ def test_the_summary_counts(table):
     assert [row["interval_ms"] for row in best] == sorted(row["interval_ms"] for row in best)
 
 
+def test_a_notebook_shows_the_plans(table, monkeypatch):
+    """All of them, those of the front marked and bold; of very many only the front."""
+    page = html5lib.parseFragment(table._repr_html_(), namespaceHTMLElements=False)
+    (head, *rows) = [list(row) for row in page.iter("tr")]
+    assert [cell.text for cell in head][:5] == ["front", "board", "dsp", "macs_per_dsp", "interval"]
+    assert len(rows) == len(table.planned)
+    for row, plan in zip(rows, table.planned, strict=True):
+        asked = [plan["board"], *(str(plan[f"asked_{name}"]) for name in ("dsp", "macs_per_dsp"))]
+        assert [cell.text for cell in row[1:5]] == [*asked, f"{plan['interval']:,}"]
+        assert (row[0].text == "*") == ("bold" in row[1].attrib["style"]) == plan["front"]
+    assert f"16 plans asked for; {len(table.planned)} found" in "".join(page.itertext())
+    monkeypatch.setattr(notebook, "MOST_ROWS", 3)
+    page = html5lib.parseFragment(table._repr_html_(), namespaceHTMLElements=False)
+    assert len(list(page.iter("tr"))) == 1 + len(table.best(SMALL))
+
+
 def test_processes_make_the_same_table(small, table):
     options = {"dsp": [9, 40, 100, 300], "macs_per_dsp": [1, 2], "template": "stream"}
     assert hwgen.sweep(small, ["zedboard", "vc709"], jobs=2, **options) == table
@@ -200,6 +219,7 @@ def test_refusals(tmp_path, monkeypatch, capfd, arguments, said):
 
 def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "PAUSE", 1e9)  # no lines about how far it is, however slow the machine
     assert sweep(SMALL, DIGITS, "--board", "zedboard", "--dsp", "60:140:40", "--front", "latency,lut") == 0
     said = capfd.readouterr()
     assert said.err == ""
@@ -208,6 +228,23 @@ def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     assert [row["model"] for row in rows] == [SMALL] * 3 + ["digits"] * 3
     assert {row["front"] for row in rows} <= {"yes", "no"}
     assert os.listdir() == ["sweep.csv"]
+
+
+def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
+    """Groups, weights and the end of the model are the same for all points."""
+    monkeypatch.chdir(tmp_path)
+    assert sweep(SMALL, "--board", "zedboard", "--dsp", "60,100", "--groups", "conv1-conv2,pool1", "--in-turn") == 0
+    assert "2 plans asked for; 2 found" in capfd.readouterr().out
+    for row in csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()):
+        plan = small.plan("zedboard", dsp=int(row["asked_dsp"]), groups="conv1-conv2,pool1", in_turn=True).plan
+        assert (row["asked_groups"], row["asked_in_turn"], row["groups"]) == ("conv1-conv2,pool1", "yes", "2")
+        assert (int(row["latency"]), row["obstacle"]) == (plan.latency, plan.obstacle or "")
+    assert (
+        sweep(DIGITS, "--part", "xc7z010clg400-1", "--dsp", "40", "--weights", "runtime", "--until", "pool1_out") == 0
+    )
+    (row,) = csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines())
+    design = hwgen.load(DIGITS, until="pool1_out").plan("xc7z010clg400-1", dsp=40, weights="runtime")
+    assert (int(row["interval"]), int(row["lut"])) == (design.interval, design.resources["lut"])
 
 
 def test_no_plan_at_all(tmp_path, monkeypatch, capfd):

@@ -129,12 +129,10 @@ def check_jobs(arguments: argparse.Namespace) -> None:
         raise InputError("--jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
 
 
-def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: bool = True) -> None:
-    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
-    model_options(sub)
-    until_option(sub)
-    where = sub.add_mutually_exclusive_group(required=board)
-    where.add_argument("--board", metavar="B", help="a board (see 'hwgen boards') or a .toml file")
+def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, required: bool) -> None:
+    """``--board``, or ``--part`` instead of it."""
+    where = sub.add_mutually_exclusive_group(required=required)
+    where.add_argument("--board", metavar=metavar, help=text)
     where.add_argument(
         "--part",
         dest="board",
@@ -143,6 +141,34 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
         help="a part without a board, such as xc7z010clg400-1: at 100 MHz, with 1 GB/s of memory, unless --clock and "
         "--bandwidth say others",
     )
+
+
+def group_options(sub: argparse.ArgumentParser) -> None:
+    """``--groups`` and ``--in-turn``: where a network is cut, and whether its groups take turns."""
+    sub.add_argument(
+        "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
+    )
+    sub.add_argument(
+        "--in-turn",
+        action="store_true",
+        help="let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
+    )
+
+
+def weights_option(sub: argparse.ArgumentParser) -> None:
+    """``--weights``: whether the hardware can take others."""
+    sub.add_argument(
+        "--weights",
+        choices=["constant", "runtime"],
+        help="build weights in (default), or let the hardware take those of a retrained model while it runs",
+    )
+
+
+def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: bool = True) -> None:
+    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
+    model_options(sub)
+    until_option(sub)
+    board_options(sub, "B", "a board (see 'hwgen boards') or a .toml file", required=board)
     sub.add_argument("--dsp", type=positive, metavar="N", help="use at most N DSP slices")
     sub.add_argument("--lut", type=positive, metavar="N", help="use at most N LUTs")
     sub.add_argument("--bram", type=positive, metavar="N", help="use at most N block RAMs of 36 kbit")
@@ -175,14 +201,7 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
     sub.add_argument(
         "--fps", type=number, metavar="N", help="at least N frames a second, with as few DSP slices as that takes"
     )
-    sub.add_argument(
-        "--groups", metavar="A-B,C-D", help="fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2"
-    )
-    sub.add_argument(
-        "--in-turn",
-        action="store_true",
-        help="let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
-    )
+    group_options(sub)
     sub.add_argument(
         "--template",
         choices=["stream", "pyramid", "tile"],
@@ -204,11 +223,7 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
         choices=(32, 64, 128),
         help="of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
     )
-    sub.add_argument(
-        "--weights",
-        choices=["constant", "runtime"],
-        help="build weights in (default), or let the hardware take those of a retrained model while it runs",
-    )
+    weights_option(sub)
     if given:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
     else:

@@ -22,11 +22,16 @@ def load(arguments: argparse.Namespace) -> Model:
 
     until = getattr(arguments, "until", None) or _until_of(getattr(arguments, "plan", None))
     model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits, until=until)
+    tell_of(model)
+    return model
+
+
+def tell_of(model: Model) -> None:
+    """Print what is left out of a model, and what to beware of."""
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
         print(f"hwgen: warning: {reason}", file=sys.stderr)
-    return model
 
 
 def _until_of(plan: str | None) -> list[str] | None:

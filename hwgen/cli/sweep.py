@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.cli import options
+from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs
 from hwgen.errors import CheckError, InputError
 
@@ -25,7 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="+", metavar="MODEL", help="an .onnx file, or a built-in network")
     parser.add_argument("--calibration", metavar="X.npy", help="typical inputs: quantise a single float model by them")
     parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration: bits of activations and weights")
-    parser.add_argument("--board", required=True, metavar="B,C", help="boards (see 'hwgen boards') or .toml files")
+    options.until_option(parser)
+    options.board_options(parser, "B,C", "boards (see 'hwgen boards') or .toml files", required=True)
     what = {
         "dsp": ("N", partial(values, integers=True), "DSP slices at most, as in 50:220:10 or 50,100"),
         "lut": ("N", partial(values, integers=True), "LUTs at most"),
@@ -49,6 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     }
     for name, (metavar, kind, text) in what.items():
         parser.add_argument(f"--{name}", metavar=metavar, type=kind, help=text)
+    options.group_options(parser)
+    options.weights_option(parser)
     parser.add_argument(
         "--front", default="interval,dsp", metavar="NAMES", help="what the front weighs (default: interval,dsp)"
     )
@@ -72,11 +76,15 @@ def run(arguments: argparse.Namespace) -> int:
     if kind == ".parquet":
         parquet.require()
     front = [_GOALS.get(name, name) for name in str(arguments.front).split(",")]
-    asked = {name: found for name in Request.names() if (found := getattr(arguments, name, None)) is not None}
+    asked = {name: found for name in Request.names() if (found := getattr(arguments, name)) not in (None, False)}
     options.check_jobs(arguments)
     if arguments.calibration is not None and len(arguments.model) > 1:
         raise InputError("--calibration quantises one model, not several: sweep them one by one")
-    models = [api.load(model, arguments.calibration, arguments.bits) for model in arguments.model]
+    models = [
+        api.load(model, arguments.calibration, arguments.bits, until=arguments.until) for model in arguments.model
+    ]
+    for model in models:
+        common.tell_of(model)
     table = api.sweep(
         models,
         arguments.board.split(","),

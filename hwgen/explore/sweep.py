@@ -193,10 +193,21 @@ class Table:
     rows: tuple[dict[str, Any], ...]
     front: tuple[str, ...]
 
+    def _repr_html_(self) -> str:
+        """The plans in a notebook, with those of the front marked."""
+        from hwgen.report import notebook
+
+        return notebook.sweep(self)
+
     @property
     def columns(self) -> list[str]:
         """The keys of each row, in order."""
         return list(self.rows[0])
+
+    @property
+    def models(self) -> list[str]:
+        """The models' names, in the order in which they were asked for."""
+        return list(dict.fromkeys(row["model"] for row in self.rows))
 
     @property
     def planned(self) -> list[dict[str, Any]]:

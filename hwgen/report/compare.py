@@ -8,6 +8,15 @@ from hwgen.report.table import columns
 
 NONE = "-"
 
+HEAD = (
+    *("layer", "kind", "output", "values"),
+    *("ORT/golden", "largest", "hardware/golden", "largest", "first difference"),
+)
+"""The columns of the table."""
+
+LEFT = (0, 1, 8)
+"""Those of words, which stand to the left."""
+
 
 class Found(Protocol):
     """A comparison as plain values (`hwgen.simulate.compare.Comparison`)."""
@@ -17,31 +26,30 @@ class Found(Protocol):
 
 def table(found: Found) -> str:
     """A line a layer and an output, and who has how many frames right."""
-    seen = found.to_json()
-    head = (
-        "layer",
-        "kind",
-        "output",
-        "values",
-        "ORT/golden",
-        "largest",
-        "hardware/golden",
-        "largest",
-        "first difference",
-    )
-    lines = [head, *(_layer(layer) for layer in seen["layers"])]
-    rules = [1, len(lines)]
+    layers, outputs = rows(found)
+    text = columns([HEAD, *layers, *outputs], left=LEFT, rules=[1, 1 + len(layers)])
+    return "\n".join([*text, "", *under(found)])
+
+
+def rows(found: Found) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The cells of each layer, and of each of the model's outputs."""
+    seen, outputs = found.to_json(), []
     for output in seen["outputs"]:
         name = f"output {output['name']}" if len(seen["outputs"]) > 1 else "output"
         cells = [cell for which in ("runtime", "hardware") for cell in _distance(output[which])]
-        lines.append((name, "", "", f"{output['values']:,}", *cells, ""))
-    text = columns(lines, left=(0, 1, 8), rules=rules)
-    text += ["", "ORT/golden, hardware/golden: values that differ (-: none to be seen), and the largest difference."]
+        outputs.append((name, "", "", f"{output['values']:,}", *cells, ""))
+    return [_layer(layer) for layer in seen["layers"]], outputs
+
+
+def under(found: Found) -> list[str]:
+    """What the columns mean, and who has how many frames right."""
+    seen = found.to_json()
+    text = ["ORT/golden, hardware/golden: values that differ (-: none to be seen), and the largest difference."]
     if "right" in seen:
         names = {"runtime": "ONNX Runtime", "golden": "the golden model", "hardware": "the hardware"}
         parts = [f"{names[which]} {count:,} ({count / seen['frames']:.2%})" for which, count in seen["right"].items()]
         text.append(f"frames right of {seen['frames']:,}: {', '.join(parts)}")
-    return "\n".join(text)
+    return text
 
 
 def _layer(layer: dict[str, Any]) -> tuple[str, ...]:

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from itertools import groupby
 
+from hwgen.explore.sweep import Table
 from hwgen.plan.plan import Plan
-from hwgen.report import legend
+from hwgen.report import compare, legend
+from hwgen.report import sweep as sweeps
 from hwgen.report.plan import HEAD, rows, summary
 
-__all__ = ["lines", "plan", "table"]
+__all__ = ["comparison", "lines", "plan", "sweep", "table"]
+
+MOST_ROWS = 60
+"""Of a model's plans in a sweep, before only those of its front are shown."""
 
 
-def table(head: Sequence[str], body: Sequence[Sequence[object]], left: int = 1) -> str:
-    """A table; all but the first ``left`` columns stand to the right, as numbers do."""
-    under = "".join(_row("td", row, left) for row in body)
+def table(
+    head: Sequence[str], body: Sequence[Sequence[object]], left: int | Collection[int] = 1, bold: Collection[int] = ()
+) -> str:
+    """A table; all but the first ``left`` columns, or those of these numbers, stand to the right, as numbers do.
+
+    ``bold`` has the numbers of the rows that stand out.
+    """
+    if isinstance(left, int):
+        left = range(left)
+    under = "".join(_row("td", row, left, "; font-weight: bold" * (n in bold)) for n, row in enumerate(body))
     return f"<table><thead>{_row('th', head, left)}</thead><tbody>{under}</tbody></table>"
 
 
-def _row(kind: str, cells: Sequence[object], left: int) -> str:
-    sides = ["left" if place < left else "right" for place in range(len(cells))]
+def _row(kind: str, cells: Sequence[object], left: Collection[int], style: str = "") -> str:
+    sides = ["left" if place in left else "right" for place in range(len(cells))]
     made = (
-        f'<{kind} style="text-align: {side}">{escape(str(cell))}</{kind}>'
+        f'<{kind} style="text-align: {side}{style}">{escape(str(cell))}</{kind}>'
         for side, cell in zip(sides, cells, strict=True)
     )
     return f"<tr>{''.join(made)}</tr>"
@@ -43,3 +55,28 @@ def plan(found: Plan) -> str:
             f"<details><summary>columns</summary>{lines(under)}</details>",
         ]
     return "".join([*parts, lines(summary(found))])
+
+
+def sweep(found: Table) -> str:
+    """A sweep: a table for each model, in which those plans that nothing beats stand out."""
+    parts = []
+    for model in found.models:
+        parts.append(f"<h4>{escape(sweeps.title(found, model))}</h4>")
+        shown = plans = [row for row in found.planned if row["model"] == model]
+        if len(plans) > MOST_ROWS:
+            parts.append(lines([f"These are shown; rows, csv() and parquet() have all {len(plans):,}."]))
+            shown = [row for row in plans if row["front"]]
+        best = [place for place, row in enumerate(shown) if row["front"]]
+        head, *body = sweeps.rows(found, shown)
+        names = ("front", *(name.removeprefix("--").replace("-", "_") for name in head))
+        marked = [("*" if place in best else "", *row) for place, row in enumerate(body)]
+        parts.append(table(names, marked, bold=best))
+    return "".join([*parts, lines([sweeps.counts(found)])])
+
+
+def comparison(found: compare.Found) -> str:
+    """A comparison of ONNX Runtime, the golden model and the hardware: a row a layer, and what it comes to."""
+    layers, outputs = compare.rows(found)
+    return table(compare.HEAD, [*layers, *outputs], left=compare.LEFT) + lines(
+        [*compare.under(found), compare.verdict(found)]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hwgen.explore.sweep import Table
@@ -24,9 +25,14 @@ _TITLES = {
 def summary(table: Table, where: str) -> str:
     """Each model's front, and in one line what became of all plans; ``where`` the whole table is."""
     lines = []
-    for model in dict.fromkeys(row["model"] for row in table.rows):
+    for model in table.models:
         if best := table.best(model):
             lines += [*_front(table, model, best, where), ""]
+    return "\n".join([*lines, counts(table)])
+
+
+def counts(table: Table) -> str:
+    """What became of all plans, in a line."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
     parts = [f"{len(table.rows):,} plans asked for", f"{len(table.planned):,} found"]
@@ -35,19 +41,26 @@ def summary(table: Table, where: str) -> str:
     if refused:
         first = next(row["refusal"] for row in table.rows if row["refusal"] is not None)
         parts.append(f"{refused:,} refused, the first because: {first}")
-    return "\n".join([*lines, "; ".join(parts)])
+    return "; ".join(parts)
 
 
-def _front(table: Table, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
+def title(table: Table, model: str) -> str:
+    """What is weighed, and how many of a model's plans are in the front."""
     goals = " and ".join(_TITLES[goal] for goal in table.front)
+    count = sum(row["model"] == model for row in table.rows)
+    return f"{model}: what nothing beats in {goals}, {len(table.best(model)):,} of {count:,} plans"
+
+
+def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A line of names, and a line for each of these plans: what was asked where it varies, and the figures."""
     asked = [name for name in table.asked if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
     head = [*boards, *(f"--{name.replace('_', '-')}" for name in asked), "interval", "latency", "frames/s"]
-    rows = [[*head, "DSP", "BRAM36", "LUT", "FF"]]
-    for row in best[:MOST_ROWS]:
+    found = [[*head, "DSP", "BRAM36", "LUT", "FF"]]
+    for row in which:
         given = [str(row[name]) for name in boards] + [_text(row[f"asked_{name}"]) for name in asked]
         figures = [f"{row['interval']:,}", f"{row['latency']:,}", f"{row['fps']:,.0f}"]
-        rows.append(
+        found.append(
             [
                 *given,
                 *figures,
@@ -57,9 +70,11 @@ def _front(table: Table, model: str, best: list[dict[str, Any]], where: str) -> 
                 ),
             ]
         )
-    count = sum(row["model"] == model for row in table.rows)
-    lines = [f"{model}: what nothing beats in {goals}, {len(best):,} of {count:,} plans"]
-    lines += columns(rows, left=(), rules=(1,))
+    return found
+
+
+def _front(table: Table, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
+    lines = [title(table, model), *columns(rows(table, best[:MOST_ROWS]), left=(), rules=(1,))]
     if len(best) > MOST_ROWS:
         lines.append(f"and {len(best) - MOST_ROWS:,} more in {where}")
     return lines

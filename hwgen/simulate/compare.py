@@ -212,6 +212,12 @@ class Comparison:
     right: dict[str, int] | None
     cycles: dict[str, int | None]
 
+    def _repr_html_(self) -> str:
+        """The layers in a notebook."""
+        from hwgen.report import notebook
+
+        return notebook.comparison(self)
+
     @property
     def ok(self) -> bool:
         """Whether the hardware gave the golden model's values everywhere."""
