@@ -93,7 +93,7 @@ def load(
     from hwgen import network
 
     if isinstance(calibration, str | Path):
-        calibration = read_inputs([calibration])
+        calibration = read_inputs([calibration], "calibration")
     tell(f"reading {source}")
     return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
 
@@ -129,7 +129,7 @@ def check(
     if board is not None and not isinstance(board, Board):
         board = load_board(str(board))
     if isinstance(calibration, str | Path):
-        calibration = read_inputs([calibration])
+        calibration = read_inputs([calibration], "calibration")
     return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
 
 
@@ -191,8 +191,10 @@ def sweep(
         return asked.run(pool)
 
 
-def read_inputs(paths: Sequence[str | Path]) -> Inputs:
+def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
     """The frames in some files: a ``.npy`` array for each input, or all of them in a ``.npz`` archive, by name.
+
+    ``what`` they are called in messages.
 
     Raises
     ------
@@ -200,12 +202,12 @@ def read_inputs(paths: Sequence[str | Path]) -> Inputs:
         If a file can't be read, or is no such array or archive.
     """
     if len(paths) == 1:
-        return read_archive(paths[0]) if str(paths[0]).endswith(".npz") else read_array(paths[0])
-    return [read_array(path) for path in paths]
+        return (read_archive if str(paths[0]).endswith(".npz") else read_array)(paths[0], what)
+    return [read_array(path, what) for path in paths]
 
 
-def read_archive(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays in a ``.npz`` file, by name.
+def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]:
+    """The arrays in a ``.npz`` file, by name; ``what`` it is called in messages.
 
     Raises
     ------
@@ -215,23 +217,23 @@ def read_archive(path: str | Path) -> dict[str, np.ndarray]:
     found = {}
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
-            raise InputError(f"input {path} can't be read: it is not a regular file")
+            raise InputError(f"{what} {path} can't be read: it is not a regular file")
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 with archive.open(info) as member:
                     name = info.filename.removesuffix(".npy")
-                    found[name] = _read(cast(BinaryIO, member), f"{path} ({name})", info.file_size)
+                    found[name] = _read(cast(BinaryIO, member), f"{what} {path} ({name})", info.file_size)
     except OSError as error:
-        raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
+        raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
-        raise InputError(f"input {path} is not a .npz archive; write it with numpy.savez") from error
+        raise InputError(f"{what} {path} is not a .npz archive; write it with numpy.savez") from error
     if not found:
-        raise InputError(f"input {path} is empty; write it with numpy.savez")
+        raise InputError(f"{what} {path} is empty; write it with numpy.savez")
     return found
 
 
-def read_array(path: str | Path) -> np.ndarray:
-    """The array in a ``.npy`` file.
+def read_array(path: str | Path, what: str = "input") -> np.ndarray:
+    """The array in a ``.npy`` file; ``what`` it is called in messages.
 
     Raises
     ------
@@ -241,33 +243,33 @@ def read_array(path: str | Path) -> np.ndarray:
     try:
         # Nobody writes into a pipe or a device here, and some never end.
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
-            raise InputError(f"input {path} can't be read: it is not a regular file")
+            raise InputError(f"{what} {path} can't be read: it is not a regular file")
         with open(path, "rb") as file:
-            return _read(file, str(path), os.fstat(file.fileno()).st_size)
+            return _read(file, f"{what} {path}", os.fstat(file.fileno()).st_size)
     except OSError as error:
-        raise InputError(f"input {path} can't be read: {error.strerror or error}") from error
+        raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
 
 
-def _read(file: BinaryIO, path: str, size: int) -> np.ndarray:
-    """The array in an open ``.npy`` file of so many bytes, called ``path`` in messages."""
+def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
+    """The array in an open ``.npy`` file of so many bytes, by what it is ``called`` in messages."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
-            _check_header(file, path, size)
+            _check_header(file, called, size)
             array = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
-        raise InputError(f"input {path} is not a .npy array; write it with numpy.save") from error
+        raise InputError(f"{called} is not a .npy array; write it with numpy.save") from error
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _check_header(file: BinaryIO, path: str, size: int) -> None:
+def _check_header(file: BinaryIO, called: str, size: int) -> None:
     """Refuse a ``.npy`` file of ``size`` bytes that says more, or something else, than it holds.
 
     Leaves ``file`` at its beginning. NumPy allocates what a header promises before it reads.
     """
     magic = file.read(4)
     if magic in (b"PK\x03\x04", b"PK\x05\x06"):
-        raise InputError(f"input {path} is a .npz archive; a .npy array is needed (numpy.save), or a name in .npz")
+        raise InputError(f"{called} is a .npz archive; a .npy array is needed (numpy.save), or a name in .npz")
     file.seek(0)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
@@ -275,15 +277,15 @@ def _check_header(file: BinaryIO, path: str, size: int) -> None:
         # A third version only differs in its encoding, for the names of fields.
         shape, _, dtype = readers.get(version, readers[(2, 0)])(file)
     except Exception as error:  # NumPy evaluates the header, and raises whatever that raises
-        raise InputError(f"input {path} has a header that can't be read; write it with numpy.save") from error
+        raise InputError(f"{called} has a header that can't be read; write it with numpy.save") from error
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biuf":
-        raise InputError(f"input {path} must hold plain numbers, not {dtype}")
+        raise InputError(f"{called} must hold plain numbers, not {dtype}")
     if any(type(size) is not int or size < 0 for size in shape):
-        raise InputError(f"input {path} has a header with an impossible shape: {str(shape)[:60]}")
+        raise InputError(f"{called} has a header with an impossible shape: {str(shape)[:60]}")
     needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     if needed > there:
         raise InputError(
-            f"input {path} is cut short, or its header is wrong: shape {str(shape)[:60]} of {dtype} takes "
+            f"{called} is cut short, or its header is wrong: shape {str(shape)[:60]} of {dtype} takes "
             f"{_bytes(needed)}, and there are {there:,}"
         )
     file.seek(0)
@@ -471,7 +473,7 @@ class Model:
         from hwgen import network
 
         if isinstance(calibration, str | Path):
-            calibration = read_inputs([calibration])
+            calibration = read_inputs([calibration], "calibration")
         return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
 
     def plan(
@@ -855,9 +857,11 @@ class Design:
         """The sections of ``page`` as plain values."""
         from hwgen.report.page import design, html, times
 
+        text = self.to_json()
         return {
             "title": f"{self.network.name} on {self.board.name}",
-            "of": html.digest(self.to_json(), self.network),
+            "of": html.digest(text, self.network),
+            "plan": html.digest(text),
             "design": design.document(self.plan, self.model.host),
             "times": times.document(self.plan),
         }
@@ -1248,6 +1252,7 @@ class Result:
                 **{name: getattr(self, name) for name in ("predicted_latency", "predicted_interval")},
                 "read_bytes": self.read_bytes,
                 "written_bytes": self.written_bytes,
+                "predicted_bytes": self.predicted_bytes,
                 "difference": self.difference,
             }
         }

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_report import PLANNED, check_page
 
 import hwgen
 from hwgen.gateware.engine.config import LANES
@@ -19,8 +20,13 @@ from hwgen.schedule.engine import loads, stores
 
 
 @pytest.fixture(scope="module")
-def group():
-    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8).plan.groups[0]
+def design():
+    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8)
+
+
+@pytest.fixture(scope="module")
+def group(design):
+    return design.plan.groups[0]
 
 
 def words(transfers):
@@ -100,3 +106,27 @@ def test_what_the_page_shows(group):
                 assert abs((shares * lengths / 255).sum() - state["cycles"]) <= lengths.sum() / 255
             assert state["kind"] in {*document["kinds"], "turn"}
             assert state["says"]
+
+
+def test_memory_of_the_page(design, group):
+    """Layers' bytes add up to the jobs', MACs to the network's, parts to the circuit's; one layer is as by hand."""
+    page = check_page(design.page(), PLANNED)["design"]
+    moved = {name: sum(layer["moved"][name] for layer in page["traffic"]) for name in page["traffic"][0]["moved"]}
+    loaded = [loads(group.template.engine, job.load) for job in group.schedule.jobs]
+    maps = LANES * words([each[0] for each, job in zip(loaded, group.schedule.jobs, strict=True) if job.load.x_blocks])
+    assert (moved["maps read"], moved["jobs"]) == (maps, len(loaded) * Job.BYTES)
+    assert moved["maps read"] + moved["weights"] == LANES * sum(words(each) for each in loaded)
+    assert moved["maps written"] == LANES * words([each for job in group.schedule.jobs for each in stores(job.store)])
+    first, row = page["traffic"][0], page["engine"]["layers"][0]
+    assert first["name"] == row["name"] == "conv"
+    assert first["alone"] == 8 * 8 * 8 + 16 * 8 * 8  # three channels lie in eight lanes
+    assert (row["maps"], row["output"], row["weights"]) == (8 * 8 * 8, 16 * 8 * 8, 16 * 3 * 3 * 3)
+    assert row["maps_again"] == first["moved"]["maps read"] / (8 * 8 * 8)
+    buffers = {each["name"]: each["words"] * each["width"] for each in page["engine"]["buffers"]}
+    assert buffers["map buffer"] == 13 * 2048 * 64
+    assert buffers["sums"] == 32 * 13 * 32 * 32  # maps, pixels, slots, bits
+    points = page["roofline"]["points"]
+    assert sum(each["macs"] for each in points if each["kind"] == "layer") == design.network.macs
+    assert page["roofline"]["port_gb_s"] == pytest.approx(0.8)  # 8 bytes in each cycle of 10 ns
+    for name, used in design.resources.items():
+        assert sum(part[name] for part in page["resources"]["layers"]) == used

@@ -88,7 +88,7 @@ def digits() -> hwgen.Design:
 
 def test_page_of_a_plan(digits: hwgen.Design):
     document = check_page(digits.page(), PLANNED)
-    assert document == json.loads(json.dumps(digits.document() | {"format": 1}))
+    assert document == json.loads(json.dumps(digits.document() | {"format": 2}))
     times = document["times"]
     check_times(times)
     frame, steady = times["views"]

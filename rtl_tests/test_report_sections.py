@@ -119,6 +119,14 @@ def test_labels_are_checked_first(tmp_path, capsys):
     assert "labels must be 450 integers, one a frame, not int64 of shape (7,)" in capsys.readouterr().err
 
 
+def test_labels_that_are_not_there(capsys):
+    """They are called labels, as calibration data are called so."""
+    given = ["simulate", str(DIGITS / "digits.onnx"), "--board", "zedboard", "--random", "2"]
+    for option in ("labels", "calibration"):
+        assert main([*given, f"--{option}", "no.npy"]) == 2
+        assert capsys.readouterr().err == f"hwgen: {option} no.npy can't be read: No such file or directory\n"
+
+
 def test_synthesis(digits: hwgen.Design):
     rows = (
         Row(layer="conv1", component="compute", estimate=Resources(lut=90), measured=Resources(dsp=7, lut=100)),
@@ -131,6 +139,10 @@ def test_synthesis(digits: hwgen.Design):
         {"name": "fc", "dsp": 0, "bram36": 0.5, "lut": 0, "ff": 8},
     ]
     assert document["total"]["estimate"] == {"dsp": 0, "bram36": 0, "lut": 110, "ff": 14}
+    of_engine = [
+        Row(layer="engine", component=name, estimate=Resources(), measured=Resources()) for name in ("maps", "array")
+    ]
+    assert [part["name"] for part in Synthesis(tuple(of_engine)).document()["layers"]] == ["map buffer", "array"]
     page = html.render({**digits.document(), "synthesis": document})
     check_page(page, PLANNED | {"synthesis"})
     assert "conv1.fifo" in words(page)
@@ -163,6 +175,22 @@ def test_fronts(vgg):
     assert all(len(front["points"]) for front in document["fronts"])
 
 
+def test_fronts_of_a_plan_join_its_page(tmp_path, digits: hwgen.Design):
+    """Those of another plan take its place."""
+    page, plan, model = tmp_path / "page.html", tmp_path / "plan.json", str(DIGITS / "digits.onnx")
+    page.write_bytes(digits.page())
+    plan.write_text(digits.to_json())
+    given = ["--plan", str(plan), "--report", str(page)]
+    assert main(["explore", model, "--board", "zedboard", *given]) == 0
+    found = check_page(page.read_bytes(), PLANNED | {"fronts"})
+    assert (found["title"], found["fronts"]["chosen"]) == ("digits on zedboard", str(plan))
+    assert html.merged(digits.document(), page)["fronts"] == found["fronts"]
+    plan.write_text(digits.to_json().replace(": ", " : "))
+    assert main(["explore", model, *given]) == 0
+    assert check_page(page.read_bytes(), {"fronts"})["title"] == "digits: what may be traded for what"
+    assert set(html.merged(digits.document(), page)) == set(digits.document())
+
+
 def test_plans_that_fronts_can_not_take(vgg, tmp_path, capsys):
     with pytest.raises(InputError, match=r"^plan p is of other layers than the 11 of vgg19$"):
         fronts.chosen(a_plan(["conv1_1"]), "p", vgg)
@@ -172,5 +200,6 @@ def test_plans_that_fronts_can_not_take(vgg, tmp_path, capsys):
     assert main(["explore", "vgg19", "--first", "3", "--plan", "p"]) == 2
     assert "--plan is marked in the page that --report writes, which is not given" in capsys.readouterr().err
     page = tmp_path / "page.html"
+    page.write_bytes(html.render({"title": "another's", "fronts": None}))
     assert main(["explore", "vgg19", "--first", "3", "--report", str(page)]) == 0
     check_page(page.read_bytes(), {"fronts"})

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
-    labels = None if arguments.labels is None else api.read_array(arguments.labels)
+    labels = None if arguments.labels is None else api.read_array(arguments.labels, "labels")
     board = common.board_of(arguments)
     model = common.load(arguments)
     if frames is None:

@@ -53,8 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     if kind is not None:
         outputs.add(arguments.plot, fronts.plot(result, kind))
     if arguments.report is not None:
+        found: dict[str, Any] = {"fronts": page.document(result, plan)}
+        if plan is not None:  # into the page of that plan, if it is there
+            found = html.merged({**found, "plan": plan["digest"]}, arguments.report)
         title = f"{network.name}: what may be traded for what"
-        outputs.add(arguments.report, html.render({"title": title, "fronts": page.document(result, plan)}))
+        outputs.add(arguments.report, html.render({"title": title, **found}))
     outputs.write()
     print(fronts.table(result))
     return 0
@@ -69,6 +72,7 @@ def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, An
         If it can't be read, is of other layers, or there is no report to show it in.
     """
     from hwgen.report.page import fronts as page
+    from hwgen.report.page import html
 
     if arguments.plan is None:
         return None
@@ -79,4 +83,4 @@ def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, An
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise InputError(f"plan {arguments.plan} can't be read: {reason}") from error
-    return page.chosen(text, arguments.plan, network)
+    return {**page.chosen(text, arguments.plan, network), "digest": html.digest(text)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
     path = folder / html.NAME
     document = _read(path) if arguments.model is None else html.merged(_planned(arguments).document(), path)
-    measured = vivado.document(folder)
-    document = {name: part for name, part in document.items() if name != "vivado"}
+    document = {name: part for name, part in document.items() if name not in ("vivado", "remarks")}
+    measured = None
+    try:
+        measured = vivado.document(folder)
+    except vivado.StaleError as error:
+        document["remarks"] = [str(error)]
+        print(f"hwgen: warning: {error}", file=sys.stderr)
     if measured is not None:
         document["vivado"] = measured
     arguments.report = str(path)

@@ -59,7 +59,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         raise InputError("--integers says what is written with --output, which is not given")
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
-    labels = None if arguments.labels is None else api.read_array(arguments.labels)
+    labels = None if arguments.labels is None else api.read_array(arguments.labels, "labels")
     (engine if arguments.design is None else weights).check_options(arguments)
     waves.check(arguments)
     board = None if arguments.board is None else common.board_of(arguments)

@@ -33,6 +33,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.progress import tell
+from hwgen.report.legend import COMPONENTS
 from hwgen.report.table import columns
 
 #: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
@@ -117,7 +118,10 @@ class Synthesis:
 
     def document(self) -> dict[str, Any]:
         """The section of ``report.html`` (`hwgen.report.page`), as plain values."""
-        layers = dict.fromkeys(row.layer for row in self.rows)
+        parts: dict[str, list[Row]] = {}
+        for row, name in zip(self.rows, self._names(), strict=True):
+            parts.setdefault(name, []).append(row)
+        layers = [(name, Synthesis(tuple(rows))) for name, rows in parts.items()]
         components = [_entry(row.name, row.measured, row.estimate) for row in self.rows]
         for entry, row in zip(components, self.rows, strict=True):
             entry["path"] = None if row.path is None else f"{row.path.as_dict()['delay_ns']:.2f}"
@@ -125,12 +129,15 @@ class Synthesis:
             "paths": self.with_paths,
             "components": components,
             "total": {**_entry("total", self.measured, self.estimate), "path": None},
-            "layers": [{"name": name, **self._of(name).measured.as_dict()} for name in layers],
-            "estimates": [{"name": name, **self._of(name).estimate.as_dict()} for name in layers],
+            "layers": [{"name": name, **of.measured.as_dict()} for name, of in layers],
+            "estimates": [{"name": name, **of.estimate.as_dict()} for name, of in layers],
         }
 
-    def _of(self, layer: str) -> Synthesis:
-        return Synthesis(tuple(row for row in self.rows if row.layer == layer))
+    def _names(self) -> list[str]:
+        """Of what each row is a part, as the plan's page calls it: of its layer, or of an engine it is one itself."""
+        if all(row.layer == EngineDesign.name and row.component in COMPONENTS for row in self.rows):
+            return [COMPONENTS[row.component] for row in self.rows]
+        return [row.layer for row in self.rows]
 
     def _row_to_json(self, row: Row) -> dict[str, Any]:
         document = {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()}

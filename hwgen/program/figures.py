@@ -13,7 +13,7 @@ from hwgen.network.ops import Op
 from hwgen.program.compile import Schedule
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
-from hwgen.schedule.engine import EngineCycles
+from hwgen.schedule.engine import EngineCycles, loads, moved
 from hwgen.schedule.engine_core import group_steps
 
 
@@ -34,6 +34,8 @@ class Figures:
         Cycles in which the array multiplies.
     read, written : int
         Bytes, jobs included.
+    maps, jobs : int
+        Bytes of feature maps, and of jobs, among those that are read; the rest are weights, parameters and tables.
     """
 
     layer: Op
@@ -43,6 +45,8 @@ class Figures:
     steps: int = 0
     read: int = 0
     written: int = 0
+    maps: int = 0
+    jobs: int = 0
 
 
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
@@ -53,12 +57,21 @@ def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
     return tuple(replace(each, **own.get(each.layer.name, {})) for each in found)
 
 
+def maps_read(schedule: Schedule) -> np.ndarray:
+    """Bytes of feature maps that each job reads."""
+    engine, found = schedule.engine, []
+    for job in schedule.jobs:
+        maps = loads(engine, job.load)[:1] if job.load.x_blocks else []
+        found.append(sum(size for each in maps for _, size in moved(engine, each)))
+    return np.array(found)
+
+
 def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Of each layer with passes."""
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     array = np.array([job.compute.groups * group_steps(job.compute) for job in schedule.jobs])
-    read, written = np.array(run.read) + Job.BYTES, np.array(run.written)
+    read, written, maps = np.array(run.read) + Job.BYTES, np.array(run.written), maps_read(schedule)
     ends = np.max([run.loaded, run.computed, run.stored], axis=0)
     found: dict[str, dict[str, Any]] = {}
     before = -START_CYCLES
@@ -71,6 +84,8 @@ def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
             "steps": int(array[those].sum()),
             "read": int(read[those].sum()),
             "written": int(written[those].sum()),
+            "maps": int(maps[those].sum()),
+            "jobs": Job.BYTES * int(those.sum()),
         }
         before = end
     found[name]["cycles"] += run.cycles - before + DONE_CYCLES

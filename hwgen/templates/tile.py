@@ -21,12 +21,12 @@ from hwgen.gateware.engine.job import Job
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.figures import Figures, figures
+from hwgen.program.figures import Figures, figures, maps_read
 from hwgen.program.groups import Choices
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
-from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, loads, moved
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import OverBudgetError, check_budget
@@ -225,9 +225,7 @@ class TileGroup(Group):
     @cached_property
     def map_bytes(self) -> int:
         """Feature maps, all that are read and written."""
-        engine, jobs = self.template.engine, self.schedule.jobs
-        maps = (transfer for job in jobs if job.load.x_blocks for transfer in loads(engine, job.load)[:1])
-        return sum(size for each in maps for _, size in moved(engine, each)) + self.run_bytes[1]
+        return int(maps_read(self.schedule).sum()) + self.run_bytes[1]
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
         read = self.run_bytes[0] - Job.BYTES * len(self.schedule.jobs)

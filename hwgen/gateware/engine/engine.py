@@ -65,15 +65,15 @@ class EngineDesign:
     @cached_property
     def resources(self) -> Resources:
         """Of the whole: what joins the components included."""
-        return sum((part.resources for part in self.components.values()), self.core.own + self._own)
+        return sum((part.resources for part in self.components.values()), self.own)
 
     @property
-    def _own(self) -> Resources:
-        """The beginning and the end of runs: an address, a counter, and the comparison of four counts."""
+    def own(self) -> Resources:
+        """What joins the components, and the beginning and the end of runs: an address, a counter, four comparisons."""
         cost = Cost()
         cost.ff = ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut = 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
-        return cost.resources
+        return self.core.own + cost.resources
 
     def component(self) -> Engine:
         return Engine(self.engine)

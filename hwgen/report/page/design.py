@@ -13,14 +13,20 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.report import legend
+from hwgen.report.page import engine
 from hwgen.report.plan import HEAD, rows, summary
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.tile import TileGroup
 
 __all__ = ["document"]
 
 #: What the resources of a board are called, by their keys.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
+
+#: What a bar beside the bytes that are moved stands for: its name, and what it means.
+_ONCE = ("if not fused", "Maps of all its layers, read and written one layer at a time")
+_ENGINE_ONCE = ("maps once", "The maps that the layer reads and writes, as they lie in memory, if each were moved once")
 
 _PLACES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
 
@@ -36,6 +42,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
     board, used = plan.board, plan.resources
     return {
         "model": plan.network.name,
+        "about": _about(plan),
         "board": {
             "name": board.name,
             "text": board.description,
@@ -64,11 +71,20 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
             ],
         },
         "traffic": _traffic(plan),
+        "once": _ENGINE_ONCE if plan.on_engine is not None else _ONCE,
+        "engine": None if plan.on_engine is None else engine.document(plan.on_engine),
         "operands": [_operands(*of, plan) for group in plan.groups if group.template.streams for of in _layers(group)],
         "roofline": _roofline(plan),
         "ends": _ends(ends),
         "host": host.line(plan.network) or "on the host: nothing",
     }
+
+
+def _about(plan: Plan) -> str:
+    """The network in a line."""
+    network = plan.network
+    layers = f"{len(network.layers):,} {'layer' if len(network.layers) == 1 else 'layers'}"
+    return f"{layers}, {network.macs:,} multiply-adds a frame, {network.weight_count:,} weights"
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
@@ -79,8 +95,8 @@ def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
 
 def _resources(group: Group, plan: Plan) -> list[tuple[str, Resources]]:
     """What the parts of a group take, by name."""
-    if not group.template.streams:
-        return [(f"engine of {_span(group)}", group.resources)]
+    if isinstance(group, TileGroup):
+        return engine.resources(group)
     guards = sum((guard.resources for guard in group.config.guards), Resources())
     name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
     loader = group.config.loader
@@ -236,7 +252,12 @@ def _bytes(source: FeatureMap) -> int:
 
 
 def _traffic(plan: Plan) -> list[dict[str, Any]]:
-    """Bytes over the chip's boundary for each group and frame, and what its maps would be one layer at a time."""
+    """Bytes over the chip's boundary for each group and frame, and what its maps would be one layer at a time.
+
+    Of an engine it is each layer's bytes, and what its maps would be if each were moved once.
+    """
+    if plan.on_engine is not None:
+        return engine.traffic(plan.on_engine)
     loads = plan.placement.loads_weights
     return [
         {
@@ -290,7 +311,7 @@ def _roofline(plan: Plan) -> dict[str, Any]:
     """What the board could do, what the plan does, and where it would stand if nothing were fused.
 
     Intensities are in MACs for each byte off chip, rates in GMAC/s. A group's rate is that while it runs; a layer's is
-    that of the frame, at the intensity that it had if its maps went off chip.
+    that of the frame, at the intensity that it had if its maps went off chip. On an engine a layer's are its own.
     """
     board, clock = plan.board, plan.board.clock_mhz / 1000
     packed = max((layer.macs_per_dsp for layer in plan.layers), default=1)
@@ -300,6 +321,9 @@ def _roofline(plan: Plan) -> dict[str, Any]:
         cycles = interval if len(plan.groups) == 1 else group.frame_cycles
         moved = sum(group.traffic_bytes(plan.placement.loads_weights).values())
         points.append(_point("group", _span(group), group.network.macs, moved, cycles, clock))
+        if isinstance(group, TileGroup):
+            points += [_point("layer", *each, clock) for each in engine.points(group)]
+            continue
         for node in group.network.layers:
             points.append(_point("layer", node.name, node.macs, _alone(node), cycles, clock))
     return {
@@ -307,6 +331,7 @@ def _roofline(plan: Plan) -> dict[str, Any]:
         "used": plan.resources.dsp * packed * clock,
         "packed": packed,
         "memory_gb_s": board.memory_gb_s,
+        "port_gb_s": None if plan.on_engine is None else engine.port_gb_s(plan.on_engine, board.clock_mhz),
         "points": [point for point in points if point["rate"]],
     }
 

@@ -27,7 +27,7 @@ NAME = "report.html"
 _SCRIPTS = ("dagre.min.js", "plotly-cartesian.min.js", "page.js")
 
 #: Of the documents in the page, so that a later hwgen knows what it reads.
-_FORMAT = 1
+_FORMAT = 2
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -54,11 +54,11 @@ def render(document: Mapping[str, Any]) -> bytes:
     ----------
     document : mapping
         ``title``, and what there is of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``,
-        ``synthesis``, ``vivado`` and ``fronts``. All plain values.
+        ``synthesis``, ``vivado`` and ``fronts``; and ``remarks``, lines at the top. All plain values.
     """
     page = _environment().get_template("page.html.j2")
     scripts = [Markup(_asset(name)) for name in _SCRIPTS]
-    given = {key: document.get(key) for _, _, key in _SECTIONS}
+    given = {"remarks": [], **{key: document.get(key) for _, _, key in _SECTIONS}}
     return page.render(
         document={**given, **document, "sections": sections(document)},
         design=document.get("design"),
@@ -93,22 +93,24 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """A document, and the sections that a page which is there already has of the same design (``of``) beyond it.
+    """A document, and the sections that a page which is there already has of the same design beyond it.
 
-    A file that is no page, or of another design, adds nothing.
+    Designs are the same if ``of`` says so, or, where one of both is of a plan and of no weights, ``plan``. A file that
+    is no page, or of another design, adds nothing.
     """
     try:
         before = read(Path(path).read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError, InputError):
         return dict(document)
-    same = before.get("of") == document.get("of") is not None
+    shared = [key for key in ("of", "plan") if key in before and key in document]
+    same = bool(shared) and all(before[key] == document[key] for key in shared)
     return {**(before if same else {}), **document}
 
 
-def digest(plan_json: str, network: Network) -> str:
-    """By which sections are known to be of one design: the plan, and all integers of its network."""
+def digest(plan_json: str, network: Network | None = None) -> str:
+    """By which sections are known to be of one design: the plan, and all integers of its network if that is given."""
     found = hashlib.sha256(plan_json.encode())
-    for layer in network.layers:
+    for layer in () if network is None else network.layers:
         _add(found, layer)
     return found.hexdigest()
 

@@ -73,7 +73,7 @@
         type: "bar", orientation: "h", name: `${layer.name} (Yosys)`, y: rows, x: keys.map((key) => share(layer[key], key)),
         customdata: keys.map((key) => [layer.name, number(layer[key]), "by Yosys"]), offsetgroup: "b",
         marker: {
-          color: hues[Math.max(0, design.resources.layers.findIndex((each) => each.name === layer.name)) % hues.length],
+          color: hues[design.resources.layers.findIndex((each) => each.name === layer.name) % hues.length] || colour("soft"),
           opacity: 0.55, line: { color: colour("paper"), width: 0.7 },
         },
       }));
@@ -96,11 +96,11 @@
       return {
         traces: [
           ...Object.keys(groups[0].moved).map((key, place) => bar(key, key, colour(["first", "second", "buffer", "room"][place % 4]), "a")),
-          bar("maps, if not fused", "alone", colour("done"), "b"),
+          bar(design.engine ? "maps once" : "maps, if not fused", "alone", colour("done"), "b"),
         ],
         layout: layout({
           barmode: "stack", showlegend: true, legend: below, margin: { l: 8, r: 14, t: 34, b: 44 },
-          height: 130 + 46 * groups.length, xaxis: axis("bytes a frame"), yaxis: axis("", { autorange: "reversed", showgrid: false }),
+          height: 130 + (groups.length > 8 ? 30 : 46) * groups.length, xaxis: axis("bytes a frame"), yaxis: axis("", { autorange: "reversed", showgrid: false }),
         }),
       };
     });
@@ -116,14 +116,15 @@
           hovertemplate: "%{text}: %{y:.3g} GMAC/s at %{x:.3g} MAC a byte<extra></extra>",
         };
       };
-      const roof = (peak, name, dash) => ({
-        type: "scatter", mode: "lines", name, x: [low, peak / memory, high], y: [low * memory, peak, peak],
+      const roof = (peak, slope, name, dash) => ({
+        type: "scatter", mode: "lines", name, x: [low, peak / slope, high], y: [low * slope, peak, peak],
         line: { color: colour("soft"), dash, width: 1.6 }, hovertemplate: `${name}: %{y:.3g} GMAC/s<extra></extra>`,
       });
       return {
         traces: [
-          roof(line.peak, "the board", "solid"), roof(line.used, "the plan's slices", "dot"),
-          of("layer", "a layer, if nothing were fused", "circle", colour("second"), 8),
+          roof(line.peak, memory, "the board", "solid"),
+          roof(line.used, line.port_gb_s || memory, line.port_gb_s ? "the engine and its port" : "the plan's slices", "dot"),
+          of("layer", line.port_gb_s ? "a layer" : "a layer, if nothing were fused", "circle", colour("second"), 8),
           of("group", "what the plan does", "diamond", colour("first"), 13),
         ],
         layout: layout({

@@ -90,9 +90,10 @@ def _of_engine(group: TileGroup, bins: int) -> dict[str, Any]:
             states.append({"kind": "turn", "whom": "", "says": "before or after it", "cycles": other, "shares": ""})
         layers.append({"name": band.name or f"the {band.kind}", "first": 0, "states": states})
     view = {"key": "frame", "name": "one frame", "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
-    notes = ["Layers that are computed on another one's way out have no band of their own."]
-    beside = len(found) - 2 < len(group.network.layers)
-    return {"views": [view], "notes": notes if beside else [], "fifos": [], "kinds": _ENGINE_KINDS}
+    notes = ["Frames are computed one after the other, so that each of them looks like this one."]
+    if len(found) - 2 < len(group.network.layers):
+        notes.append("Layers that are computed on another one's way out have no band of their own.")
+    return {"views": [view], "notes": notes, "fifos": [], "kinds": _ENGINE_KINDS}
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hwgen.errors import InputError
 
-__all__ = ["MEASURED", "document", "line"]
+__all__ = ["MEASURED", "StaleError", "document", "line"]
 
 #: What ``project.tcl`` read back, in the folder of the design.
 MEASURED = "vivado.json"
@@ -22,13 +22,19 @@ _PARTS = {
 }
 
 
+class StaleError(InputError):
+    """What Vivado measured is of another build than the folder."""
+
+
 def document(folder: Path) -> dict[str, Any] | None:
     """The section of a folder; ``None`` if no Vivado has run there.
 
     Raises
     ------
+    StaleError
+        If the file is of another build than the folder.
     InputError
-        If the file is not what ``project.tcl`` writes, or of another build than the folder.
+        If it is not what ``project.tcl`` writes.
     """
     path = folder / MEASURED
     if not path.exists():
@@ -36,9 +42,9 @@ def document(folder: Path) -> dict[str, Any] | None:
     found, registers, plan = (_read(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
     try:
         if found["build_hash"] != registers["build_hash"]:
-            raise InputError(
-                f"{path} is of another build ({found['build_hash']}) than the folder ({registers['build_hash']}): run "
-                "project.tcl again, or delete it"
+            raise StaleError(
+                f"{MEASURED} is left out: it is of another build ({found['build_hash']}) than the folder "
+                f"({registers['build_hash']}); run project.tcl again"
             )
         # Vivado may have dissolved the accelerator's cell, but no other.
         parts = {name: found[name] for name in _PARTS if name != "accelerator" or found[name] is not None}
