@@ -281,6 +281,7 @@ def test_the_folder(tmp_path):
     folder = build(tmp_path / "deep" / "out")
     assert sorted(path.name for path in folder.iterdir()) == [
         "Makefile",
+        "component.xml",
         "expected.hex",
         "lint.vlt",
         "manifest.json",

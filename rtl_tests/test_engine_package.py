@@ -12,7 +12,7 @@ from test_package import PARTS, Packaged, check_interfaces, check_registers, edi
 from test_program import SMALL
 
 from hwgen import boards
-from hwgen.emit import engine_wrapper, package, project
+from hwgen.emit import engine_wrapper, ip_xact, package, project
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 
 pytestmark = needs_tcl
@@ -22,8 +22,9 @@ def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Pa
     """What a build writes, as far as Vivado's scripts have it; the engine and its program are empty files."""
     shell = EngineShellConfig(engine=replace(SMALL, bus_bytes=bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **engine_wrapper.files(shell, "engine")}
-    files[package.NAME] = package.script(shell, "engine", PARTS[0], files)
-    files |= project.files(shell, "engine", boards.load(board), files)
+    scripts = {ip_xact.NAME: ip_xact.description(shell, "engine", files)}
+    scripts[package.NAME] = package.script(shell, "engine", PARTS[0], files)
+    files |= scripts | project.files(shell, "engine", boards.load(board), files)
     folder = tmp_path / "a folder"
     folder.mkdir()
     for name, content in files.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, kept, package, project, testbench, wrapper
+from hwgen.emit import engine_wrapper, ip_xact, kept, package, project, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
@@ -105,9 +105,10 @@ def build(
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
     ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``package_ip.tcl``, for some
-    boards ``project.tcl``, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and ``manifest.json``; and
-    ``others``, more files by their names. What becomes of files that are there is said in `hwgen.emit.folder.build`.
+    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``component.xml``,
+    ``package_ip.tcl``, for some boards ``project.tcl``, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and
+    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
+    `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -125,6 +126,7 @@ def build(
     contents = {
         **circuit.verilog,
         **around,
+        ip_xact.NAME: ip_xact.description(shell, TOP, names),
         package.NAME: package.script(shell, TOP, circuit.board.part, names),
         **project.files(shell, TOP, circuit.board, names),
         NAME: circuit.described,
@@ -232,7 +234,8 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig, co
             f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
             "its registers, for programs, for C and for Python",
         ),
-        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(TOP)}` in Vivado"),
+        (f"`{ip_xact.NAME}`", f"describes the IP of `{wrapper.module(TOP)}` in IP-XACT: the folder as it is"),
+        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(TOP)}` in Vivado, in a folder of its own"),
         *(
             [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
             * (project.NAME in contents)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
-from hwgen.emit import c_driver, manifest, package, project, stimuli, testbench, weights, wrapper
+from hwgen.emit import c_driver, ip_xact, manifest, package, project, stimuli, testbench, weights, wrapper
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -43,8 +43,8 @@ def build(
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
     ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
-    ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``package_ip.tcl``, for some boards ``project.tcl``,
-    ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
+    ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for some
+    boards ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
     doesn't goes, unless somebody changed it; all else in the folder stays.
@@ -160,6 +160,7 @@ def _contents(
     if isinstance(config, AcceleratorConfig) and config.loader is not None:
         around[weights.NAME] = weights.describe(config, top)
     names = [*contents, *around, *software]
+    around[ip_xact.NAME] = ip_xact.description(shell, top, names)
     around[package.NAME] = package.script(shell, top, board.part if board else "", names)
     around |= project.files(shell, top, board, names)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
@@ -320,7 +321,8 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         (f"`{top}_driver.c`, `{top}_driver.h`", "runs it from C, without an operating system"),
         *([(f"`{weights.NAME}`", "what its weights may be, for `hwgen weights`")] if weights.NAME in contents else []),
-        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado"),
+        (f"`{ip_xact.NAME}`", f"describes the IP of `{wrapper.module(top)}` in IP-XACT: the folder as it is"),
+        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado, in a folder of its own"),
         *(
             [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
             * (project.NAME in contents)
