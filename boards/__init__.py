@@ -42,7 +42,7 @@ class Board:
     device : str
         Device as its maker calls it (``XC7Z020``).
     part : str
-        Full part number, as Vivado takes it.
+        Full part number, as Vivado takes it; capitals become small letters.
     lut, ff, dsp, bram36 : int
         6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
     clock_mhz : float
@@ -102,6 +102,7 @@ class Board:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
                 raise BoardError(f"board {self.name}: {name} must be between 0 and 1e9, not {value!r}")
 
+        object.__setattr__(self, "part", self.part.lower())  # as Vivado has all parts
         if isinstance(self.board_parts, list):  # as TOML and JSON have it
             object.__setattr__(self, "board_parts", tuple(self.board_parts))
         if not isinstance(self.board_parts, tuple) or not all(isinstance(each, str) for each in self.board_parts):

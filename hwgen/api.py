@@ -553,6 +553,7 @@ class Model:
         """
         from hwgen import plan as planner
         from hwgen.emit import weights
+        from hwgen.network.loaded import for_hardware
         from hwgen.plan import document
 
         known = weights.read_design(design)
@@ -564,7 +565,8 @@ class Model:
                     f"{Path(design) / 'plan.json'} is not the one that hwgen wrote: build the design again"
                 )
             board = load_board(str(board))
-        found = Retrained(self, planner.read(text, self.network, board), folder=known)
+        network = for_hardware(self.network, known.weight_bits)
+        found = Retrained(self, planner.read(text, network, board), folder=known)
         known.refuse(found.config, self.name)
         return found
 

@@ -102,11 +102,11 @@ class Bench:
             assert await self.control.read_dword(0xF00) == 0  # there is none
             await ClockCycles(self.dut.aclk, choice.randrange(200))
 
-    async def start(self, base: int) -> None:
+    async def start(self, base: int, bits: int = START) -> None:
         await self.write("INTERRUPT_ENABLE", 3)
         assert int(self.dut.interrupt.value) == 0
         await self.write("PROGRAM_BASE", base)
-        await self.write("CONTROL", START)
+        await self.write("CONTROL", bits)
 
     async def end(self, error: int, *, meddles: bool) -> None:
         """The interrupt comes; registers say what became of the run."""
@@ -180,14 +180,14 @@ class Bench:
             assert await self.read("FRAME_CYCLES") == await self.without_a_wrapper(before[base : base + told["size"]])
 
     async def first_attempt(self, phase: dict[str, Any]) -> None:
-        """A run that is ended from outside."""
-        await self.start(phase["base"])
+        """A run that is ended from outside; both bits at once start it if none is running, and stop it if one is."""
+        await self.start(phase["base"], START | STOP if phase["stop_at"] else START)
         await ClockCycles(self.dut.aclk, phase["reset_at"] or phase["stop_at"])
         assert await self.read("STATUS") == BUSY, "it ended by itself"
         if phase["reset_at"]:
             await self.reset()
         else:
-            await self.write("CONTROL", STOP)
+            await self.write("CONTROL", START | STOP)
             await self.end(STOPPED, meddles=False)
             await self.interrupted(STOPPED)
 

@@ -58,7 +58,7 @@ class Loads(Bench):
 
 @cocotb.test()
 async def loads(dut: Any) -> None:
-    """Damaged, of another design, with a lost word, and cut off by a reset; with pauses on all channels."""
+    """Damaged, of another design, with a lost word, cut off by a reset, given up; with pauses on all channels."""
     told = scenario()
     bench, (first, second) = Loads(dut, told), told["loads"]
     cocotb.start_soon(Clock(dut.aclk, PERIOD_NS, unit="ns").start())
@@ -110,3 +110,24 @@ async def loads(dut: Any) -> None:
     await bench.write("RESET", 1)  # which leaves weights that are whole
     await ClockCycles(dut.aclk, 3)
     await bench.computes(0)
+
+    for sink in bench.sinks:
+        sink.pause = True
+    bench.send([[bench.frame] * 4])
+    await ClockCycles(dut.aclk, 600)
+    await bench.write("WEIGHTS", second[0])
+    await ClockCycles(dut.aclk, 300)
+    assert await bench.read("STATUS") & WAIT
+    await bench.write("RESET", 1)  # gives the load up, as the drivers do: nothing of it was taken
+    for sink in bench.sinks:
+        sink.pause = False
+    await ClockCycles(dut.aclk, 2000)  # what its sender still had of the frames goes, as if it were short ones
+    for sink in bench.sinks:
+        sink.clear()
+    await bench.write("ERRORS", 0xFFFFFFFF)
+    assert not await bench.read("STATUS") & WAIT
+    assert await bench.flags() == (True, False)
+    await bench.computes(0)
+    await bench.load(second)
+    assert await bench.flags() == (True, False)
+    await bench.computes(1)

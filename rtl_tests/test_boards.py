@@ -120,6 +120,7 @@ def _file(tmp_path, **changes):
 def test_own_board_file(tmp_path):
     board = boards.load(_file(tmp_path))
     assert (board.name, board.device, board.dsp, board.clock_mhz) == ("mine", "XC7Z010", 80, 125)
+    assert boards.load(_file(tmp_path, part='"XC7Z010CLG400-1"')) == board  # Vivado's names are in small letters
     assert board.transfer_cycles(3) == 1  # 32 bytes a cycle
     assert board.transfer_cycles(33) == 2
     with pytest.raises(BoardError, match="board mine has no platform class"):

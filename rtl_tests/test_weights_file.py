@@ -31,8 +31,20 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: float = 0.02, deep: int = 4) -> Path:
-    """Two QLinearConvs, a max pool and a QLinearGlobalAveragePool, with random weights, biases and scales."""
+def model(
+    folder: Path,
+    seed: int,
+    *,
+    kernel: int = 3,
+    zero: int = 7,
+    x_scale: float = 0.02,
+    deep: int = 4,
+    most: tuple[int, int] = (127, 127),
+) -> Path:
+    """Two QLinearConvs, a max pool and a QLinearGlobalAveragePool, with random weights, biases and scales.
+
+    ``most``: how large weights of either QLinearConv are at most.
+    """
     rng = np.random.default_rng(seed)
     nodes, constants = [], []
 
@@ -45,7 +57,7 @@ def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: f
 
     before, channels = "x", 2
     scales = [constant("x_scale", np.float32(x_scale)), constant("x_zero", np.uint8(zero))]
-    for name, outputs, size in (("first", deep, kernel), ("second", 3, 1)):
+    for (name, outputs, size), limit in zip((("first", deep, kernel), ("second", 3, 1)), most, strict=True):
         each = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
         out = [scale(f"{name}_scale", 0.1), constant(f"{name}_zero", np.uint8(3))]
         nodes.append(
@@ -53,7 +65,9 @@ def model(folder: Path, seed: int, *, kernel: int = 3, zero: int = 7, x_scale: f
                 "QLinearConv",
                 [
                     *(before, *scales),
-                    constant(f"{name}_w", rng.integers(-127, 128, (outputs, channels, size, size)).astype(np.int8)),
+                    constant(
+                        f"{name}_w", rng.integers(-limit, limit + 1, (outputs, channels, size, size)).astype(np.int8)
+                    ),
                     constant(f"{name}_w_scale", each),
                     constant(f"{name}_w_zero", np.zeros(outputs, np.int8)),
                     *out,
@@ -168,6 +182,19 @@ def test_loaded(design, tmp_path, seed):
         outputs: Any = result.outputs
         assert not np.array_equal(outputs, runtime(model(tmp_path, 0), frames))
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+
+
+@needs_icarus
+@pytest.mark.parametrize("most", [(7, 127), (1, 5)])
+def test_weights_of_fewer_bits(design, tmp_path, most):
+    """All weights of a layer fit fewer bits than those that were built: they are loaded with sign bits in front."""
+    path = model(tmp_path, 3, most=most)
+    frames = np.random.default_rng(4).integers(0, 256, (2, 2, 6, 4)).astype(np.uint8)
+    network = hwgen.load(path).network
+    assert any(getattr(layer, "weight_bits", 8) < 8 for layer in network.layers)
+    result = hwgen.load(path).retrained(design).simulate(frames, simulator="icarus")
+    assert result.ok
+    np.testing.assert_array_equal(result.outputs, runtime(path, frames))
 
 
 @needs_icarus
@@ -311,6 +338,43 @@ def test_a_load_behind_an_error(design, tmp_path):
     assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
 
 
+class Stuck(Waiting):
+    """Hardware whose frames do not leave before it is reset."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.resets = 0
+
+    def read(self, offset: int) -> int:
+        stuck = self.names[offset] == "STATUS" and not self.resets
+        return 1 << 3 | 1 << 4 if stuck else super().read(offset)
+
+    def write(self, offset: int, value: int) -> None:
+        super().write(offset, value)
+        if self.names[offset] == "RESET":
+            self.resets += value
+            self.words = []
+
+
+def test_frames_that_do_not_leave(design, tmp_path):
+    """The word that waits for them is given up, or it would hold back what comes and spoil the next load."""
+    loaded = hwgen.load(model(tmp_path, 1, x_scale=0.04)).retrained(design)
+    (tmp_path / "1.weights").write_bytes(loaded.weights)
+    registers = Stuck(design)
+    accelerator = driver.Accelerator(registers, still_dma(), folder=design, timeout=0.01)
+    said = (
+        r"^frames on their way did not leave within 0\.01 s: STATUS 24, FRAMES .*; they were dropped by a reset, and "
+        r"the weights are those before$"
+    )
+    with pytest.raises(driver.DriverError, match=said):
+        accelerator.load_weights(tmp_path / "1.weights")
+    assert registers.resets == 1
+    assert accelerator.inputs[0].scale == pytest.approx(0.02)
+    accelerator.load_weights(tmp_path / "1.weights")
+    assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
+    assert registers.resets == 1
+
+
 @needs_cocotb
 def test_registers(design, tmp_path):
     """Wrong loads through the wrapper's registers: flagged; frames wait, or go on, as docs/board.md has it."""
@@ -360,6 +424,12 @@ def test_other_models(design, tmp_path, refuse):
     )
     assert said(deep=5).startswith("plan layer first is of another network: its output is [4, 6, 4] in the plan")
     assert "first" in said(kernel=5)
+    small = hwgen.load(model(tmp_path, 2, most=(7, 127))).plan("zedboard", dsp=40, weights="runtime")
+    small.build(tmp_path / "small")
+    assert refuse("weights", model(tmp_path, 5), "--design", tmp_path / "small", "-o", out) == (
+        f"twoconv does not fit the design in {tmp_path / 'small'}: first: bits of a weight (compute.weight_bits) must "
+        "be 4, as it was built, not 8"
+    )
     assert not out.exists()
     constant = hwgen.load(model(tmp_path, 0)).plan("zedboard", dsp=40).build(tmp_path / "constant")
     assert refuse("weights", model(tmp_path, 1), "--design", constant) == (
@@ -388,7 +458,16 @@ def test_simulate_refusals(design, tmp_path, refuse):
 
 
 @pytest.mark.parametrize("name", ["weights.json", "plan.json"])
-@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000, '{"module": 1, "digest": 2, "layers": []}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"module": 1, "digest": 2, "layers": []}',
+        '{"module": 1, "digest": 2, "layers": {"first": {"compute.weight_bits": "9999"}}, "inputs": [], "outputs": []}',
+    ],
+)
 def test_damaged_designs(design, tmp_path, refuse, name, content):
     copy = shutil.copytree(design, tmp_path / "copy")
     (copy / name).write_text(content)

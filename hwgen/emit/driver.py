@@ -272,8 +272,8 @@ class Accelerator(Hardware):
         Raises
         ------
         DriverError
-            If the design's weights are constants, the file is damaged or for another design, or the hardware says that
-            what it got was wrong.
+            If the design's weights are constants, the file is damaged or for another design, the hardware says that
+            what it got was wrong, or frames on their way don't leave. Then these are dropped, as by `reset`.
         """
         if self._loadable is None:
             raise DriverError("the weights of this design are constants: it was built without --weights runtime")
@@ -285,7 +285,11 @@ class Accelerator(Hardware):
             )
         self.write("ERRORS", 0xFFFFFFFF)  # what a run before has left would end the load in its middle
         self.write("WEIGHTS", words[0])
-        self._await("WEIGHTS_WAIT", 0, "frames on their way did not leave")
+        try:
+            self._await("WEIGHTS_WAIT", 0, "frames on their way did not leave")
+        except DriverError as error:
+            self.reset()  # or the word that waits would hold all frames back, and spoil the next load
+            raise DriverError(f"{error}; they were dropped by a reset, and the weights are those before") from None
         for word in words[1:-1]:
             self.write("WEIGHTS", word)
         self.write("WEIGHTS_LAST", words[-1])

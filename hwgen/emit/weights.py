@@ -27,11 +27,13 @@ SUFFIX = ".weights"
 MAGIC = b"hwgenwts"
 #: Bytes in front of the JSON.
 _HEAD = len(MAGIC) + 8
+#: The field of a layer's hardware that says how wide weights are, and the widest that there are.
+_BITS, _MOST_BITS = "compute.weight_bits", 17
 
 #: What differs, for people, where a field's name says too little.
 _MEANINGS = {
     "compute.window.pad_value": "the zero point of its input, which padding takes",
-    "compute.weight_bits": "bits of a weight",
+    _BITS: "bits of a weight",
     "compute.sum_bits": "bits of its sums",
     "compute.window.kernel": "its kernel",
     "compute.window.stride": "its stride",
@@ -56,6 +58,8 @@ class Loadable:
         Of the hardware without its weights, as in files for it.
     layers : mapping
         By layer, the fields of its hardware.
+    weight_bits : mapping
+        By layer with weights, bits of each of them.
     inputs, outputs : tuple of str
         What they are called in its Verilog; a retrained model may call its tensors otherwise.
     """
@@ -64,6 +68,7 @@ class Loadable:
     top: str
     digest: str
     layers: Mapping[str, Mapping[str, str]]
+    weight_bits: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -143,8 +148,11 @@ def read_design(folder: str | Path) -> Loadable:
     try:
         document = json.loads(place.read_text())
         layers = {name: dict(described) for name, described in document["layers"].items()}
+        bits = {name: int(described[_BITS]) for name, described in layers.items() if _BITS in described}
+        if not all(0 < each <= _MOST_BITS for each in bits.values()):
+            raise ValueError
         ends = (tuple(map(str, document[each])) for each in ("inputs", "outputs"))
-        return Loadable(Path(folder), str(document["module"]), document["digest"], layers, *ends)
+        return Loadable(Path(folder), str(document["module"]), document["digest"], layers, bits, *ends)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{place} is not the one that hwgen wrote: build the design again") from None
 

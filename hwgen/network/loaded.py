@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hwgen.errors import ModelError
@@ -24,6 +25,20 @@ def loaded(network: Network) -> Network:
         raise ModelError(f"{network.name}: no layer has weights that could be loaded at run time")
     layers = tuple(
         replace(layer, loaded=True) if isinstance(layer, Conv | GlobalAveragePool | Add) else layer
+        for layer in network.layers
+    )
+    return replace(network, layers=layers)
+
+
+def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
+    """The same network for hardware that is there: weights of a layer have as many bits as in it, by the layer's name.
+
+    Weights may come out smaller than those that it was built of; bits that they don't need are sign bits then.
+    """
+    layers = tuple(
+        replace(layer, loaded_bits=weight_bits[layer.name])
+        if isinstance(layer, Conv) and layer.name in weight_bits
+        else layer
         for layer in network.layers
     )
     return replace(network, layers=layers)

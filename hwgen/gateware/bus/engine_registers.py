@@ -55,7 +55,11 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
             fields=(
                 Field(name="START", low=0, bits=1, about="1: run the program, if none is running"),
                 Field(
-                    name="STOP", low=1, bits=1, about="1: end the run, as soon as memory has answered what was asked"
+                    name="STOP",
+                    low=1,
+                    bits=1,
+                    about="1: end the run, as soon as memory has answered what was asked; of START and STOP at once "
+                    "START counts if none is running, and STOP otherwise",
                 ),
             ),
         ),

@@ -42,6 +42,8 @@ class Conv(Op):
         added, and the requantisation's factors are for the result. Always 0 where the accumulators themselves leave.
     loaded : bool
         The hardware shall take other weights, biases and scales at run time: these are those that it begins with.
+    loaded_bits : int
+        Bits of a weight in that hardware, if it is there already; these weights may need more of them.
     """
 
     weights: np.ndarray
@@ -50,6 +52,7 @@ class Conv(Op):
     groups: int = 1
     fraction: int = 0
     loaded: bool = False
+    loaded_bits: int = 2
 
     kind = "conv"
     operators = ("Conv",)
@@ -74,7 +77,9 @@ class Conv(Op):
     def weight_bits(self) -> int:
         """Of these weights; of loaded ones those that any of their type may have."""
         bits = max(signed_bits(*self.weight_range), 2)
-        return next(most for most in (*_LOADED_BITS, bits) if most >= bits) if self.loaded else bits
+        if not self.loaded:
+            return bits
+        return max(next(most for most in (*_LOADED_BITS, bits) if most >= bits), self.loaded_bits)
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:
