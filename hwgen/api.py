@@ -171,7 +171,7 @@ def sweep(
     BoardError
         If a board is unknown.
     InputError
-        If an option is unknown, or there are more than 100,000 plans.
+        If an option is unknown, ``jobs`` is no positive integer, or there are more than 100,000 plans.
     PlanError
         If no combination of the options makes sense.
     ToolError
@@ -180,6 +180,7 @@ def sweep(
     from hwgen import work
     from hwgen.explore.sweep import Sweep
 
+    work.check_count(jobs)
     boards = [board] if isinstance(board, str | Board) else list(board)
     asked = Sweep(
         networks=[model.network for model in ([models] if isinstance(models, Model) else models)],

@@ -122,6 +122,12 @@ def test_frames_that_do_not_fit(frames, words):
         stimuli.pack(frames, beat())
 
 
+@pytest.mark.parametrize("jobs", [0, -2, False])
+def test_jobs_that_make_no_sense(jobs):
+    with pytest.raises(InputError, match=rf"^jobs must be a positive integer, not {jobs!r}$"):
+        simulate.Options(jobs=jobs)
+
+
 def test_stalls_have_their_probability_and_are_seeded():
     for probability in (0.0, 0.25, 0.9):
         stalls = stimuli.Stalls.make((probability, probability), 3)

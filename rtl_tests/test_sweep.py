@@ -268,6 +268,12 @@ def test_two_networks_of_one_name_are_refused(small):
         hwgen.sweep([small, small], "zedboard")
 
 
+@pytest.mark.parametrize("jobs", [0, -1, True, 1.5, "2"])
+def test_jobs_that_make_no_sense(small, jobs):
+    with pytest.raises(InputError, match=rf"^jobs must be a positive integer, not {jobs!r}$"):
+        hwgen.sweep(small, "zedboard", jobs=jobs)
+
+
 def test_options_without_a_value_are_refused(small):
     with pytest.raises(InputError, match=r"^dsp of a sweep must be one or more, not none$"):
         hwgen.sweep(small, "zedboard", dsp=[])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,6 +117,52 @@ def test_what_is_shared_is_sent_once(pool):
 
 def length(data, number):
     return len(data)
+
+
+class OneByOne(work.Pool):
+    """A pool whose tasks end in order, each when what the one before returned has been taken."""
+
+    count, local = 1, True
+
+    def __init__(self):
+        self.futures = []
+
+    def share(self, value):
+        return value
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def end(self, number):
+        self.futures[number].set_result(number)
+
+    def stop(self):
+        pass
+
+
+def test_many_tasks_are_not_all_looked_at_for_each_that_ends():
+    """That would be 64 million looks, and took 14 s."""
+    pool, count = OneByOne(), 8_000
+    steps = []
+
+    def next_one(number, result):
+        steps.append(number)
+        if number + 1 < count:
+            pool.end(number + 1)
+
+    class First(list):
+        """Tasks; the first of them ends when the last is known."""
+
+        def __getitem__(self, number):
+            if number == count - 1:
+                pool.end(0)
+            return super().__getitem__(number)
+
+    begin = time.process_time()
+    assert work.run(pool, power, First(range(count)), done=next_one) == list(range(count))
+    assert time.process_time() - begin < 4
+    assert steps == list(range(count))
 
 
 def test_errors_of_tasks_are_raised_as_they_are(pool):
@@ -291,6 +338,37 @@ def test_what_does_not_speak_first_is_no_scheduler(monkeypatch):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ToolError, match="what listens there is no Dask scheduler"), work.pool(address):
             pass
+
+
+@needs_dask
+@pytest.mark.long
+def test_a_scheduler_that_ends(tmp_path):
+    """The command ends with one line, and soon; nothing is written."""
+    run = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(run), "HWGEN_CACHE": str(tmp_path / "cache")}
+    quiet = {"env": environment, "cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    found = tmp_path / "scheduler.json"
+    python = [sys.executable, "-m"]
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", "--scheduler-file", str(found)]
+    with processes.program([*python, "distributed.cli.dask_scheduler", *options], tmp_path, **quiet) as scheduler:
+        wait_for(found.exists)
+        address = json.loads(found.read_text())["address"]
+        sizes = ["--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
+        worker = [*python, "distributed.cli.dask_worker", address, *sizes]
+        with processes.program(worker, tmp_path, **quiet) as worker:
+            # The network is planned in a while; of the second plan the scheduler hears no more.
+            sweep = ["sweep", "resnet8", "--board", "vc709", "--dsp", "100:2000:50", "--cluster", address]
+            command = [*python, "hwgen.cli", *sweep]
+            with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as client:
+                wait_for(lambda: list((tmp_path / "cache").rglob("plans/*")), 120)
+                scheduler.kill()
+                _, said = client.communicate(timeout=60)
+            processes.kill(worker)
+    assert client.returncode == 2
+    assert [line for line in said.splitlines() if not line.startswith("sweep: ")] == [
+        f"hwgen: the scheduler at {address} ended, or started anew, and all tasks with it: start it, then this again"
+    ]
+    assert not list(tmp_path.glob("*.csv"))
 
 
 def test_a_worker_with_another_hwgen_is_refused():

@@ -128,6 +128,7 @@ def run_frames(
     """
     check_waves(wave_file, "verilator")
     check_where(cluster, wave_file)
+    work.check_count(jobs)
     if wave_file is not None and len(frames) > 1:
         raise InputError(f"waves are of one frame on an engine, not of {len(frames):,}: give one, or leave them out")
     if cluster is not None:

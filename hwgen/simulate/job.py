@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from hwgen import work
 from hwgen.emit import stimuli
 from hwgen.emit.verilog import Config, Factory, input_ports, output_ports
 from hwgen.errors import InputError
@@ -74,7 +75,8 @@ class Options:
     Raises
     ------
     InputError
-        If there is no such simulator, its waves can't be written there, or a probability is out of range.
+        If there is no such simulator, its waves can't be written there, a probability is out of range, or ``jobs`` is
+        no positive integer.
     """
 
     simulator: Simulator = "verilator"
@@ -101,6 +103,7 @@ class Options:
             raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)
         self._check_choice()
+        work.check_count(self.jobs)
         if self.cluster is not None and self.simulator != "verilator":
             raise InputError(f"a cluster runs verilator only, not {self.simulator}")
         check_where(self.cluster, self.wave_file)

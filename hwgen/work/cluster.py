@@ -10,7 +10,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import resources, util
@@ -37,7 +37,8 @@ def connected(address: str) -> Iterator[Pool]:
     InputError
         If this is no address.
     ToolError
-        If Dask is missing, nothing answers there, or a worker has no hwgen, or another one.
+        If Dask is missing, nothing answers there, or a worker has no hwgen, or another one; in the block, if the
+        scheduler ends.
     """
     workers = _workers(address)
     if util.find_spec("distributed") is None:
@@ -45,6 +46,7 @@ def connected(address: str) -> Iterator[Pool]:
     import distributed
 
     with ExitStack() as stack:
+        stack.enter_context(_quiet())
         with _plain(address):
             if workers is not None:
                 address = stack.enter_context(_started(workers))
@@ -52,13 +54,26 @@ def connected(address: str) -> Iterator[Pool]:
                 _check_speaks(address)
             client = stack.enter_context(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
             client.wait_for_workers(1, timeout=PATIENCE)
-        _check(client)
-        made = OnCluster(client)
+        made = OnCluster(client, address)
         try:
-            yield made
+            with made.watched():
+                _check(client)
+                yield made
         except BaseException:
             made.stop()
             raise
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Dask's client log no tracebacks: what they are about is said in one line."""
+    logger = logging.getLogger("distributed.client")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _workers(address: str) -> int | None:
@@ -156,8 +171,8 @@ class OnCluster(Pool):
 
     local = False
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
         self._executor = client.get_executor(pure=False)
 
     @property
@@ -180,7 +195,7 @@ class OnCluster(Pool):
             try:
                 found.set_result(future.result().get())
             except BaseException as error:
-                found.set_exception(_plain_loss(error))
+                found.set_exception(self._plain_loss(error))
 
         self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
         return found
@@ -192,17 +207,32 @@ class OnCluster(Pool):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._executor.shutdown(wait=wait and not cancel_futures)
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say in one line, if what is asked of the scheduler in the block fails, that it is gone."""
+        from distributed.client import ClosedClientError
+        from distributed.comm.core import CommClosedError
 
-def _plain_loss(error: BaseException) -> BaseException:
-    """What a task raised; one that killed its workers, or a cluster that is gone, in one line."""
-    from distributed import KilledWorker
-    from distributed.comm.core import CommClosedError
+        try:
+            yield
+        except (ClosedClientError, CommClosedError) as error:
+            raise self._gone() from error
 
-    if isinstance(error, KilledWorker):
-        return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
-    if isinstance(error, CommClosedError):
-        return ToolError(f"the connection to the cluster was lost: {' '.join(str(error).split())[:200]}")
-    return error
+    def _plain_loss(self, error: BaseException) -> BaseException:
+        """What a task raised; one that killed its workers, or a scheduler that is gone, in one line."""
+        from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        if isinstance(error, KilledWorker):
+            return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
+        if isinstance(error, CancelledError | CommClosedError):  # nobody else takes tasks back while one waits for them
+            return self._gone()
+        return error
+
+    def _gone(self) -> ToolError:
+        return ToolError(
+            f"the scheduler at {self._address} ended, or started anew, and all tasks with it: start it, then this again"
+        )
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from hwgen.errors import InputError, ToolError
@@ -25,6 +26,17 @@ MOST_LOSSES = 3
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_count(count: int | None, what: str = "jobs") -> None:
+    """Refuse what is no number of tasks at a time; ``None`` is one that isn't given.
+
+    Raises
+    ------
+    InputError
+    """
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InputError(f"{what} must be a positive integer, not {count!r}")
 
 
 @contextmanager
@@ -48,8 +60,7 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
     ToolError
         If there is no such cluster, or its workers can't do this work.
     """
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise InputError(f"tasks at a time must be a positive integer, not {count!r}")
+    check_count(count, "tasks at a time")
     if cluster is not None:
         from hwgen.work.cluster import connected
 
@@ -129,25 +140,29 @@ def _led_through(
     """Give a pool the tasks, again those that are lost, and take what each returns."""
     sent = [pool.share(value) for value in shared]
     running: dict[Future[T], int] = {}
-    ready, losses = deque(range(len(tasks))), Counter[int]()
+    ended: SimpleQueue[Future[T]] = SimpleQueue()  # to look at all that run, each time that one ends, takes too long
+    losses = Counter[int]()
+
+    def begin(number: int) -> None:
+        future = pool.submit(function, *sent, tasks[number])
+        running[future] = number
+        future.add_done_callback(ended.put)
+
     try:
-        while ready or running:
-            while ready:
-                number = ready.popleft()
-                running[pool.submit(function, *sent, tasks[number])] = number
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in sorted(finished, key=running.__getitem__):
-                number = running.pop(future)
-                try:
-                    result = future.result()
-                except (LostError, CancelledError) as error:
-                    losses[number] += 1
-                    if losses[number] == MOST_LOSSES:
-                        reason = str(error) or "the cluster lost what it works on"
-                        raise ToolError(f"a task was lost {MOST_LOSSES} times with its worker: {reason}") from error
-                    ready.append(number)
-                else:
-                    have(number, result)
+        for number in range(len(tasks)):
+            begin(number)
+        while running:
+            future = ended.get()
+            number = running.pop(future)
+            try:
+                result = future.result()
+            except LostError as error:
+                losses[number] += 1
+                if losses[number] == MOST_LOSSES:
+                    raise ToolError(f"a task was lost {MOST_LOSSES} times with its worker: {error}") from error
+                begin(number)
+            else:
+                have(number, result)
     except BaseException:
         pool.stop()
         raise
