@@ -1,12 +1,13 @@
-"""The C driver of a design, compiled as it lies in its folder, with registers, caches and DMAs that Python plays."""
+"""C drivers, compiled as they lie in the folder of a design, with registers, caches and DMAs that Python plays."""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,28 +74,65 @@ def compiled(built: Path, folder: Path) -> Path:
     return library
 
 
-class Driver:
-    """The library, with a processor's view of memory (``seen``) behind which is what DMAs see (``memory``).
+class Library:
+    """A driver's library, with a processor's view of memory (``seen``) behind which is what hardware sees (``memory``).
 
     The two are one after `HWGEN_FLUSH` and `HWGEN_INVALIDATE` only, so that a driver that forgets them fails.
+
+    Parameters
+    ----------
+    line : int
+        Bytes that are always flushed and invalidated together.
     """
+
+    device: Any
+
+    def __init__(
+        self,
+        library: Path,
+        described: dict[str, Any],
+        read: Callable[[int], int],
+        write: Callable[[int, int], None],
+        memory: np.ndarray,
+        line: int = 1,
+    ):
+        self.library = ctypes.CDLL(str(library))
+        self.name = described["module"].removesuffix("_axi")
+        self.memory, self._line = memory, line
+        self.seen = np.zeros(len(memory) + 64, np.uint8)
+        self.seen = self.seen[-self.seen.ctypes.data % 64 :][: len(memory)]
+        self._kept = (_READ(read), _WRITE(write), _CACHE(self._cache))
+        self.library.bench_set(*self._kept, ctypes.c_void_p(self.seen.ctypes.data))
+
+    def _cache(self, kind: int, address: int, size: int) -> None:
+        begin, end = address - MEMORY, address - MEMORY + size
+        assert 0 <= begin <= end <= len(self.seen)
+        lines = slice(begin - begin % self._line, end + -end % self._line)
+        source, target = (self.seen, self.memory) if kind == 0 else (self.memory, self.seen)
+        target[lines] = source[lines]
+
+    def _call(self, name: str, *arguments: Any) -> str:
+        return self.statuses[self.library[f"{self.name}_{name}"](ctypes.byref(self.device), *arguments)]
+
+    @property
+    def statuses(self) -> Mapping[int, str]:
+        """What is returned."""
+        return dict(enumerate(NAMES))
+
+
+class Driver(Library):
+    """That of an accelerator, with frames in memory one behind the other."""
 
     def __init__(
         self, library: Path, described: dict[str, Any], read: Callable[[int], int], write: Callable[[int, int], None]
     ):
-        self.library = ctypes.CDLL(str(library))
-        self.name = described["module"].removesuffix("_axi")
         self.streams = [*described["inputs"], *described["outputs"]]
         self.inputs = len(described["inputs"])
         dmas = max(self.inputs, len(described["outputs"]))
         places = np.cumsum([0] + [-(-each["frame_bytes"] // 64) * 64 + 64 for each in self.streams])
         self.places = places[:-1].tolist()
-        self.seen = np.zeros(int(places[-1]) + 64, np.uint8)
-        self.seen = self.seen[-self.seen.ctypes.data % 64 :]
-        self.memory = np.full_like(self.seen, 0xA5)
         self.maps = [_map(each) for each in self.streams]
-        self._kept = (_READ(read), _WRITE(write), _CACHE(self._cache))
-        self.library.bench_set(*self._kept, ctypes.c_void_p(self.seen.ctypes.data))
+        super().__init__(library, described, read, write, np.full(int(places[-1]), 0xA5, np.uint8))
 
         class Device(ctypes.Structure):
             _fields_ = [
@@ -104,24 +142,14 @@ class Driver:
         self.device = Device()
         self._dmas = (ctypes.c_size_t * dmas)(*(DMA + 0x10000 * number for number in range(dmas)))
 
-    def _cache(self, kind: int, address: int, size: int) -> None:
-        begin = address - MEMORY
-        assert 0 <= begin <= begin + size <= len(self.seen)
-        source, target = (self.seen, self.memory) if kind == 0 else (self.memory, self.seen)
-        target[begin : begin + size] = source[begin : begin + size]
-
-    def _call(self, name: str, *arguments: Any) -> str:
-        return NAMES[self.library[f"{self.name}_{name}"](*arguments)]
-
     def open(self, patience: int = 1000) -> str:
-        registers = ctypes.c_size_t(REGISTERS)
-        return self._call("open", ctypes.byref(self.device), registers, self._dmas, ctypes.c_uint32(patience))
+        return self._call("open", ctypes.c_size_t(REGISTERS), self._dmas, ctypes.c_uint32(patience))
 
     def reset(self) -> str:
-        return self._call("reset", ctypes.byref(self.device))
+        return self._call("reset")
 
     def load_weights(self, content: bytes) -> str:
-        return self._call("load_weights", ctypes.byref(self.device), content, ctypes.c_uint32(len(content)))
+        return self._call("load_weights", content, ctypes.c_uint32(len(content)))
 
     def _at(self, stream: int, offset: int = 0) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.seen.ctypes.data + self.places[stream] + offset)
@@ -144,13 +172,93 @@ class Driver:
         pointers = [self._at(number, offset) for number in range(len(self.streams))]
         ins, outs = pointers[: self.inputs], pointers[self.inputs :]
         arrays = [(ctypes.c_void_p * len(each))(*(pointer.value for pointer in each)) for each in (ins, outs)]
-        return self._call("run", ctypes.byref(self.device), *arrays)
+        return self._call("run", *arrays)
 
     def infer(self, frames: list[np.ndarray]) -> tuple[str, list[np.ndarray]]:
         """A frame of each input in, one of each output out."""
         for stream, frame in enumerate(frames):
             self.pack(stream, frame)
         return self.run(), [self.unpack(stream) for stream in range(self.inputs, len(self.streams))]
+
+
+class EngineMap(ctypes.Structure):
+    """A map of a program."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("address", "channels", "height", "width")), ("is_signed", ctypes.c_int)
+    ]  # fmt: skip
+
+    def empty(self) -> np.ndarray:
+        """A map ``(C, H, W)``."""
+        return np.zeros((self.channels, self.height, self.width), np.int8 if self.is_signed else np.uint8)
+
+
+class EngineDevice(ctypes.Structure):
+    """What the driver of an engine knows of it."""
+
+    _fields_ = [
+        ("registers", ctypes.c_size_t), ("patience", ctypes.c_uint32), ("memory", ctypes.c_void_p),
+        ("input", EngineMap), ("output_count", ctypes.c_uint32), ("outputs", EngineMap * 16),
+    ]  # fmt: skip
+
+
+class EngineDriver(Library):
+    """That of an engine; maps in memory share lines of the cache.
+
+    Parameters
+    ----------
+    built : Path
+        The folder of the design.
+    library : Path
+        That of its driver.
+    """
+
+    def __init__(
+        self,
+        built: Path,
+        library: Path,
+        read: Callable[[int], int],
+        write: Callable[[int, int], None],
+        memory: np.ndarray,
+    ):
+        super().__init__(library, described(built), read, write, memory, line=64)
+        self.device = EngineDevice()
+        self._header = (built / "engine_driver.h").read_text()
+
+    @property
+    def statuses(self) -> Mapping[int, str]:
+        body = self._header.split("typedef enum {")[1].split("}")[0]
+        names, found = re.findall(r"^ +ENGINE_(\w+)(?: = (\d+))?,? */\*", body, re.MULTILINE), {}
+        for name, value in names:
+            found[int(value) if value else max(found) + 1] = name
+        return found
+
+    def open(self, patience: int = 1000) -> str:
+        return self._call("open", ctypes.c_size_t(REGISTERS), ctypes.c_uint32(patience))
+
+    def load(self, program: bytes, begin: int, size: int) -> str:
+        """From a byte of the memory on, of so many."""
+        memory = ctypes.c_void_p(self.seen.ctypes.data + begin)
+        return self._call("load", program, ctypes.c_uint32(len(program)), memory, ctypes.c_uint32(size))
+
+    def start(self, frame: np.ndarray) -> str:
+        values = np.ascontiguousarray(frame)
+        assert values.nbytes == self.device.input.empty().nbytes
+        return self._call("start", ctypes.c_void_p(values.ctypes.data))
+
+    def finish(self) -> tuple[str, list[np.ndarray]]:
+        results = [self.device.outputs[number].empty() for number in range(self.device.output_count)]
+        pointers = (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
+        return self._call("finish", pointers), results
+
+    def run(self, frame: np.ndarray) -> tuple[str, list[np.ndarray]]:
+        values = np.ascontiguousarray(frame)
+        results = [self.device.outputs[number].empty() for number in range(self.device.output_count)]
+        pointers = (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
+        return self._call("run", ctypes.c_void_p(values.ctypes.data), pointers), results
+
+    def stop(self) -> str:
+        return self._call("stop")
 
 
 def _map(stream: dict[str, Any]) -> np.ndarray:

@@ -12,7 +12,7 @@ from test_package import PARTS, Packaged, check_interfaces, check_registers, edi
 from test_program import SMALL
 
 from hwgen import boards
-from hwgen.emit import engine_wrapper, ip_xact, package, project
+from hwgen.emit import c_driver, engine_wrapper, ip_xact, package, project
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 
 pytestmark = needs_tcl
@@ -22,6 +22,7 @@ def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Pa
     """What a build writes, as far as Vivado's scripts have it; the engine and its program are empty files."""
     shell = EngineShellConfig(engine=replace(SMALL, bus_bytes=bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **engine_wrapper.files(shell, "engine")}
+    files |= c_driver.engine_files("engine")
     scripts = {ip_xact.NAME: ip_xact.description(shell, "engine", files)}
     scripts[package.NAME] = package.script(shell, "engine", PARTS[0], files)
     files |= scripts | project.files(shell, "engine", boards.load(board), files)
@@ -40,7 +41,8 @@ def check(folder: Path, made: Packaged, bus_bytes: int = 8) -> None:
     assert core["name"] == document["module"] == "engine_axi"
     assert core["description"] == "The programmable engine, written by hwgen; build hash 0x0123456789abcdef"
     assert made.of("source") == {"engine.v", "engine_axi.v"}
-    software = {"registers.json", "engine_registers.h", "engine_registers.py", "engine_driver.py", "net.program"}
+    software = {f"engine_{each}" for each in ("registers.h", "registers.py", "driver.py", "driver.c", "driver.h")}
+    software |= {"registers.json", "net.program"}
     assert made.of("file") == {f"{root}/xilinx_miscfiles/software/{each}" for each in software}
     names = {"m_axi_mem", "s_axi_control", "aclk", "aresetn", "interrupt"}
     assert made.of("bus_interface") == {f"{root}/{each}" for each in names}

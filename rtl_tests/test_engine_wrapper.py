@@ -14,13 +14,14 @@ from accelerators import frames_for
 from amaranth import Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from c_driver import compiled, needs_gcc
 from cocotb_bench import needs_cocotb, needs_verilator
 from test_program import SMALL, alone, conv
 from test_registers import check_constants, told
 
 import hwgen
+from hwgen.emit import c_driver, engine_wrapper, synthesis, wrapper
 from hwgen.emit import engine as circuit
-from hwgen.emit import engine_wrapper, synthesis, wrapper
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
@@ -79,7 +80,8 @@ class Circuit:
         self.engine, self.folder, self.pace = engine, folder, pace
         verilog = circuit.files(engine)
         self.shell = engine_wrapper.shell_of(engine, pace, verilog)
-        self.files = verilog | engine_wrapper.files(self.shell, circuit.TOP) | {"bench.v": bench(self.shell)}
+        self.files = verilog | engine_wrapper.files(self.shell, circuit.TOP) | c_driver.engine_files(circuit.TOP)
+        self.files["bench.v"] = bench(self.shell)
 
     def phase(self, found: Schedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
         """So many random frames of a network."""
@@ -104,7 +106,6 @@ class Circuit:
         return str(path)
 
     def run(self, found: Schedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
-        sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
         program = self.folder / "program"
         program.write_bytes(found.image)
         # Lanes past the last channel hold anything.
@@ -114,25 +115,42 @@ class Circuit:
             for number, place in enumerate(found.outputs)
         ]
         cocotb_bench.run(
-            sources, "bench", "cocotb_engine_wrapper", self.folder,
+            self._sources(), "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
             input=found.input.address, outputs=outputs, pace=self.pace, phases=phases,
             simulator=simulator,
         )  # fmt: skip
 
     def drive(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
-        """The driver of a folder, which has all that a build writes but the report."""
+        """The Python driver of a folder."""
+        folder = self._built()
+        defaults = {"integers": False, "waits": False, "damaged": -1, "error": ""}
+        cocotb_bench.run(
+            self._sources(), "bench", "cocotb_engine_driver", self.folder,
+            driver=str(folder / "engine_driver.py"), design=str(folder), runs=[defaults | each for each in runs],
+            simulator=simulator,
+        )  # fmt: skip
+
+    def drive_in_c(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
+        """The C driver of a folder."""
+        folder = self._built()
+        defaults = {"base": 0x3000, "damaged": -1, "refused": -1, "patience": 100_000, "status": "OK"}
+        cocotb_bench.run(
+            self._sources(), "bench", "cocotb_engine_c_driver", self.folder,
+            built=str(folder), library=str(compiled(folder, self.folder)), runs=[defaults | each for each in runs],
+            simulator=simulator,
+        )  # fmt: skip
+
+    def _built(self) -> Path:
+        """A folder that has all that a build writes but the report."""
         folder = self.folder / "built"
         folder.mkdir(exist_ok=True)
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
-        sources = {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
-        defaults = {"integers": False, "waits": False, "damaged": -1, "error": ""}
-        cocotb_bench.run(
-            sources, "bench", "cocotb_engine_driver", self.folder,
-            driver=str(folder / "engine_driver.py"), design=str(folder), runs=[defaults | each for each in runs],
-            simulator=simulator,
-        )  # fmt: skip
+        return folder
+
+    def _sources(self) -> dict[str, bytes]:
+        return {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
 
     def told(self, name: str, found: Schedule, frames: np.ndarray) -> dict[str, str]:
         """Files of a program, of frames, and where outputs go."""
@@ -225,6 +243,53 @@ def test_driver(small):
     (expected,) = golden.outputs(TINY.network, frames)
     for each, wanted in ((files, expected), (one, expected[:1])):
         np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
+
+
+@needs_gcc
+@needs_cocotb
+def test_c_driver(small):
+    """Right frames at two places; between them a damaged program, memory that refuses, a frame that takes too long."""
+    frames = frames_for(TINY.network, 2, 8)
+    one = small.told("tiny_c", TINY, frames[:1])
+    two = {**small.told("tiny_again", TINY, frames), "base": 0x10000}
+    small.drive_in_c(
+        [
+            one,
+            {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.input.address, "status": "READ_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.outputs[0].address, "status": "WRITE_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "patience": 8, "status": "TIMEOUT"},
+            two,
+        ]
+    )
+    (expected,) = golden.outputs(TINY.network, frames)
+    for each, wanted in ((one, expected[:1]), (two, expected)):
+        np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
+
+
+@pytest.mark.long
+@needs_gcc
+@needs_verilator
+def test_c_driver_of_several_networks(fast):
+    """Held-out digits, with the results of ``hwgen simulate``, and of ONNX Runtime; another network between them."""
+    digits, images = hwgen.load(DIGITS / "digits.onnx"), np.load(DIGITS / "images.npy")[:10]
+    found = schedule(digits.network, SMALL)
+    frames = np.asarray(digits.prepare(images))
+    files = fast.told("digits_c", found, frames)
+    other = hwgen.load("lenet5")
+    others = np.asarray(other.random_frames(1))
+    between = {**fast.told("lenet5_c", schedule(other.network, SMALL), others), "base": 0x8000}
+    again = {**files, "y": str(fast.folder / "again_c.npz")}
+    fast.drive_in_c([files, between, again], "verilator")
+    simulated = digits.plan("zedboard", template="tile", dsp=40).simulate(images).outputs
+    for path in (files["y"], again["y"]):
+        logits = np.load(path)["arr_0"].reshape(len(images), -1)
+        np.testing.assert_array_equal(
+            logits, np.reshape(np.asarray(digits.golden(images, integers=True)), logits.shape)
+        )
+        np.testing.assert_array_equal(logits.argmax(1), np.reshape(np.asarray(simulated), logits.shape).argmax(1))
+    (expected,) = golden.outputs(other.network, others)
+    np.testing.assert_array_equal(np.load(between["y"])["arr_0"], expected)
 
 
 @pytest.mark.long

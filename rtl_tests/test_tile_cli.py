@@ -92,7 +92,14 @@ def expected_cycles(name: str, timing: MemoryTiming) -> int:
 def test_folder(built):
     names = {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
     names |= {"Makefile", "lint.vlt", "engine_axi.v", "registers.json", "engine_registers.h", "engine_registers.py"}
-    names |= {"engine_driver.py", "component.xml", "package_ip.tcl", "project.tcl"}
+    names |= {
+        "engine_driver.py",
+        "engine_driver.c",
+        "engine_driver.h",
+        "component.xml",
+        "package_ip.tcl",
+        "project.tcl",
+    }
     assert {path.name for path in built.iterdir()} == names
     assert manifest.read(built).keys() == names - {"manifest.json"}
     script = (built / "package_ip.tcl").read_text()

@@ -1,15 +1,17 @@
-"""The driver in C for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
+"""Drivers in C for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from hwgen.emit import wrapper
+from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.engine.port import Error
 
-__all__ = ["files"]
+__all__ = ["engine_files", "files"]
 
 
 def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
@@ -24,24 +26,43 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
     """
     inputs, ends = len(shell.inputs), (*shell.inputs, *shell.outputs)
     prefix = top.upper()
+    # All in one go: the design's name may hold what is replaced.
+    names = {"accelerator_axi": wrapper.module(top), "accelerator_": f"{top}_", "ACCELERATOR_": f"{prefix}_"}
     sizes = [
         f"#define {prefix}_INPUTS {inputs}u",
         f"#define {prefix}_STREAMS {len(ends)}u",
         f"#define {prefix}_DMAS {max(inputs, len(shell.outputs))}u",
     ]
     return {
-        f"{top}_driver.h": _filled("driver.h", top, "@sizes@", sizes),
-        f"{top}_driver.c": _filled("driver.c", top, "@layouts@", _layouts(ends)),
+        f"{top}_driver.h": _filled("driver.h", names, "sizes", sizes),
+        f"{top}_driver.c": _filled("driver.c", names, "layouts", _layouts(ends)),
     }
 
 
-def _filled(name: str, top: str, mark: str, lines: Iterable[str]) -> bytes:
+def engine_files(top: str) -> dict[str, bytes]:
+    """The same for an engine; they are those of every engine."""
+    names = {"engine_axi": wrapper.module(top), "engine_": f"{top}_", "ENGINE_": f"{top.upper()}_"}
+    return {
+        f"{top}_driver.h": _filled("engine_driver.h", names, "errors", _errors(top.upper())),
+        f"{top}_driver.c": _filled("engine_driver.c", names),
+    }
+
+
+def _filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
     """A file of this package for a design: its names, and lines in the place of a mark."""
-    text = resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
-    # All in one go: the design's name may hold what is replaced.
-    names = {"accelerator_axi": wrapper.module(top), "accelerator_": f"{top}_", "ACCELERATOR_": f"{top.upper()}_"}
-    text = re.sub("|".join(names), lambda found: names[found[0]], text)
-    return text.replace(f"/* {mark} */", "\n".join(lines)).encode()
+    text = re.sub("|".join(names), lambda found: names[found[0]], _text(name))
+    text = text.replace("/* @platform@ */", _text("platform.h").rstrip())
+    return text.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
+
+
+def _text(name: str) -> str:
+    return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
+
+
+def _errors(prefix: str) -> list[str]:
+    """What the engine says of a run, as entries of an enumeration."""
+    named = {error: "OK" if error is Error.NONE else error.name for error in ERRORS}
+    return [f"    {prefix}_{named[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
 
 
 def _layouts(ends: Iterable[EndConfig]) -> list[str]:

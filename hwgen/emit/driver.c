@@ -4,29 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#ifdef HWGEN_PLATFORM
-#include HWGEN_PLATFORM
-#endif
-
-/* A register at an address. */
-#ifndef HWGEN_READ32
-#define HWGEN_READ32(address) (*(volatile uint32_t *)(address))
-#endif
-#ifndef HWGEN_WRITE32
-#define HWGEN_WRITE32(address, value) (*(volatile uint32_t *)(address) = (value))
-#endif
-/* What caches hold of some bytes is written to memory; what they hold is forgotten. On a Zynq: Xil_DCacheFlushRange,
- * Xil_DCacheInvalidateRange. */
-#ifndef HWGEN_FLUSH
-#define HWGEN_FLUSH(pointer, bytes) ((void)(pointer), (void)(bytes))
-#endif
-#ifndef HWGEN_INVALIDATE
-#define HWGEN_INVALIDATE(pointer, bytes) ((void)(pointer), (void)(bytes))
-#endif
-/* The address by which a DMA reaches memory, 32 bits. */
-#ifndef HWGEN_BUS_ADDRESS
-#define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(uintptr_t)(pointer))
-#endif
+/* @platform@ */
 
 /* Registers of a DMA in simple mode, and their bits: PG021, Direct Register Mode Register Address Map. The channel into the
  * accelerator (MM2S) comes first, the other one (S2MM) at an offset. The names end so that a design called dma, control or

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, ip_xact, kept, package, project, testbench, wrapper
+from hwgen.emit import c_driver, engine_wrapper, ip_xact, kept, package, project, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
 from hwgen.errors import HwgenError, InputError
@@ -105,10 +105,10 @@ def build(
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
     ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``component.xml``,
-    ``package_ip.tcl``, for some boards ``project.tcl``, ``Makefile`` and ``lint.vlt``, ``plan.json``, ``report.md`` and
-    ``manifest.json``; and ``others``, more files by their names. What becomes of files that are there is said in
-    `hwgen.emit.folder.build`.
+    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``engine_driver.c`` with its header,
+    ``component.xml``, ``package_ip.tcl``, for some boards ``project.tcl``, ``Makefile`` and ``lint.vlt``,
+    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
+    that are there is said in `hwgen.emit.folder.build`.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def build(
     check_folder(directory)
     name = program_name(program.name)
     shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
-    around = engine_wrapper.files(shell, TOP)
+    around = engine_wrapper.files(shell, TOP) | c_driver.engine_files(TOP)
     names = [*circuit.verilog, *around, name]
     contents = {
         **circuit.verilog,
@@ -241,6 +241,7 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig, co
             * (project.NAME in contents)
         ),
         (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
+        (f"`{TOP}_driver.c`, `{TOP}_driver.h`", "runs programs on it from C, without an operating system"),
         ("`Makefile`", "`make lint`"),
     ]
     bits = 8 * program.engine.bus_bytes

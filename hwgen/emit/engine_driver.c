@@ -1,0 +1,331 @@
+/* Written by hwgen: see engine_driver.h. */
+#include "engine_driver.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* @platform@ */
+
+/* Where things are in a program (docs/engine.md), how it begins, and how maps lie in memory. */
+enum {
+    MARK_BYTES = 8,
+    FORMAT_AT = 8,
+    CHECKSUM_AT = 12,
+    DIGEST_AT = 16, /* from here on all is in the checksum */
+    TOLD_BYTES_AT = 32,
+    IMAGE_BYTES_AT = 40,
+    HEADER_BYTES = 48,
+    FORMAT_IS = 2,
+    DIGEST_DIGITS = 16,
+    PAGE = 4096,
+    LANES = 8
+};
+
+static uint32_t read_register(const engine_device *device, uintptr_t offset)
+{
+    return HWGEN_READ32(device->registers + offset);
+}
+
+static void write_register(const engine_device *device, uintptr_t offset, uint32_t value)
+{
+    HWGEN_WRITE32(device->registers + offset, value);
+}
+
+engine_status engine_stop(const engine_device *device)
+{
+    uint32_t looks;
+
+    write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_STOP);
+    for (looks = 0; looks < device->patience; looks++)
+        if (!(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_BUSY))
+            return ENGINE_OK;
+    return ENGINE_NOT_STOPPED;
+}
+
+engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t patience)
+{
+    uint64_t hash;
+
+    device->registers = registers;
+    device->patience = patience;
+    device->memory = NULL;
+    if (read_register(device, ENGINE_IDENTITY) != ENGINE_IDENTITY_IS)
+        return ENGINE_NOT_THERE;
+    if (read_register(device, ENGINE_VERSION) >> 16 != ENGINE_VERSION_MAJOR_IS)
+        return ENGINE_OTHER_VERSION;
+    hash = (uint64_t)read_register(device, ENGINE_BUILD_HASH_HIGH) << 32;
+    hash |= read_register(device, ENGINE_BUILD_HASH_LOW);
+    if (hash != ENGINE_BUILD_HASH)
+        return ENGINE_OTHER_DESIGN;
+    write_register(device, ENGINE_INTERRUPT_ENABLE, 0);
+    return engine_stop(device);
+}
+
+/* What a program tells of itself is JSON: a value, or what is left of the items in a list or an object. */
+typedef struct {
+    const char *begin, *end;
+} text;
+
+/* Takes the first item of those that are left; whether there was one. */
+static int take(text *left, text *item)
+{
+    const char *at = left->begin;
+    int depth = 0, quoted = 0;
+
+    while (at < left->end && (*at == ' ' || *at == ','))
+        at++;
+    item->begin = at;
+    for (; at < left->end && (depth > 0 || quoted || *at != ','); at++) {
+        if (quoted && *at == '\\')
+            at++; /* of what follows no quote counts */
+        else if (*at == '"')
+            quoted = !quoted;
+        else if (!quoted)
+            depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+    }
+    item->end = left->begin = at < left->end ? at : left->end;
+    return item->begin < item->end;
+}
+
+/* The items of a list or an object. */
+static text items(text value)
+{
+    if (value.end - value.begin >= 2) {
+        value.begin++;
+        value.end--;
+    }
+    return value;
+}
+
+/* The value of a key in an object; an empty one if there is none. */
+static text value_of(text object, const char *key)
+{
+    const size_t length = strlen(key);
+    text left = items(object), item;
+
+    while (take(&left, &item))
+        if ((size_t)(item.end - item.begin) > length + 3 && item.begin[0] == '"' && item.begin[length + 1] == '"' &&
+            memcmp(item.begin + 1, key, length) == 0) {
+            item.begin += length + 3; /* two quotes and a colon */
+            while (item.begin < item.end && *item.begin == ' ')
+                item.begin++;
+            return item;
+        }
+    item.begin = item.end;
+    return item;
+}
+
+/* A number below 2^32, as all are that count. */
+static uint32_t number_of(text object, const char *key)
+{
+    const text value = value_of(object, key);
+    const char *at;
+    uint32_t number = 0;
+
+    for (at = value.begin; at < value.end && *at >= '0' && *at <= '9'; at++)
+        number = 10 * number + (uint32_t)(*at - '0');
+    return number;
+}
+
+/* A map that a program tells of. */
+static engine_map map_of(text region)
+{
+    const text map = value_of(region, "map"), is_signed = value_of(value_of(map, "type"), "signed");
+    engine_map found;
+
+    found.address = number_of(region, "address");
+    found.channels = number_of(map, "channels");
+    found.height = number_of(map, "height");
+    found.width = number_of(map, "width");
+    found.is_signed = is_signed.begin < is_signed.end && *is_signed.begin == 't';
+    return found;
+}
+
+/* The bytes of a number of a file, the lowest one first. */
+static uint64_t bytes_of(const unsigned char *place, unsigned count)
+{
+    uint64_t number = 0;
+
+    while (count-- > 0)
+        number = number << 8 | place[count];
+    return number;
+}
+
+/* CRC-32, as zlib computes it: four bits at a time. */
+static uint32_t checksum_of(const unsigned char *bytes, uint32_t count)
+{
+    static const uint32_t table[16] = {
+        0x00000000u, 0x1DB71064u, 0x3B6E20C8u, 0x26D930ACu, 0x76DC4190u, 0x6B6B51F4u, 0x4DB26158u, 0x5005713Cu,
+        0xEDB88320u, 0xF00F9344u, 0xD6D6A3E8u, 0xCB61B38Cu, 0x9B64C2B0u, 0x86D3D2D4u, 0xA00AE278u, 0xBDBDF21Cu};
+    uint32_t sum = 0xFFFFFFFFu;
+
+    while (count-- > 0) {
+        sum ^= *bytes++;
+        sum = sum >> 4 ^ table[sum & 15];
+        sum = sum >> 4 ^ table[sum & 15];
+    }
+    return ~sum;
+}
+
+/* Whether a program is for engines with the digest of this one, which stands there in hexadecimal. */
+static int is_of_this_engine(const engine_device *device, const unsigned char *digits)
+{
+    uint64_t digest = (uint64_t)read_register(device, ENGINE_DIGEST_HIGH) << 32;
+    int place;
+
+    digest |= read_register(device, ENGINE_DIGEST_LOW);
+    for (place = 0; place < DIGEST_DIGITS; place++, digest <<= 4)
+        if (digits[place] != (unsigned char)"0123456789abcdef"[digest >> 60])
+            return 0;
+    return 1;
+}
+
+/* Whether a file is a program that is whole, for this engine. */
+static engine_status check(const engine_device *device, const unsigned char *file, uint32_t file_bytes)
+{
+    if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0 ||
+        bytes_of(file + FORMAT_AT, 4) != FORMAT_IS)
+        return ENGINE_NO_PROGRAM;
+    if (bytes_of(file + TOLD_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
+        bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + TOLD_BYTES_AT, 8) ||
+        bytes_of(file + CHECKSUM_AT, 4) != checksum_of(file + DIGEST_AT, file_bytes - DIGEST_AT))
+        return ENGINE_WRONG_PROGRAM;
+    return is_of_this_engine(device, file + DIGEST_AT) ? ENGINE_OK : ENGINE_OTHER_ENGINE;
+}
+
+/* What a program tells of its maps; whether there is room for as many outputs as it has. */
+static int describe(engine_device *device, text told)
+{
+    text left = items(value_of(told, "outputs")), output;
+
+    device->input = map_of(value_of(told, "input"));
+    for (device->output_count = 0; take(&left, &output); device->output_count++) {
+        if (device->output_count == ENGINE_MOST_OUTPUTS)
+            return 0;
+        device->outputs[device->output_count] = map_of(output);
+    }
+    return 1;
+}
+
+engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes)
+{
+    const unsigned char *const content = file;
+    const uint32_t address = HWGEN_BUS_ADDRESS(memory);
+    engine_status status = check(device, content, file_bytes);
+    uint32_t size, told_bytes;
+    text told;
+
+    if (status != ENGINE_OK)
+        return status;
+    told_bytes = (uint32_t)bytes_of(content + TOLD_BYTES_AT, 8);
+    told.begin = (const char *)content + HEADER_BYTES;
+    told.end = told.begin + told_bytes;
+    size = number_of(told, "size");
+    if (size > memory_bytes)
+        return ENGINE_TOO_SMALL;
+    if (address % PAGE || (uint64_t)address + size > UINT64_C(1) << 32)
+        return ENGINE_UNALIGNED;
+    status = engine_stop(device);
+    if (status != ENGINE_OK)
+        return status;
+    device->memory = NULL;
+    if (!describe(device, told))
+        return ENGINE_WRONG_PROGRAM;
+    memcpy(memory, told.end, file_bytes - HEADER_BYTES - told_bytes);
+    HWGEN_FLUSH(memory, size); /* the maps as well: nothing of them may be written from a cache during a run */
+    device->memory = memory;
+    write_register(device, ENGINE_PROGRAM_BASE, address);
+    return ENGINE_OK;
+}
+
+static size_t pixels_of(const engine_map *map)
+{
+    return (size_t)map->height * map->width;
+}
+
+static uint32_t map_bytes(const engine_map *map)
+{
+    return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
+}
+
+/* What is done to a value on its way to memory or back: values there are signed. */
+static unsigned char flip_of(const engine_map *map)
+{
+    return map->is_signed ? 0x00 : 0x80;
+}
+
+/* Brings a map (channels, rows, columns) into the order of memory: blocks of 8 channels, of each the pixels row by row. */
+static void pack(const engine_map *map, const unsigned char *values, unsigned char *place)
+{
+    const size_t pixels = pixels_of(map);
+    const unsigned char flip = flip_of(map);
+    uint32_t first, lane;
+    size_t pixel;
+
+    for (first = 0; first < map->channels; first += LANES)
+        for (pixel = 0; pixel < pixels; pixel++)
+            for (lane = first; lane < first + LANES; lane++)
+                *place++ = lane < map->channels ? values[lane * pixels + pixel] ^ flip : 0;
+}
+
+/* The inverse. */
+static void unpack(const engine_map *map, const unsigned char *place, unsigned char *values)
+{
+    const size_t pixels = pixels_of(map);
+    const unsigned char flip = flip_of(map);
+    uint32_t first, lane;
+    size_t pixel;
+
+    for (first = 0; first < map->channels; first += LANES)
+        for (pixel = 0; pixel < pixels; pixel++, place += LANES)
+            for (lane = first; lane < first + LANES && lane < map->channels; lane++)
+                values[lane * pixels + pixel] = place[lane - first] ^ flip;
+}
+
+engine_status engine_start(const engine_device *device, const void *map)
+{
+    unsigned char *input;
+    engine_status status;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    status = engine_stop(device);
+    if (status != ENGINE_OK)
+        return status;
+    /* Lines of a cache at both ends may hold bytes of other maps, too: each run writes these before it reads them. */
+    input = device->memory + device->input.address;
+    pack(&device->input, map, input);
+    HWGEN_FLUSH(input, map_bytes(&device->input));
+    write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
+    return ENGINE_OK;
+}
+
+engine_status engine_finish(const engine_device *device, void *const *results)
+{
+    uint32_t looks, output;
+    engine_status status;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    for (looks = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); looks++)
+        if (looks == device->patience) {
+            status = engine_stop(device);
+            return status == ENGINE_OK ? ENGINE_TIMEOUT : status;
+        }
+    status = (engine_status)(read_register(device, ENGINE_ERROR) & ENGINE_ERROR_CODE);
+    for (output = 0; output < device->output_count && status == ENGINE_OK; output++) {
+        const engine_map *const map = &device->outputs[output];
+        unsigned char *const place = device->memory + map->address;
+
+        HWGEN_INVALIDATE(place, map_bytes(map));
+        unpack(map, place, results[output]);
+    }
+    return status;
+}
+
+engine_status engine_run(const engine_device *device, const void *map, void *const *results)
+{
+    const engine_status status = engine_start(device, map);
+
+    return status == ENGINE_OK ? engine_finish(device, results) : status;
+}

@@ -1,0 +1,93 @@
+"""The C driver of an engine on simulated hardware: a bench that the simulator runs (`cocotb_bench`).
+
+Its scenario:
+
+- ``built``: the folder of the design; ``library``: that of the driver (`c_driver.compiled`);
+- ``runs``: each with
+
+  - ``program``, ``x``: files of the program and of frames as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
+  - ``base``: where the program is put in memory;
+  - ``damaged``: a byte of the program that is wrong in memory, or -1;
+  - ``refused``: the address in the program from which on memory answers by SLVERR, or -1;
+  - ``patience``: how often the driver looks;
+  - ``status``: what it says of each frame.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from c_driver import MEMORY, REGISTERS, EngineDriver
+from cocotb.clock import Clock
+from cocotb.task import bridge, resume
+from cocotb.triggers import ClockCycles
+from cocotb_bench import scenario
+from cocotb_engine import forbid
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
+
+PERIOD_NS = 10
+#: Bytes of memory.
+SIZE = 1 << 20
+
+
+class Hardware:
+    """What the driver's macros reach: the wrapper's registers, and the memory that the engine reaches."""
+
+    def __init__(self, dut: Any, told: dict[str, Any]):
+        clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
+        content = bytearray(random.Random(1).randbytes(SIZE))
+        self.clock = dut.aclk
+        self.ram: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi_mem"), **clocking, mem=content)
+        self.accesses = self.ram.read_if._read, self.ram.write_if._write
+        self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
+        memory = np.frombuffer(content, np.uint8)
+        self.driver = EngineDriver(
+            Path(told["built"]), Path(told["library"]), resume(self._read), resume(self._write), memory
+        )
+
+    async def _read(self, address: int) -> int:
+        await ClockCycles(self.clock, 20)  # a processor is not faster
+        return await self.control.read_dword(address - REGISTERS)
+
+    async def _write(self, address: int, value: int) -> None:
+        await self.control.write_dword(address - REGISTERS, value)
+
+    def refuse(self, beyond: int) -> None:
+        """Memory refuses what lies at an address or behind it."""
+        self.ram.read_if._read, self.ram.write_if._write = (forbid(access, beyond) for access in self.accesses)
+
+
+def program(told: dict[str, Any], hardware: Hardware) -> None:
+    """What a user's program does."""
+    driver = hardware.driver
+    for each in told["runs"]:
+        base, content = each["base"], Path(each["program"]).read_bytes()
+        assert driver.open(each["patience"]) == "OK"
+        assert driver.load(content, base, SIZE - base) == "OK"
+        if each["damaged"] >= 0:
+            driver.memory[base + each["damaged"]] ^= 1
+        hardware.refuse(MEMORY + base + each["refused"] if each["refused"] >= 0 else 1 << 32)
+        found = []
+        for frame in np.load(each["x"]):
+            status, outputs = driver.run(frame)
+            assert status == each["status"]
+            found.append(outputs)
+        np.savez(each["y"], *(np.stack(maps) for maps in zip(*found, strict=True)))
+
+
+@cocotb.test()
+async def runs(dut: Any) -> None:
+    """All of them."""
+    told = scenario()
+    for name, value in (("aresetn", 0), ("clk", 0), ("rst", 1), ("start", 0), ("pace", 1)):
+        getattr(dut, name).value = value
+    hardware = Hardware(dut, told)
+    Clock(dut.aclk, PERIOD_NS, unit="ns").start()
+    await ClockCycles(dut.aclk, 3)
+    dut.aresetn.value = 1
+    await ClockCycles(dut.aclk, 2)
+    await bridge(program)(told, hardware)
