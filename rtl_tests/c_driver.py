@@ -119,6 +119,12 @@ class Library:
         """What is returned."""
         return dict(enumerate(NAMES))
 
+    def enable_interrupt(self, events: int) -> None:
+        self.library[f"{self.name}_enable_interrupt"](ctypes.byref(self.device), ctypes.c_uint32(events))
+
+    def handle_interrupt(self) -> int:
+        return self.library[f"{self.name}_handle_interrupt"](ctypes.byref(self.device))
+
 
 class Driver(Library):
     """That of an accelerator, with frames in memory one behind the other."""
@@ -168,17 +174,30 @@ class Driver(Library):
         begin = self.places[stream]
         return self.seen[begin : begin + self.streams[stream]["frame_bytes"]]
 
+    def _arrays(self, offset: int = 0) -> list[Any]:
+        pointers = [self._at(number, offset).value for number in range(len(self.streams))]
+        return [(ctypes.c_void_p * len(each))(*each) for each in (pointers[: self.inputs], pointers[self.inputs :])]
+
     def run(self, offset: int = 0) -> str:
-        pointers = [self._at(number, offset) for number in range(len(self.streams))]
-        ins, outs = pointers[: self.inputs], pointers[self.inputs :]
-        arrays = [(ctypes.c_void_p * len(each))(*(pointer.value for pointer in each)) for each in (ins, outs)]
-        return self._call("run", *arrays)
+        return self._call("run", *self._arrays(offset))
+
+    def start(self) -> str:
+        return self._call("start", *self._arrays())
+
+    def finish(self) -> str:
+        return self._call("finish", self._arrays()[1])
 
     def infer(self, frames: list[np.ndarray]) -> tuple[str, list[np.ndarray]]:
         """A frame of each input in, one of each output out."""
+        self.pack_all(frames)
+        return self.run(), self.unpack_all()
+
+    def pack_all(self, frames: list[np.ndarray]) -> None:
         for stream, frame in enumerate(frames):
             self.pack(stream, frame)
-        return self.run(), [self.unpack(stream) for stream in range(self.inputs, len(self.streams))]
+
+    def unpack_all(self) -> list[np.ndarray]:
+        return [self.unpack(stream) for stream in range(self.inputs, len(self.streams))]
 
 
 class EngineMap(ctypes.Structure):

@@ -19,11 +19,30 @@ import numpy as np
 from c_driver import DMA, MEMORY, REGISTERS, Channel, Dma, Driver
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotb_bench import scenario
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamSink, AxiStreamSource
 
 PERIOD_NS = 10
+#: Longest that an interrupt may take.
+LIMIT_US = 20_000
+FRAME, ERROR = 1, 2
+
+
+class Line:
+    """The interrupt, as a processor sees it that sleeps until it comes."""
+
+    def __init__(self, dut: Any):
+        self._dut = dut
+        self.wait, self.is_high = resume(self._wait), resume(self._look)
+
+    async def _wait(self) -> None:
+        if not await self._look():
+            await with_timeout(RisingEdge(self._dut.interrupt), LIMIT_US, "us")
+
+    async def _look(self) -> bool:
+        await ClockCycles(self._dut.aclk, 1)
+        return bool(self._dut.interrupt.value)
 
 
 class Hardware:
@@ -33,7 +52,7 @@ class Hardware:
         clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
         described = told["registers"]
         names = [[stream["name"] for stream in described[side]] for side in ("inputs", "outputs")]
-        self.clock, self.cut = dut.aclk, 0
+        self.clock, self.cut, self.line = dut.aclk, 0, Line(dut)
         self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
         sends = [self._sender(AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[0]]
         receives = [self._receiver(AxiStreamSink(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[1]]
@@ -79,6 +98,22 @@ class Hardware:
             self.dmas[(address - DMA) >> 16].write((address - DMA) & 0xFFFF, value)
 
 
+def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, status: str) -> list[np.ndarray]:
+    """A frame, while which the processor sleeps; what happened before, and is not enabled, doesn't wake it."""
+    driver, line = hardware.driver, hardware.line
+    driver.enable_interrupt(events)
+    assert not line.is_high()
+    driver.pack_all(frames)
+    assert driver.start() == "OK"
+    line.wait()
+    assert driver.handle_interrupt() == events
+    assert not line.is_high()
+    assert driver.handle_interrupt() == 0
+    assert driver.finish() == status
+    driver.enable_interrupt(0)
+    return driver.unpack_all()
+
+
 def program(told: dict[str, Any], hardware: Hardware) -> None:
     """What a user's program does."""
     driver = hardware.driver
@@ -92,12 +127,16 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
     if told["cut"]:
         hardware.cut = 1
         assert driver.infer([each[0] for each in inputs])[0] == "WRONG_FRAME"
+        interrupted(hardware, [each[0] for each in inputs], ERROR, "WRONG_FRAME")
         hardware.cut = 0
+    *frames, last = zip(*inputs, strict=True)
     found = []
-    for frames in zip(*inputs, strict=True):
-        status, outputs = driver.infer(list(frames))
+    for each in frames:
+        status, outputs = driver.infer(list(each))
         assert status == "OK"
         found.append(outputs)
+    assert not hardware.line.is_high()
+    found.append(interrupted(hardware, list(last), FRAME, "OK"))
     np.savez(told["y"], *(np.stack(each) for each in zip(*found, strict=True)))
 
 

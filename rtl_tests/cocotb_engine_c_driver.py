@@ -10,6 +10,7 @@ Its scenario:
   - ``damaged``: a byte of the program that is wrong in memory, or -1;
   - ``refused``: the address in the program from which on memory answers by SLVERR, or -1;
   - ``patience``: how often the driver looks;
+  - ``waits``: whether the processor sleeps until the interrupt comes;
   - ``status``: what it says of each frame.
 """
 
@@ -26,12 +27,14 @@ from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles
 from cocotb_bench import scenario
+from cocotb_c_driver import ERROR, Line
 from cocotb_engine import forbid
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 PERIOD_NS = 10
 #: Bytes of memory.
 SIZE = 1 << 20
+DONE = 1
 
 
 class Hardware:
@@ -40,7 +43,7 @@ class Hardware:
     def __init__(self, dut: Any, told: dict[str, Any]):
         clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
         content = bytearray(random.Random(1).randbytes(SIZE))
-        self.clock = dut.aclk
+        self.clock, self.line = dut.aclk, Line(dut)
         self.ram: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi_mem"), **clocking, mem=content)
         self.accesses = self.ram.read_if._read, self.ram.write_if._write
         self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
@@ -61,6 +64,20 @@ class Hardware:
         self.ram.read_if._read, self.ram.write_if._write = (forbid(access, beyond) for access in self.accesses)
 
 
+def interrupted(hardware: Hardware, frame: np.ndarray, status: str) -> tuple[str, list[np.ndarray]]:
+    """A frame, while which the processor sleeps."""
+    driver, line = hardware.driver, hardware.line
+    driver.enable_interrupt(DONE | ERROR)
+    assert not line.is_high()
+    assert driver.start(frame) == "OK"
+    line.wait()
+    assert driver.handle_interrupt() == (DONE if status == "OK" else DONE | ERROR)
+    assert not line.is_high()
+    assert driver.handle_interrupt() == 0
+    driver.enable_interrupt(0)
+    return driver.finish()
+
+
 def program(told: dict[str, Any], hardware: Hardware) -> None:
     """What a user's program does."""
     driver = hardware.driver
@@ -73,7 +90,7 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         hardware.refuse(MEMORY + base + each["refused"] if each["refused"] >= 0 else 1 << 32)
         found = []
         for frame in np.load(each["x"]):
-            status, outputs = driver.run(frame)
+            status, outputs = interrupted(hardware, frame, each["status"]) if each["waits"] else driver.run(frame)
             assert status == each["status"]
             found.append(outputs)
         np.savez(each["y"], *(np.stack(maps) for maps in zip(*found, strict=True)))

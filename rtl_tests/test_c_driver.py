@@ -153,17 +153,19 @@ def test_any_name(tmp_path, top):
 
 
 @needs_gcc
-def test_the_documented_program_compiles(built, tmp_path):
-    """Of docs/board.md, in a function of its own."""
+@pytest.mark.parametrize("call", ["NAME_open", "NAME_handle_interrupt"])
+def test_the_documented_programs_compile(built, tmp_path, call):
+    """Of docs/board.md: statements in a function of their own, and functions as they are."""
     (header,) = built.glob("*_driver.h")
     name = header.name.removesuffix("_driver.h")
     text = (Path(__file__).resolve().parent.parent / "docs" / "board.md").read_text()
-    block = next(each for each in re.findall(r"```c\n(.*?)```", text, re.DOTALL) if "NAME_open" in each)
-    include, body = block.split("\n", 1)
-    body = body.replace("NAME_DMAS", f"{name.upper()}_DMAS").replace("NAME_INPUTS", f"{name.upper()}_INPUTS")
-    buffers = "static unsigned char map[1], input[1], output[1], result[1];"
-    program = f"{include}\nint main(void)\n{{\n{buffers}\n{body}\nreturn (int)status;\n}}\n"
-    (tmp_path / "main.c").write_text(program.replace("NAME", name))
+    program = next(each for each in re.findall(r"```c\n(.*?)```", text, re.DOTALL) if call in each)
+    if call == "NAME_open":
+        include, body = program.split("\n", 1)
+        buffers = "static unsigned char map[1], input[1], output[1], result[1];"
+        program = f"{include}\nint main(void)\n{{\n{buffers}\n{body}\nreturn (int)status;\n}}\n"
+    constants = r"NAME(?=_(DMAS|INPUTS|OK|INTERRUPT_ENABLE_FRAME)\b)"
+    (tmp_path / "main.c").write_text(re.sub(constants, name.upper(), program).replace("NAME", name))
     gcc("-c", f"-I{built}", tmp_path / "main.c", "-o", tmp_path / "main.o")
 
 

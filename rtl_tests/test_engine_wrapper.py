@@ -134,7 +134,7 @@ class Circuit:
     def drive_in_c(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
         """The C driver of a folder."""
         folder = self._built()
-        defaults = {"base": 0x3000, "damaged": -1, "refused": -1, "patience": 100_000, "status": "OK"}
+        defaults = {"base": 0x3000, "damaged": -1, "refused": -1, "patience": 100_000, "waits": False, "status": "OK"}
         cocotb_bench.run(
             self._sources(), "bench", "cocotb_engine_c_driver", self.folder,
             built=str(folder), library=str(compiled(folder, self.folder)), runs=[defaults | each for each in runs],
@@ -248,14 +248,14 @@ def test_driver(small):
 @needs_gcc
 @needs_cocotb
 def test_c_driver(small):
-    """Right frames at two places; between them a damaged program, memory that refuses, a frame that takes too long."""
+    """Frames at two places, by polling and by the interrupt; between them each way in which a run can end badly."""
     frames = frames_for(TINY.network, 2, 8)
     one = small.told("tiny_c", TINY, frames[:1])
-    two = {**small.told("tiny_again", TINY, frames), "base": 0x10000}
+    two = {**small.told("tiny_again", TINY, frames), "base": 0x10000, "waits": True}
     small.drive_in_c(
         [
             one,
-            {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED"},
+            {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED", "waits": True},
             {**one, "y": str(small.folder / "none.npz"), "refused": TINY.input.address, "status": "READ_SLAVE"},
             {**one, "y": str(small.folder / "none.npz"), "refused": TINY.outputs[0].address, "status": "WRITE_SLAVE"},
             {**one, "y": str(small.folder / "none.npz"), "patience": 8, "status": "TIMEOUT"},

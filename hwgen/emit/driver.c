@@ -90,6 +90,7 @@ accelerator_status accelerator_open(
     hash |= read_register(device, ACCELERATOR_BUILD_HASH_LOW);
     if (hash != ACCELERATOR_BUILD_HASH)
         return ACCELERATOR_OTHER_DESIGN;
+    write_register(device, ACCELERATOR_INTERRUPT_ENABLE, 0);
     return accelerator_reset(device);
 }
 
@@ -122,10 +123,9 @@ static accelerator_status finish(const accelerator_device *device, unsigned stre
     return ACCELERATOR_TIMEOUT;
 }
 
-accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs)
+accelerator_status accelerator_start(const accelerator_device *device, const void *const *inputs, void *const *outputs)
 {
     const void *buffers[ACCELERATOR_STREAMS];
-    accelerator_status status = ACCELERATOR_OK;
     unsigned stream;
 
     for (stream = 0; stream < ACCELERATOR_STREAMS; stream++) {
@@ -139,6 +139,14 @@ accelerator_status accelerator_run(const accelerator_device *device, const void 
         HWGEN_FLUSH(buffers[stream], layouts[stream].frame_bytes);
         start(channel_of(device, stream), &layouts[stream], buffers[stream]);
     }
+    return ACCELERATOR_OK;
+}
+
+accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs)
+{
+    accelerator_status status = ACCELERATOR_OK;
+    unsigned stream;
+
     for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
         status = finish(device, stream);
     if (status != ACCELERATOR_OK) {
@@ -148,6 +156,29 @@ accelerator_status accelerator_run(const accelerator_device *device, const void 
     for (stream = ACCELERATOR_INPUTS; stream < ACCELERATOR_STREAMS; stream++)
         HWGEN_INVALIDATE(outputs[stream - ACCELERATOR_INPUTS], layouts[stream].frame_bytes);
     return read_register(device, ACCELERATOR_ERRORS) ? ACCELERATOR_WRONG_FRAME : ACCELERATOR_OK;
+}
+
+accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs)
+{
+    const accelerator_status status = accelerator_start(device, inputs, outputs);
+
+    return status == ACCELERATOR_OK ? accelerator_finish(device, outputs) : status;
+}
+
+void accelerator_enable_interrupt(const accelerator_device *device, uint32_t events)
+{
+    write_register(device, ACCELERATOR_INTERRUPT_STATUS, 0xFFFFFFFFu);
+    write_register(device, ACCELERATOR_INTERRUPT_ENABLE, events);
+}
+
+uint32_t accelerator_handle_interrupt(const accelerator_device *device)
+{
+    uint32_t happened = read_register(device, ACCELERATOR_INTERRUPT_STATUS);
+
+    happened &= read_register(device, ACCELERATOR_INTERRUPT_ENABLE);
+    write_register(device, ACCELERATOR_INTERRUPT_STATUS, happened);
+    (void)read_register(device, ACCELERATOR_INTERRUPT_STATUS); /* the write has come when this is answered: the line is low */
+    return happened;
 }
 
 #ifdef ACCELERATOR_WEIGHTS

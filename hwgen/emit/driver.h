@@ -45,7 +45,7 @@ typedef struct {
     uint32_t patience;               /* how often a DMA is looked at before a frame is given up */
 } accelerator_device;
 
-/* Checks that the hardware is the one of this folder, and resets it and its DMAs. */
+/* Checks that the hardware is the one of this folder, disables its interrupt, and resets it and its DMAs. */
 accelerator_status accelerator_open(
     accelerator_device *device, uintptr_t registers, const uintptr_t *dmas, uint32_t patience);
 
@@ -55,6 +55,18 @@ accelerator_status accelerator_reset(const accelerator_device *device);
 /* One frame: all inputs in, all outputs out. Buffers hold frames as they lie in memory, ACCELERATOR_.._FRAME_BYTES each, and
  * begin at multiples of 64, so that no line of a cache is shared. */
 accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs);
+
+/* The same in two steps. Between them the frame is computed, and its buffers are the DMAs'. */
+accelerator_status accelerator_start(const accelerator_device *device, const void *const *inputs, void *const *outputs);
+accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs);
+
+/* Which events raise the interrupt: ACCELERATOR_INTERRUPT_ENABLE_FRAME, ACCELERATOR_INTERRUPT_ENABLE_ERROR, both, or 0 for
+ * none. What happened before raises it no more. After FRAME the DMAs have at most a few words to write. */
+void accelerator_enable_interrupt(const accelerator_device *device, uint32_t events);
+
+/* To be called by one's own handler of the interrupt, which is high until then. Returns the enabled events that have
+ * happened, or 0 if it was not this hardware's interrupt. */
+uint32_t accelerator_handle_interrupt(const accelerator_device *device);
 
 #ifdef ACCELERATOR_WEIGHTS
 /* Loads weights: a file that 'hwgen weights' made for this design, with all its bytes. Frames behind it are computed with

@@ -296,6 +296,7 @@ engine_status engine_start(const engine_device *device, const void *map)
     input = device->memory + device->input.address;
     pack(&device->input, map, input);
     HWGEN_FLUSH(input, map_bytes(&device->input));
+    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* a run that was stopped has ended, too */
     write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
     return ENGINE_OK;
 }
@@ -328,4 +329,20 @@ engine_status engine_run(const engine_device *device, const void *map, void *con
     const engine_status status = engine_start(device, map);
 
     return status == ENGINE_OK ? engine_finish(device, results) : status;
+}
+
+void engine_enable_interrupt(const engine_device *device, uint32_t events)
+{
+    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu);
+    write_register(device, ENGINE_INTERRUPT_ENABLE, events);
+}
+
+uint32_t engine_handle_interrupt(const engine_device *device)
+{
+    uint32_t happened = read_register(device, ENGINE_INTERRUPT_STATUS);
+
+    happened &= read_register(device, ENGINE_INTERRUPT_ENABLE);
+    write_register(device, ENGINE_INTERRUPT_STATUS, happened);
+    (void)read_register(device, ENGINE_INTERRUPT_STATUS); /* the write has come when this is answered: the line is low */
+    return happened;
 }

@@ -75,6 +75,14 @@ engine_status engine_run(const engine_device *device, const void *map, void *con
 engine_status engine_start(const engine_device *device, const void *map);
 engine_status engine_finish(const engine_device *device, void *const *results);
 
+/* Which events raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for none. What
+ * happened before raises it no more. */
+void engine_enable_interrupt(const engine_device *device, uint32_t events);
+
+/* To be called by one's own handler of the interrupt, which is high until then. Returns the enabled events that have
+ * happened, or 0 if it was not this hardware's interrupt. */
+uint32_t engine_handle_interrupt(const engine_device *device);
+
 /* Ends a run, as soon as memory has answered what the engine asked for. */
 engine_status engine_stop(const engine_device *device);
 
