@@ -172,14 +172,6 @@ def test_paths_are_short(some):
     assert max(delays.values()) <= LIMIT, delays
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("shape", SHAPES + TILED, ids=lambda shape: shape.name)
-def test_all_paths_are_short(shape):
-    rows = synthesis.synthesise(config_of(shape), with_paths=True).rows
-    long = {row.name: row.path for row in rows if row.path is not None and row.path.delay > LIMIT}
-    assert not long
-
-
 SAMPLE = r"""
 5. Executing STA pass (static timing analysis).
 Latest arrival time in 'top_part_0' is 2616:

@@ -31,7 +31,7 @@ class LanesConfig:
         word = counter_bits(engine.map_words)
         # Of each lane: rows, columns and words, in group 0 and now, and an address; of the walk and of the tap.
         cost.ff = engine.pixels * (100 + 3 * word) + 218 + 10 * word
-        cost.lut = engine.pixels * (163 + 4 * word) + 195 + 5 * word  # as measured
+        cost.lut = engine.pixels * (135 + 4 * word) + 215 + 5 * word  # as measured
         return cost.resources
 
     def component(self) -> Lanes:
