@@ -464,6 +464,42 @@ def test_wrong_loads(loads, seed, pattern, gives):
     assert seen.error[-1] == (not all(load.is_right for load, _ in loads))
 
 
+def test_loads_of_another_length():
+    """They are wrong whatever their CRC says, which is right here; no more words go to the memories than they have."""
+    loader: Any = Loader(LoaderConfig(digest=5, words=3))
+    circuit = Circuit(loader)
+    for count in (0, 1, 2, 3, 4, 5, 8):
+        words = [*range(10, 10 + count)]
+        chain, ended = _loaded(circuit, words_of(packet(5, words)))
+        assert ended == ((1, 0) if count == 3 else (0, 1))
+        assert chain[:count] == words[:3]
+        assert len(chain) <= 3
+
+
+def _loaded(circuit: Circuit, words: list[int]) -> tuple[list[int], tuple[int, int]]:
+    """What a loader by itself hands on, and its state behind a load."""
+    loader, chain, ended = circuit.component, [], []
+
+    async def bench(ctx):
+        waiting = [*words]
+        for _ in range(len(words) + 20):
+            ctx.set(loader.i.valid, bool(waiting))
+            ctx.set(loader.i.payload.data, waiting[0] if waiting else 0)
+            ctx.set(loader.i.payload.last, len(waiting) == 1)
+            # The chain's other end is its beginning.
+            ctx.set(loader.back.valid, ctx.get(loader.o.valid))
+            ctx.set(loader.back.payload.as_value(), ctx.get(loader.o.payload.as_value()))
+            _, _, ready, valid, word = await ctx.tick().sample(loader.i.ready, loader.o.valid, loader.o.payload)
+            if valid and not word.begin | word.end:
+                chain.append(int(word.data))
+            if ready and waiting:
+                waiting.pop(0)
+        ended.append((ctx.get(loader.state.good), ctx.get(loader.state.error)))
+
+    circuit.simulate(bench)
+    return chain, ended[0]
+
+
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**32), reset_at=st.integers(0, 250), pattern=st.tuples(PAUSES, PAUSES), gives=PAUSES)
 def test_reset(seed, reset_at, pattern, gives):

@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from accelerators import cases, frames_for
 from amaranth import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from lite import Master, signals_of
 from test_driver import ports
-from testbench import ALWAYS, PATIENCE, run, stalls
+from testbench import ALWAYS, PATIENCE, Circuit, run, stalls
 
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.bus import shell as shell_module
 from hwgen.gateware.bus.shell import EndConfig, Shell, ShellConfig, ends_of
-from hwgen.gateware.stream import Port
+from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.network import golden
 from hwgen.schedule.solve import Schedule
 
@@ -142,7 +145,13 @@ def extended(end: EndConfig, frame: bytes) -> bytes:
     return (values - (signs << beat.bits)).astype(f"<i{end.value_bytes}").tobytes()
 
 
+#: Frames of 12 bytes.
+_BEAT = BeatFormat(channels=3, height=2, width=2, lanes=3, bits=8, signed=False)
+PORT = Port("i", _BEAT, _BEAT.raster)
+
+
 @settings(max_examples=10)
+@example(port=PORT, width=0, seed=0, pattern=(ALWAYS, ALWAYS), changes=[1, 4, 3, 4, 1])
 @given(
     port=ports(),
     width=st.sampled_from([0, 8, 16]),
@@ -160,6 +169,80 @@ def test_bytes(port, width, seed, pattern, changes):
     words = len(sent) * end.words.count
     trace = run(top, to_words(end, sent), words, offer=pattern[0], accept=pattern[1])
     assert from_words(top.given, trace.words) == expected
+
+
+class Bench:
+    """Wires in their shell, and its registers by their names."""
+
+    def __init__(self) -> None:
+        with signals_of(shell_module) as self.signals:
+            self.top: Any = OnTheBus(PORT, 0)
+            self.circuit = Circuit(self.top)
+        self.master = Master(self.top.shell.control)
+        self.words = to_words(self.top.taken, [bytes(range(1, 13))])
+        self.offsets = {register.name: register.offset for register in self.top.shell.config.registers}
+
+    async def read(self, ctx: Any, name: str) -> int:
+        return await self.master.read(ctx, self.offsets[name])
+
+    async def send(self, ctx: Any, words: list[int]) -> None:
+        source = self.top.i
+        for word in words:
+            ctx.set(source.valid, 1)
+            ctx.set(source.payload.as_value(), word)
+            await ctx.tick().until(source.ready)
+        ctx.set(source.valid, 0)
+
+    async def receive(self, ctx: Any, count: int) -> None:
+        sink = self.top.o
+        ctx.set(sink.ready, 1)
+        for _ in range(count):
+            await ctx.tick().until(sink.valid)
+        ctx.set(sink.ready, 0)
+        await ctx.tick()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_busy(bench):
+    """From a frame's first word until its last one has left, also when all of it has come."""
+
+    async def drive(ctx):
+        found = [await bench.read(ctx, "STATUS")]
+        await bench.send(ctx, bench.words[:2])
+        found.append(await bench.read(ctx, "STATUS"))
+        await bench.receive(ctx, 1)
+        await bench.send(ctx, bench.words[2:])
+        found.append(await bench.read(ctx, "STATUS"))
+        await bench.receive(ctx, 1)
+        found.append(await bench.read(ctx, "STATUS"))
+        await bench.receive(ctx, 1)
+        found.append(await bench.read(ctx, "STATUS"))
+        assert found == [0, 1, 1, 1, 0]
+        cycles = await bench.read(ctx, "CYCLES_LOW")
+        assert cycles > 10
+        assert await bench.read(ctx, "CYCLES_LOW") == cycles  # only those with frames on their way
+
+    bench.circuit.simulate(drive)
+
+
+def test_cycles_beyond_32_bits(bench):
+    """CYCLES_HIGH is what it was as CYCLES_LOW was read, and CYCLES_LOW carries into it."""
+    (cycles,) = (each for each in bench.signals if len(each) == 64)
+
+    async def drive(ctx):
+        ctx.set(cycles, 0x5_FFFF_FFFF)
+        assert await bench.read(ctx, "CYCLES_LOW") == 0xFFFF_FFFF
+        await bench.send(ctx, bench.words)
+        await bench.receive(ctx, len(bench.words))
+        assert await bench.read(ctx, "CYCLES_HIGH") == 5
+        assert 0 < await bench.read(ctx, "CYCLES_LOW") < 50
+        assert await bench.read(ctx, "CYCLES_HIGH") == 6
+
+    bench.circuit.simulate(drive)
 
 
 CASES = cases(most_layers=2, most_side=5)
