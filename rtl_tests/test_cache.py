@@ -5,21 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
 from hwgen import cache, digest
 from hwgen.cli.main import main
 from hwgen.emit import kept as kept_verilog
-from hwgen.emit import verilog
+from hwgen.emit import parts, verilog
+from hwgen.gateware.part import Part
 from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans
@@ -254,6 +264,127 @@ def test_verilog_is_kept(monkeypatch):
     taps = verilog.files(config, taps=True, say=said.append)
     assert len(said) == 3
     assert len({next(iter(files.values())) for files in (first, other, taps)}) == 3
+
+
+CHANGES = {
+    "weight": ("w", lambda values: np.where(np.arange(values.size).reshape(values.shape) == 40, -90, values)),
+    "bias": ("b", lambda values: values + np.array([0, 0, 700, 0])),
+    "scale of a channel": ("w_scale", lambda values: values * np.array([1, 1.5, 1, 1])),
+    "scale of the output": ("y_scale", lambda values: values / 2),
+    "zero point": ("y_zero", lambda values: values + 9),
+    "zero point of the input": ("x_zero", lambda values: values - 3),
+}
+
+
+def small_model(path: Path, **changes: Callable[[np.ndarray], np.ndarray]) -> onnx.ModelProto:
+    """A quantised convolution of 3 to 4 channels, with some of its constants changed."""
+    rng = np.random.default_rng(1)
+    constants = {
+        "x_scale": np.float32(0.02),
+        "x_zero": np.uint8(120),
+        "w": rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8),
+        "w_scale": rng.uniform(0.001, 0.003, 4).astype(np.float32),
+        "w_zero": np.zeros(4, np.int8),
+        "y_scale": np.float32(0.05),
+        "y_zero": np.uint8(100),
+        "b": rng.integers(-500, 500, 4).astype(np.int32),
+    }
+    for name, change in changes.items():
+        constants[name] = change(constants[name]).astype(constants[name].dtype)
+    node = helper.make_node("QLinearConv", ["x", *constants], ["y"], name="conv", pads=[1, 1, 1, 1])
+    maps = [
+        helper.make_tensor_value_info(name, TensorProto.UINT8, ["n", count, 7, 9])
+        for name, count in (("x", 3), ("y", 4))
+    ]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph([node], "small", maps[:1], maps[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return model
+
+
+def check_changes(folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str) -> None:
+    """Each change of a constant changes what is simulated, whatever was kept of other constants before."""
+    for module in (kept_plans, kept_verilog):
+        monkeypatch.setattr(module, "LEAST", 0)
+    x = np.random.default_rng(2).integers(0, 256, (2, 3, 7, 9)).astype(np.uint8)
+    seen = []
+    for changes in ({}, *({name: change} for name, change in CHANGES.values()), {}):
+        model = small_model(folder / "small.onnx", **changes)
+        design = hwgen.load(folder / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=2)
+        result = design.simulate(x, simulator=simulator)
+        assert result.ok
+        expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+        np.testing.assert_array_equal(result.outputs, expected)
+        seen.append(expected.tobytes())
+    assert len(set(seen)) == len(CHANGES) + 1
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+def test_what_is_kept_is_never_of_other_constants(tmp_path, monkeypatch):
+    check_changes(tmp_path, monkeypatch, "icarus")
+
+
+@pytest.mark.long
+def test_simulators_that_are_kept_are_never_of_other_constants(tmp_path, monkeypatch):
+    check_changes(tmp_path, monkeypatch, "verilator")
+
+
+def test_parts_are_kept(tmp_path, monkeypatch):
+    """With another weight the chains are not written again, and the Verilog is what it is without a cache."""
+    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    configs = []
+    for changes in ({}, dict([CHANGES["weight"]])):
+        small_model(tmp_path / "small.onnx", **changes)
+        configs.append(hwgen.load(tmp_path / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=2).config)
+    first = verilog.files(configs[0])
+    made = []
+    monkeypatch.setattr(parts, "_files", lambda *of, make=parts._files: (made.append(of), make(*of))[1])
+    again = verilog.files(configs[1])
+    assert not made
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "new"))
+    assert verilog.files(configs[1]) == again != first
+    assert len(made) == 1
+
+
+class Doubled(Part[int]):
+    """A part that is none of hwgen's own."""
+
+    def __init__(self, width: int):
+        super().__init__(width, {"a": In(width), "b": Out(width)})
+
+    def circuit(self):
+        m = Module()
+        m.d.sync += self.b.eq(self.a << 1)
+        return m
+
+
+class Around(wiring.Component):
+    def __init__(self):
+        super().__init__({"a": In(8), "b": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.twice = twice = Doubled(8)
+        m.d.comb += [twice.a.eq(self.a), self.b.eq(twice.b)]
+        return m
+
+
+def test_parts_of_others_are_not_kept(place, monkeypatch):
+    """Nobody knows whether their code changed."""
+    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    (text,) = verilog.convert(Around(), "around").values()
+    assert b"module around_twice (" in text
+    assert not place.exists()
+    monkeypatch.setattr(Doubled, "circuit", lambda self: with_memory(Module()))
+    with pytest.raises(AssertionError, match="Doubled has memories or components inside"):
+        verilog.convert(Around(), "around")
+
+
+def with_memory(m: Module) -> Module:
+    m.submodules.memory = words = Memory(shape=8, depth=4, init=[1, 2, 3])
+    words.read_port()
+    return m
 
 
 def test_contents_of_memories_are_files_of_their_own():
