@@ -502,8 +502,8 @@ class Model:
             (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
             ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream``, ``pyramid`` or ``tile``),
             ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns), ``overlap`` (``reuse``, ``reload`` or
-            ``recompute``), ``array`` (output maps, pixels) and ``bus_bits`` (an engine's port to memory: 32, 64 or
-            128).
+            ``recompute``), ``array`` (output maps, pixels), ``bus_bits`` (an engine's port to memory: 32, 64 or
+            128) and ``batch`` (frames that a program of an engine computes).
 
         Raises
         ------
@@ -571,7 +571,7 @@ class Model:
         known.refuse(found.config, self.name)
         return found
 
-    def compile(self, engine: str | Path, *, plan: str | Path | None = None) -> Design:
+    def compile(self, engine: str | Path, *, plan: str | Path | None = None, batch: int | None = None) -> Design:
         """Make a program for an engine that exists.
 
         Parameters
@@ -580,6 +580,8 @@ class Model:
             The folder that ``Design.build`` wrote of a plan on an engine.
         plan : str or Path, optional
             A ``plan.json`` (its path) for such an engine, to follow instead of planning.
+        batch : int, optional
+            Frames that a run of the program computes; one if not given, or those of ``plan``.
 
         Returns
         -------
@@ -591,14 +593,16 @@ class Model:
         InputError
             If there is no engine in the folder, or it was changed.
         PlanError
-            If the engine can't compute a layer or has no room for it; if the plan is of another engine.
+            If the engine can't compute a layer or has no room for it; if the plan is of another engine, or ``batch``
+            stands beside it or is out of range.
         """
         from hwgen.emit import engine as folder
         from hwgen.plan.engine import on_engine
 
         circuit = folder.read(engine)
         text = None if plan is None else _plan_text(plan)
-        return Design(self, on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text), circuit)
+        plan_of = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
+        return Design(self, plan_of, circuit)
 
     def run(
         self,
@@ -650,7 +654,7 @@ class Model:
                 wave_file=wave_file,
                 cluster=running.cluster,
             )
-        one, several = frames.predict(running.program, running.timing), len(runs.cycles) > 2
+        one, batch = frames.predict(running.program, running.timing), running.program.batch
         first = check.compare_outputs(self.network, runs.maps, expected)
         if first is not None and running.schedule is not None:
             memory = Memory(timing=running.timing)
@@ -663,9 +667,11 @@ class Model:
             first_mismatch=str(first) if first else None,
             difference=_difference(first),
             latency=runs.cycles[0],
-            interval=runs.cycles[-1] if several else None,
+            interval=-(-runs.cycles[-1] // batch) if len(prepared[0]) > 2 else None,
             predicted_latency=one.cycles,
-            predicted_interval=one.cycles,
+            predicted_interval=-(-one.cycles // batch),
+            padding=len(runs.cycles) * batch - len(prepared[0]),
+            batch=batch,
             predicted_bytes=(one.read * len(runs.cycles), one.written * len(runs.cycles)),
             stalled=False,
             read_bytes=runs.read,
@@ -1067,7 +1073,9 @@ class Design:
             runs = on_engine.run_frames(circuit.verilog, self.program, frames[0], memory)
             found = on_engine.all_maps(circuit.verilog, group.schedule, frames[0], memory)
             one = on_engine.predict(self.program, group.template.memory)
-            cycles = _cycles(runs.cycles[0], runs.cycles[-1] if len(runs.cycles) > 2 else None, one.cycles, one.cycles)
+            batch = self.program.batch
+            interval, predicted = (-(-each // batch) for each in (runs.cycles[-1], one.cycles))
+            cycles = _cycles(runs.cycles[0], interval if len(frames[0]) > 2 else None, one.cycles, predicted)
             return runs.maps, Seen(pixels=found), cycles
         configs = self.plan.configs()
         run = self._run(frames, simulate.Options(taps=True))
@@ -1149,6 +1157,9 @@ class Result:
         Which simulator ran.
     predicted_bytes : tuple of int or None
         Of an engine: what the schedule says is read and written.
+    batch, padding : int
+        Of an engine: frames that a run computes, of which the latency is the run's and the interval a frame's share,
+        rounded up; and how many frames the last run lacked.
     difference : dict or None
         The first mismatch as ``report.html`` draws it: its channel's map, of the hardware and as expected.
     """
@@ -1170,6 +1181,8 @@ class Result:
     cycles_per_s: float
     simulator: str
     predicted_bytes: tuple[int, int] | None = None
+    batch: int = 1
+    padding: int = 0
     difference: dict[str, Any] | None = None
 
     def _repr_html_(self) -> str:
@@ -1224,6 +1237,7 @@ class Result:
             "wall_s": round(self.wall_s, 3),
             "cycles_per_s": round(self.cycles_per_s),
             "simulator": self.simulator,
+            **({"batch": self.batch, "padding": self.padding} if self.batch > 1 else {}),
         }
 
     def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
@@ -1289,6 +1303,10 @@ class Result:
         cycles = f"latency {self.latency:,} cycles; {word} {self.predicted_latency:,}"
         if self.interval is not None:
             cycles += f"; interval {self.interval:,}; {word} {self.predicted_interval:,}"
+        if self.batch > 1:
+            cycles += f"; {_count((self.frames + self.padding) // self.batch, 'run')} of {self.batch} frames"
+        if self.padding:
+            cycles += f", the last one filled up with {_count(self.padding, 'empty frame')}"
         if self.mismatches:
             return f"{self.mismatches:,} of {self.values:,} output values differ from the golden model; {cycles}"
         return f"every one of {self.values:,} output values equals the golden model; {cycles}"

@@ -632,7 +632,8 @@ def test_programs_are_files(program, tmp_path):
     [
         (lambda data: b"", "is not a program of hwgen"),
         (lambda data: b"x" + data[1:], "is not a program of hwgen"),
-        (lambda data: data[:8] + b"\x03" + data[9:], "has version 3 of the format, this hwgen reads 2"),
+        (lambda data: data[:8] + b"\x07" + data[9:], "has version 7 of the format, this hwgen reads 2 and 3"),
+        (lambda data: data[:8] + b"\x03" + data[9:], "has been changed: its version is not that of its frames"),
         (lambda data: data[:-1], "bytes where"),
         (lambda data: data + b"x", "bytes where"),
         (lambda data: data[:100] + b"#" + data[101:], "has been changed or damaged"),

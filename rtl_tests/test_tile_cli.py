@@ -27,6 +27,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.plan.engine import on_engine
 from hwgen.program.compile import schedule
+from hwgen.program.file import Program
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import frames
 from hwgen.simulate.check import Mismatch
@@ -214,6 +215,18 @@ def test_plan_of_the_engine(engine, capfd):
     assert cli.main(arguments) == 0
     assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
     assert "an engine of 16 maps by 5 pixels" in capfd.readouterr().out
+
+
+def test_programs_of_several_frames(engine, refuse):
+    where = ["--engine", str(engine)]
+    assert cli.main(["compile", MODEL, *where, "--batch", "3", "-o", "three.program"]) == 0
+    made = Program.read(Path("three.program"), SMALL)
+    assert (made.batch, made) == (3, schedule(hwgen.load(MODEL).network, SMALL, pace=MEMORY.pace, frames=3).program)
+    line = refuse("compile", MODEL, *where, "--batch", "2", "--plan", engine / "plan.json")
+    assert line == "hwgen: a given plan has its own batch: give batch or plan, not both"
+    assert refuse("compile", MODEL, *where, "--batch", 999) == "hwgen: batch must be from 1 to 255 frames, not 999"
+    line = refuse("simulate", MODEL, *where, "--batch", 2, "--program", "three.program", "--random", 1)
+    assert line == "hwgen: --program has been compiled for its number of frames: leave --batch out, or compile another"
 
 
 # What is refused

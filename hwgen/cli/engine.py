@@ -23,6 +23,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     options.until_option(parser)
     parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template tile wrote")
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
+    parser.add_argument("--batch", type=options.positive, metavar="N", help=options.BATCH)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
 
 
@@ -35,7 +36,7 @@ def compile_program(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         arguments.output = str(Path(arguments.engine) / engine.program_name(model.name))
     outputs = Outputs(arguments)
-    design = model.compile(arguments.engine, plan=arguments.plan)
+    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch)
     outputs.add(arguments.output, bytes(design.program))
     print(design.table())
     outputs.write()
@@ -63,13 +64,15 @@ def check_options(arguments: argparse.Namespace) -> None:
             raise InputError("give --board, or --engine (see 'hwgen simulate --help')")
         return
     steering = [*common.asked(arguments), *(["board"] if arguments.board is not None else [])]
-    if given := [name for name in steering if name != "bandwidth"]:
+    if given := [name for name in steering if name not in ("bandwidth", "batch")]:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
     if arguments.simulator != "verilator":
         raise InputError(f"an engine runs in verilator only, not in {arguments.simulator}")
     if arguments.program is not None and arguments.plan is not None:
         raise InputError("--program is a plan that was compiled: give it or --plan, not both")
+    if arguments.program is not None and arguments.batch is not None:
+        raise InputError("--program has been compiled for its number of frames: leave --batch out, or compile another")
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
@@ -84,6 +87,6 @@ def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Res
     }
     if arguments.program is not None:
         return model.run(arguments.engine, arguments.program, frames, **how)
-    design = model.compile(arguments.engine, plan=arguments.plan)
+    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch)
     print(design.table(), flush=True)
     return design.simulate(frames, **how)

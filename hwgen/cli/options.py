@@ -13,6 +13,7 @@ FRAMES = (
     "a model with several inputs give --input for each, in its order, or an X.npz by the inputs' names"
 )
 AS_GIVEN = "as the model gives them; of a model with several outputs a Y.npz, by the outputs' names"
+BATCH = "of an engine: frames that a program computes; dense layers at its end fetch weights once for all (default: 1)"
 INTEGERS = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
 
 
@@ -223,6 +224,7 @@ def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: boo
         choices=(32, 64, 128),
         help="of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
     )
+    sub.add_argument("--batch", type=positive, metavar="N", help=BATCH)
     weights_option(sub)
     if given:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")

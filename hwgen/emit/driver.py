@@ -32,8 +32,8 @@ import numpy as np
 
 #: Software for other lists of registers than this one does not fit.
 VERSION_MAJOR = 1
-#: Programs of other formats are not read.
-PROGRAM_VERSION = 2
+#: Programs of other formats are not read; those of the second one compute several frames in a run.
+PROGRAM_VERSIONS = (2, 3)
 
 #: Of a program: letters, version, checksum of all behind it, digest of the engine, bytes of the two parts that follow.
 _HEADER = struct.Struct("<8sII16sQQ")
@@ -396,7 +396,7 @@ class Accelerator(Hardware):
 
 
 class Engine(Hardware):
-    """The programmable engine: it computes frames one after the other, by a program in memory.
+    """The programmable engine: it computes frames by a program in memory, as many in a run as the program has.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ class Engine(Hardware):
     folder : path, optional
         Of the design; where this file is if not given.
     timeout : float
-        Seconds after which a frame is given up.
+        Seconds after which a frame is given up; a run of several frames has so many times that.
     interrupt : object, optional
         Has ``wait()``, to be awaited: PYNQ's ``Interrupt``. For `run_async`.
 
@@ -424,7 +424,8 @@ class Engine(Hardware):
         self._folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, self._folder)
         self._allocate, self._timeout, self._interrupt = allocate, timeout, interrupt
-        # All three of the program that is loaded.
+        # All four of the program that is loaded.
+        self._batch = 1
         self._memory: Any = None
         self._input: Any = None
         self._outputs = []
@@ -461,10 +462,11 @@ class Engine(Hardware):
         ends = told.get("ends", {})
         (self._input,) = _tensors(ends, "input", regions[:1])
         self._memory, self._outputs = memory, _tensors(ends, "output", regions[1:])
+        self._batch = told.get("batch", 1)
         self.write("PROGRAM_BASE", address)
 
     def run(self, x, *, integers=False):
-        """Compute frames, and look again and again whether each has ended.
+        """Compute frames, and look again and again whether each run has ended.
 
         Parameters
         ----------
@@ -485,8 +487,8 @@ class Engine(Hardware):
             long. Then the engine has been stopped, and the next run begins anew.
         """
         made = []
-        for _ in self._frames(self._checked(x), made):
-            end = time.monotonic() + self._timeout
+        for _ in self._runs(self._checked(x), made):
+            end = time.monotonic() + self._timeout * self._batch
             while not self._done():
                 if time.monotonic() > end:
                     self._give_up()
@@ -499,8 +501,8 @@ class Engine(Hardware):
                 "no interrupt was given to wait for: Engine(.., interrupt=overlay.engine_axi_0.interrupt)"
             )
         made = []
-        for _ in self._frames(self._checked(x), made):
-            end = time.monotonic() + self._timeout
+        for _ in self._runs(self._checked(x), made):
+            end = time.monotonic() + self._timeout * self._batch
             while not self._done():
                 try:
                     await asyncio.wait_for(self._interrupt.wait(), max(0, end - time.monotonic()))
@@ -528,34 +530,38 @@ class Engine(Hardware):
         self._input.check(frames)
         return frames
 
-    def _frames(self, frames, made):
-        """Run frames, and yield where the end of a run is to be waited for; the next frame is packed meanwhile."""
+    def _runs(self, frames, made):
+        """Run frames, and yield where the end of a run is to be waited for; the next frames are packed meanwhile."""
         self.stop()  # what somebody left behind
-        packed = self._packed(frames[0])
-        for number in range(len(frames)):
-            part = self._part(self._input.stream)
-            part[:] = packed
+        parts = [frames[first : first + self._batch] for first in range(0, len(frames), self._batch)]
+        packed = self._packed(parts[0])
+        for number, those in enumerate(parts):
+            whole, places = self._input.stream.places(len(those))
+            part = self._memory[whole]
+            for place, frame in zip(places, packed, strict=True):
+                part[place] = frame
             _synchronise(part, "flush")
             self.write("INTERRUPT_STATUS", 0xFFFFFFFF)
             self.write("CONTROL", self._bits["CONTROL.START"])
-            if number + 1 < len(frames):
-                packed = self._packed(frames[number + 1])
+            if number + 1 < len(parts):
+                packed = self._packed(parts[number + 1])
             yield
             if code := self.read("ERROR"):
                 about = self.described["engine"]["errors"].get(str(code), "unknown")
-                raise DriverError(f"frame {number} was ended by error {code}: {about}")
-            made.append([self._unpacked(end) for end in self._outputs])
+                first = number * self._batch
+                which = f"frame {first} was" if len(those) == 1 else f"frames {first} to {first + len(those) - 1} were"
+                raise DriverError(f"{which} ended by error {code}: {about}")
+            made += zip(*(self._unpacked(end, len(those)) for end in self._outputs), strict=True)
 
-    def _packed(self, frame):
-        return self._input.stream.pack(self._input.to_map(frame))
+    def _packed(self, frames):
+        return [self._input.stream.pack(self._input.to_map(frame)) for frame in frames]
 
-    def _unpacked(self, end):
-        part = self._part(end.stream)
+    def _unpacked(self, end, count):
+        """The frames of a run, of which the last one may have fewer than others."""
+        whole, places = end.stream.places(count)
+        part = self._memory[whole]
         _synchronise(part, "invalidate")
-        return end.from_map(end.stream.unpack(np.asarray(part)))
-
-    def _part(self, region):
-        return self._memory[region.address : region.address + region.size]
+        return [end.from_map(end.stream.unpack(np.asarray(part[place]))) for place in places]
 
     def _done(self):
         return self.read("STATUS") & self._bits["STATUS.DONE"]
@@ -597,6 +603,13 @@ class Region:
         channels, height, width = self.shape
         self._words = (-(-channels // 8), height, width, 8)
         self.size = int(np.prod(self._words))
+        self._frame_bytes = told.get("frame_bytes", self.size)
+
+    def places(self, frames):
+        """The bytes of so many frames, and each frame's among them."""
+        begins = [number * self._frame_bytes for number in range(frames)]
+        whole = slice(self.address, self.address + begins[-1] + self.size)
+        return whole, [slice(begin, begin + self.size) for begin in begins]
 
     def pack(self, frame):
         """A map ``(C, H, W)`` in the order of memory; lanes past its channels are 0."""
@@ -620,8 +633,9 @@ def _program(path, engine):
     if len(data) < _HEADER.size or not data.startswith(b"hwgenPRG"):
         raise DriverError(f"{path} is not a program of hwgen")
     _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
-    if version != PROGRAM_VERSION:
-        raise DriverError(f"{path} has version {version} of the format, this driver reads {PROGRAM_VERSION}")
+    if version not in PROGRAM_VERSIONS:
+        known = " and ".join(map(str, PROGRAM_VERSIONS))
+        raise DriverError(f"{path} has version {version} of the format, this driver reads {known}")
     size = _HEADER.size + told_size + image_size
     if len(data) != size:
         raise DriverError(f"{path} has {len(data):,} bytes where {size:,} should be; copy or compile it again")

@@ -250,7 +250,8 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig, co
         "## Memory of the program",
         "",
         f"{program.size:,} bytes from the program's base on; its first {len(program.image):,} are jobs, weights and "
-        "parameters.",
+        "parameters."
+        + (f" A run computes {program.batch} frames, which lie one after the other." if program.batch > 1 else ""),
         "",
         "| map | offset | channels, rows, columns |",
         "| --- | ---: | --- |",

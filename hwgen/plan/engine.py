@@ -14,9 +14,14 @@ from hwgen.templates.tile import Tile
 
 
 def on_engine(
-    network: Network, board: Board, engine: EngineConfig, memory: MemoryTiming, text: str | None = None
+    network: Network,
+    board: Board,
+    engine: EngineConfig,
+    memory: MemoryTiming,
+    text: str | None = None,
+    batch: int | None = None,
 ) -> Plan:
-    """A network on this engine, cut as a ``plan.json`` says, or as the search finds it.
+    """A network on this engine, cut as a ``plan.json`` says, or as the search finds it for runs of ``batch`` frames.
 
     Raises
     ------
@@ -24,8 +29,10 @@ def on_engine(
         If it can't compute a layer or has no room for it; if the plan can't work or is of another engine.
     """
     if text is None:
-        group = Tile(engine=engine, memory=memory).grouped(network)
+        group = Tile(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(network)
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
+    if batch is not None:
+        raise PlanError("a given plan has its own batch: give batch or plan, not both")
     plan = document.read(text, network, board)
     if (found := plan.on_engine) is None:
         raise PlanError("plan is not on an engine: it has no group of the template 'tile' alone")

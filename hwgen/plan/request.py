@@ -10,6 +10,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.engine.config import BUS_BYTES
+from hwgen.program.batch import check_frames
 from hwgen.templates import TEMPLATES
 from hwgen.templates.task import Goal
 from hwgen.templates.tiles import KINDS
@@ -72,6 +73,9 @@ class Request:
     bus_bits : int, optional
         Width of an engine's port to memory: 32, 64 or 128. By default 64, or 128 if ``bandwidth`` is more than 64 bits
         a cycle.
+    batch : int, optional
+        Frames that a program of an engine computes, one if not given: dense layers at the end compute all of them at
+        once, so that their weights are fetched once.
     weights : str
         ``constant``, or ``runtime``: the hardware takes other weights, biases and scales while it runs. Then all layers
         are one group that is computed row by row.
@@ -102,6 +106,7 @@ class Request:
     overlap: str | None = None
     array: tuple[int, int] | None = None
     bus_bits: int | None = None
+    batch: int | None = None
     weights: str = "constant"
 
     def __post_init__(self) -> None:
@@ -155,7 +160,7 @@ class Request:
         if self.template not in (None, *TEMPLATES):
             raise PlanError(f"template must be {' or '.join(TEMPLATES)}, not {self.template!r}")
         tile, tiled = self.tile, TEMPLATES["pyramid"]
-        for name in ("array", "bus_bits"):
+        for name in ("array", "bus_bits", "batch"):
             engine = asked_template({name: True})
             if getattr(self, name) is None:
                 continue
@@ -167,6 +172,8 @@ class Request:
             raise PlanError(f"array must be two positive integers, maps and pixels, not {self.array!r}")
         if self.bus_bits is not None and not (_is_integer(self.bus_bits) and self.bus_bits in BUS_BITS):
             raise PlanError(f"bus_bits must be 32, 64 or 128, not {self.bus_bits!r}")
+        if self.batch is not None:
+            check_frames(self.batch)
         asked = TEMPLATES.get(asked_template(vars(self)) or "")
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
@@ -262,6 +269,7 @@ class Request:
             overlap=self.overlap,
             array=self.array,
             bus_bits=self._bus_bits(board),
+            batch=self.batch or 1,
         )
 
     def _bus_bits(self, board: Board) -> int:

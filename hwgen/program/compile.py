@@ -14,18 +14,20 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network import host
 from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import FeatureMap
+from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
 from hwgen.program.jobs import Data, Emitter, Work
-from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
-from hwgen.program.maps import Place, aligned, places, roots, steps
+from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
+from hwgen.program.maps import Batch, Place, Places, aligned, places, roots, steps
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Room, Tiling, chunks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """What an engine is to do for one frame, whatever the weights are.
+    """What an engine is to do in a run, for one frame or several, whatever the weights are.
 
     Parameters
     ----------
@@ -38,8 +40,12 @@ class Schedule:
     jobs : tuple of Job
     owners : tuple of int
         For each job its pass.
-    places : mapping
-        Every map in memory, by its edge.
+    turns : tuple of int
+        For each job the number of its frame; of all frames at once how many there are.
+    batch : Batch
+        The frames of a run, and what is computed for all of them at once.
+    frame_places : tuple of mapping
+        For each frame every map in memory, by its edge.
     constants : int
         Where jobs, weights and parameters end.
     size : int
@@ -52,9 +58,21 @@ class Schedule:
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...]
     owners: tuple[int, ...]
-    places: Mapping[str, Place]
+    turns: tuple[int, ...]
+    batch: Batch
+    frame_places: tuple[Mapping[str, Place], ...]
     constants: int
     size: int
+
+    @property
+    def frames(self) -> int:
+        """Of a run."""
+        return self.batch.frames
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Every map of the first frame."""
+        return self.frame_places[0]
 
     @property
     def input(self) -> Place:
@@ -74,23 +92,30 @@ class Schedule:
             If weights are not known.
         """
         network = self.network
-        outputs = zip(network.output_names, network.output_maps, self.outputs, strict=True)
+        ends = zip(network.output_names, network.output_maps, network.output_layers, strict=True)
         return Program(
             name=network.name,
             engine=self.engine,
             image=self.image,
             size=self.size,
             input=Region(name="input", map=network.input, address=self.input.address),
-            outputs=tuple(Region(name=name, map=each, address=place.address) for name, each, place in outputs),
+            outputs=tuple(self._region(*each) for each in ends),
             layers=tuple(work.task.name for work in self.works),
             owners=self.owners,
             ends=host.describe(network),
+            batch=self.frames,
         )
+
+    def _region(self, name: str, source: FeatureMap, layer: str) -> Region:
+        """An output; if it is a part of another map, so are those of the frames that follow."""
+        address, *others = (places[layer].address for places in self.frame_places)
+        apart = others[0] - address if others else map_bytes(source)
+        return Region(name=name, map=source, address=address, frame_bytes=None if apart == map_bytes(source) else apart)
 
     @property
     def kept(self) -> Schedule:
         """The same jobs, at other addresses, after which all maps are still in memory."""
-        return schedule(self.network, self.engine, choices=self.choices, kept=True)
+        return schedule(self.network, self.engine, choices=self.choices, kept=True, frames=self.frames)
 
     @property
     def choices(self) -> Choices:
@@ -135,8 +160,9 @@ def schedule(
     pace: int = 1,
     choices: Choices | None = None,
     kept: bool = False,
+    frames: int = 1,
 ) -> Schedule:
-    """The jobs of a frame, and where everything lies.
+    """The jobs of a frame, or of several, and where everything lies.
 
     Parameters
     ----------
@@ -154,37 +180,44 @@ def schedule(
     choices : Choices, optional
         How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
     kept : bool
-        No map takes the place of another one, so that all are there in the end.
+        No map takes the place of another one, so that all are there in the end; of several frames those of the last
+        one, and those that are computed for all frames at once.
+    frames : int
+        That a run computes, from 1 to `hwgen.program.batch.MOST_FRAMES`.
 
     Raises
     ------
     ModelError
         If the engine can't compute a layer.
     PlanError
-        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name, or
-        choices are of other layers.
+        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name, choices
+        are of other layers, or ``frames`` is out of range.
     """
-    found = [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
+    check_frames(frames)
+    found = _layers(network)
     for layer in found:
         for task in layer.tasks:
             _check_sums(task, engine)
     _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
-    anywhere = places(network, 0, [[layer.step] for layer in found])[0]
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
-    grouping = Grouping(engine, anywhere, whole, tilings)
+    batch = batched(network, engine, found, whole, frames)
+    parts = _in_parts(found, batch)
+    anywhere = places(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
+    groupings = [Grouping(engine, each, whole, tilings) for each in (anywhere.of_frame[0], anywhere.of_all)]
     if choices is not None:
-        groups = grouping.follow(found, choices)
+        by_part = [grouping.follow(*each) for grouping, each in zip(groupings, _split(parts, choices), strict=True)]
     else:
-        groups = grouping.groups(found, most=MOST_LAYERS if side_by_side and double_buffered else 1)
+        most = MOST_LAYERS if side_by_side and double_buffered else 1
+        by_part = [grouping.groups(part, most=most) for grouping, part in zip(groupings, parts, strict=True)]
+    groups = [group for part in by_part for group in part]
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
     # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    emitter = Emitter(engine, roots(network), places(network, 0, order)[0], whole)
-    _emit(emitter, groups, [work.nowhere for work in works])
+    where = places(network, 0, order, batch=batch)
+    emitter = _emit(Emitter(engine, roots(network), where.of_all, whole), where, by_part, [w.nowhere for w in works])
     data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
-    where, size = places(network, end, order, kept=kept)
-    emitter = Emitter(engine, roots(network), where, whole)
-    _emit(emitter, groups, data)
+    where = places(network, end, order, kept=kept, batch=batch)
+    emitter = _emit(Emitter(engine, roots(network), where.of_all, whole), where, by_part, data)
     return Schedule(
         network=network,
         engine=engine,
@@ -192,10 +225,61 @@ def schedule(
         groups=tuple(emitter.groups),
         jobs=tuple(emitter.jobs),
         owners=tuple(emitter.owners),
-        places=where,
+        turns=tuple(emitter.turns),
+        batch=batch,
+        frame_places=where.of_frame,
         constants=end,
-        size=size,
+        size=where.end,
     )
+
+
+def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> list[str]:
+    """The names of the layers that compute, in the order of their jobs: those of all frames at once come last.
+
+    Raises
+    ------
+    PlanError
+        If the engine can't compute a layer.
+    """
+    try:
+        found = _layers(network)
+    except ModelError as error:
+        raise PlanError(str(error)) from None
+    room = replace(Room.whole(engine), pace=pace)
+    parts = _in_parts(found, batched(network, engine, found, room, frames))
+    return [layer.name for part in parts for layer in part]
+
+
+def _layers(network: Network) -> list[Layer]:
+    return [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
+
+
+def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[Layer]]:
+    """Those that are computed frame by frame, and then those of all frames at once."""
+    by_frame = [layer for layer in layers if layer.step.name not in batch.together]
+    of_all = [layer for layer in layers if layer.step.name in batch.together]
+    return by_frame, [
+        Layer(layer.step, tuple(together(task, batch.frames) for task in layer.tasks)) for layer in of_all
+    ]
+
+
+def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tuple[list[Layer], Choices]]:
+    """Both parts with the choices of their layers.
+
+    Raises
+    ------
+    PlanError
+        If layers of both are side by side.
+    """
+    by_frame, of_all = parts
+    names = {layer.name for layer in of_all}
+    for choice in choices:
+        if names & {*choice} and not names >= {*choice}:
+            raise PlanError(f"{' and '.join(choice)} can't be side by side: some of them are computed frame by frame")
+    return [
+        (by_frame, [choice for choice in choices if not names & {*choice}]),
+        (of_all, [choice for choice in choices if names & {*choice}]),
+    ]
 
 
 def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
@@ -210,12 +294,18 @@ def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[li
     return found, address
 
 
-def _emit(emitter: Emitter, groups: Sequence[Group], data: Sequence[Data]) -> None:
-    """All jobs of all groups."""
-    left = iter(data)
-    for group in groups:
-        emitter.add(*(replace(work, data=next(left)) for work in group.works))
+def _emit(emitter: Emitter, where: Places, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
+    """All jobs: those of the groups of the first part frame by frame, and then those of the other part."""
+    by_frame, of_all = parts
+    passes_of_frame = sum(len(group.works) for group in by_frame)
+    turns = [(by_frame, each, 0) for each in where.of_frame] + [(of_all, where.of_all, passes_of_frame)]
+    for turn, (groups, maps, first) in enumerate(turns):
+        emitter.begin(turn, maps, first)
+        left = iter(data[first:])
+        for group in groups:
+            emitter.add(*(replace(work, data=next(left)) for work in group.works))
     emitter.end()
+    return emitter
 
 
 def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:

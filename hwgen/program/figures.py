@@ -29,7 +29,8 @@ class Figures:
     tilings : tuple of Tiling
         Of its passes.
     cycles : int
-        From the end of the layer that ended before it (or from ``start``) to its own, the last one's to ``done``.
+        From the end of the layer that ended before it (or from ``start``) to its own, the last one's to ``done``; of
+        several frames added up.
     steps : int
         Cycles in which the array multiplies.
     read, written : int
@@ -50,7 +51,7 @@ class Figures:
 
 
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Of each layer of the network, in order; cycles and bytes add up to those of a frame."""
+    """Of each layer of the network, in order; cycles and bytes add up to those of a run."""
     behind = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
     own = _own(schedule, run)
     found = [Figures(layer=layer, computed_with=behind.get(layer.name, "")) for layer in schedule.network.layers]
@@ -69,24 +70,29 @@ def maps_read(schedule: Schedule) -> np.ndarray:
 def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Of each layer with passes."""
     names = [work.task.name for work in schedule.works]
-    owners = np.array([names[owner] for owner in schedule.owners])
+    owners, turns = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.turns)
     array = np.array([job.compute.groups * group_steps(job.compute) for job in schedule.jobs])
     read, written, maps = np.array(run.read) + Job.BYTES, np.array(run.written), maps_read(schedule)
     ends = np.max([run.loaded, run.computed, run.stored], axis=0)
     found: dict[str, dict[str, Any]] = {}
-    before = -START_CYCLES
-    for name in sorted(set(names), key=lambda name: (ends[owners == name].max(), names.index(name))):
+    for name in dict.fromkeys(names):
         those = owners == name
-        end = int(ends[those].max())
         found[name] = {
             "tilings": tuple(work.tiling for work in schedule.works if work.task.name == name),
-            "cycles": end - before,
+            "cycles": 0,
             "steps": int(array[those].sum()),
             "read": int(read[those].sum()),
             "written": int(written[those].sum()),
             "maps": int(maps[those].sum()),
             "jobs": Job.BYTES * int(those.sum()),
         }
+    last = {
+        (turn, name): int(ends[(turns == turn) & (owners == name)].max())
+        for turn, name in dict.fromkeys(zip(schedule.turns, owners.tolist(), strict=True))
+    }
+    before = -START_CYCLES
+    for (_, name), end in sorted(last.items(), key=lambda each: (each[1], each[0][0], names.index(each[0][1]))):
+        found[name]["cycles"] += end - before
         before = end
     found[name]["cycles"] += run.cycles - before + DONE_CYCLES
     return found

@@ -27,8 +27,11 @@ from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, digest, seal
 from hwgen.network.maps import FeatureMap, IntegerType
+from hwgen.program.layout import map_bytes
 
 MAGIC, VERSION = b"hwgenPRG", 2
+#: Of programs that compute several frames: readers of the other version take programs for those of one.
+BATCH_VERSION = 3
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Bytes of the header that the checksum doesn't cover.
 _UNCHECKED = 16
@@ -37,11 +40,23 @@ _WORD_BYTES = WORD_BITS // 8
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """A map that the host writes or reads, and its address."""
+    """A map that the host writes or reads, and its address; that of the next frame lies ``frame_bytes`` behind it, or
+    at its end if they are not given."""
 
     name: str
     map: FeatureMap
     address: int
+    frame_bytes: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of a frame."""
+        return map_bytes(self.map)
+
+    def at(self, frame: int) -> slice:
+        """The bytes of a frame in memory."""
+        begin = self.address + frame * (self.frame_bytes or self.size)
+        return slice(begin, begin + self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +80,8 @@ class Program:
         Of each job the pass.
     ends : dict
         The model's tensors at both ends, as ``plan.json`` has them: by these, software quantises and dequantises.
+    batch : int
+        Frames of a run.
     """
 
     name: str
@@ -76,11 +93,17 @@ class Program:
     layers: tuple[str, ...]
     owners: tuple[int, ...]
     ends: dict[str, Any] = field(default_factory=dict)
+    batch: int = 1
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         packed = (self.image[Job.BYTES * number :][: Job.BYTES] for number in range(len(self.owners)))
         return tuple(map(Job.unpack, packed))
+
+    @property
+    def version(self) -> int:
+        """Of its file."""
+        return VERSION if self.batch == 1 else BATCH_VERSION
 
     def __bytes__(self) -> bytes:
         """The contents of the file."""
@@ -89,15 +112,16 @@ class Program:
                 "name": self.name,
                 "engine": asdict(self.engine),
                 "size": self.size,
-                "input": asdict(self.input),
-                "outputs": [asdict(each) for each in self.outputs],
+                "input": _told(self.input),
+                "outputs": [_told(each) for each in self.outputs],
                 "layers": self.layers,
                 "owners": self.owners,
                 "ends": self.ends,
+                **({"batch": self.batch} if self.batch > 1 else {}),
             }
         ).encode()
         body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
-        return MAGIC + struct.pack("<II", VERSION, zlib.crc32(body)) + body
+        return MAGIC + struct.pack("<II", self.version, zlib.crc32(body)) + body
 
     def write(self, path: Path) -> None:
         """Write the file, or leave what was there."""
@@ -123,9 +147,10 @@ class Program:
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
         _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
-        if version != VERSION:
+        if version not in (VERSION, BATCH_VERSION):
             raise InputError(
-                f"{path}: has version {version} of the format, this hwgen reads {VERSION}; compile it again"
+                f"{path}: has version {version} of the format, this hwgen reads {VERSION} and {BATCH_VERSION}; "
+                "compile it again"
             )
         if len(data) != _HEADER.size + told_size + image_size:
             size = _HEADER.size + told_size + image_size
@@ -138,6 +163,10 @@ class Program:
             )
         told, image = data[_HEADER.size : _HEADER.size + told_size], data[_HEADER.size + told_size :]
         program = cls._of(json.loads(told), image)
+        if version != program.version:  # which the checksum doesn't cover
+            raise InputError(
+                f"{path}: has been changed: its version is not that of its frames; copy or compile it again"
+            )
         for fault in _faults(program):
             raise InputError(f"{path}: {fault}; compile it again")
         return program
@@ -154,6 +183,7 @@ class Program:
             layers=tuple(told["layers"]),
             owners=tuple(told["owners"]),
             ends=told.get("ends", {}),
+            batch=told.get("batch", 1),
         )
 
 
@@ -171,6 +201,10 @@ def _faults(program: Program) -> Iterator[str]:
         number, end = number + 1, job.load.end
 
 
+def _told(region: Region) -> dict[str, Any]:
+    return {name: value for name, value in asdict(region).items() if name != "frame_bytes" or value is not None}
+
+
 def _region(told: dict[str, Any]) -> Region:
-    kind = IntegerType(**told["map"]["type"])
-    return Region(name=told["name"], map=FeatureMap(**told["map"] | {"type": kind}), address=told["address"])
+    source = FeatureMap(**told["map"] | {"type": IntegerType(**told["map"]["type"])})
+    return Region(name=told["name"], map=source, address=told["address"], frame_bytes=told.get("frame_bytes"))

@@ -22,7 +22,7 @@ from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
-from hwgen.program.layout import WORD, map_bytes, pack_map, unpack_map, unpack_parameters
+from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
 
 _NEVER = -1
 #: Of additions, and one of outputs.
@@ -32,7 +32,12 @@ _BOUND = 1 << 33
 
 
 def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's.
+    """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's; errors as of `run_outputs`."""
+    return tuple(each[0] for each in run_outputs(program, frame[None]))
+
+
+def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The outputs of a run, each ``(n, C, H, W)``, for as many frames as the program has.
 
     Raises
     ------
@@ -40,12 +45,16 @@ def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
         If a job asks for what an engine may not have then.
     """
     memory, written = np.zeros(program.size, np.uint8), np.zeros(program.size // WORD, bool)
-    for address, data in ((0, program.image), (program.input.address, pack_map(frame, program.input.map.type))):
-        memory[address : address + len(data)] = np.frombuffer(data, np.uint8)
-        written[address // WORD : (address + len(data)) // WORD] = True
+    regions = [(slice(0, len(program.image)), program.image)]
+    regions += [
+        (program.input.at(number), pack_map(frame, program.input.map.type)) for number, frame in enumerate(frames)
+    ]
+    for place, data in regions:
+        memory[place] = np.frombuffer(data, np.uint8)
+        written[place.start // WORD : place.stop // WORD] = True
     Interpreter(program.engine, memory, written).run()
     return tuple(
-        unpack_map(memory[each.address : each.address + map_bytes(each.map)].tobytes(), each.map)
+        np.stack([unpack_map(memory[each.at(number)].tobytes(), each.map) for number in range(program.batch)])
         for each in program.outputs
     )
 

@@ -152,7 +152,8 @@ class _Roll:
 class Emitter:
     """Makes the jobs of a program, pass by pass.
 
-    ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges.
+    ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges,
+    of all frames where a map has those of several.
     ``room`` is what may be taken of the map buffer and of the weight buffer. If it is ``in_turn``, nothing is loaded
     before all jobs that came before have been computed and stored, as with a single buffer.
     """
@@ -164,6 +165,8 @@ class Emitter:
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     """For each job its pass, by its number."""
+    turns: list[int] = field(default_factory=list)
+    """For each job the number of its frame; of all frames at once how many there are."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
     """Passes side by side, by their numbers."""
 
@@ -178,12 +181,18 @@ class Emitter:
         self.tables: dict[int, tuple[int, Entry]] = {}
         self.walked: Any = None
         self._whole = {edge: _Rows(place) for edge, place in self.places.items()}
-        self._passes = 0
+        self._passes = self.turn = 0
+
+    def begin(self, turn: int, places: Mapping[str, Place], passes: int) -> None:
+        """What follows are the jobs of another frame, or of all frames, from a pass on, on maps at these places."""
+        self.turn, self.places, self._passes = turn, places, passes
 
     def rows(self, edge: str) -> _Rows:
         """Of a map, as far as they are computed."""
-        root, first = self.roots[edge]
-        return self._whole[root].part(first, self.places[edge].blocks)
+        (root, first), place = self.roots[edge], self.places[edge]
+        whole = self._whole[root]
+        apart = whole.height // place.height  # of a frame's rows, if those of all frames lie in turn
+        return whole.part(first, place.blocks, slice(self.turn % apart, None, apart))
 
     def add(self, *those: Work) -> None:
         """The jobs of a pass, or of several side by side."""
@@ -195,8 +204,10 @@ class Emitter:
             rows = self.rows(each.task.target[0])
             first, count = each.task.target[1], blocks(each.task.maps)
             rows.left[first : first + count] = self.places[each.task.target[0]].width
-        self.groups.append(tuple(each.number for each in group))
+        if (numbers := tuple(each.number for each in group)) not in self.groups:
+            self.groups.append(numbers)
         _emit_side_by_side(self, group)
+        self.turns += [self.turn] * (len(self.jobs) - len(self.turns))
 
     def end(self) -> list[Job]:
         """All jobs, the last one marked."""
@@ -211,10 +222,14 @@ class _Rows:
     def __init__(self, place: Place) -> None:
         self.stored, self.left = np.zeros((2, place.blocks, place.height), np.int64)
 
-    def part(self, first: int, count: int) -> _Rows:
-        """Those of some blocks, which are not copied."""
+    @property
+    def height(self) -> int:
+        return self.stored.shape[1]
+
+    def part(self, first: int, count: int, rows: slice) -> _Rows:
+        """Some rows of some blocks, which are not copied."""
         found = object.__new__(_Rows)
-        found.stored, found.left = (each[first : first + count] for each in (self.stored, self.left))
+        found.stored, found.left = (each[first : first + count, rows] for each in (self.stored, self.left))
         return found
 
 
@@ -356,7 +371,7 @@ class _PassJobs:
             first = item.fold
         if self.tiling.rolling:
             return self._roll_box(item, first, count)
-        key = (self.number, first, count, tile.box_rows, tile.box_columns)
+        key = (self.number, self.all.turn, first, count, tile.box_rows, tile.box_columns)
         box = self.all.maps.find(key)
         if box is not None:
             return [], box
@@ -400,7 +415,7 @@ class _PassJobs:
         assert not source.left[part].any(), "rows are read that no job has computed"
         rows, words, apart = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
-        if words == place.width == step and rows * words < 1 << 16 and apart == 1:
+        if words == place.width == step and place.joins_rows and rows * words < 1 << 16 and apart == 1:
             rows, words = 1, rows * words  # rows lie one behind the other, in memory and in the buffer
         return {
             "x_blocks": count,
@@ -444,7 +459,7 @@ class _PassJobs:
         part = slice(block, block + count), slice(*tile.rows)
         assert not source.left[part].any(), "rows are read that no job has computed"
         rows, words = tile.pixel_rows, tile.out_columns
-        if words == place.width:
+        if words == place.width and place.joins_rows:
             rows, words = 1, tile.pixels
         load = {
             "addend": 1,
@@ -549,7 +564,7 @@ class _PassJobs:
         if task.is_scattered:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
-        elif words == place.width and pixels < 1 << 16 and lattice.step[0] == 1:
+        elif words == place.width and place.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
             rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:

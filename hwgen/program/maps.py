@@ -1,9 +1,11 @@
-"""Which maps lie in memory, and where: copies and parts of concatenations lie in others."""
+"""Which maps lie in memory, and where: copies and parts of concatenations lie in others, and those of several frames
+side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,25 +22,33 @@ ALIGNMENT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a map lies in memory: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on."""
+    """Where a map lies in memory: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on.
+
+    From a row to the next it is ``row_bytes``, from a block to the next ``block_bytes``.
+    """
 
     address: int
     blocks: int
     height: int
     width: int
+    row_bytes: int
+    block_bytes: int
 
-    @property
-    def row_bytes(self) -> int:
-        return self.width * WORD
-
-    @property
-    def block_bytes(self) -> int:
-        return self.height * self.row_bytes
+    @classmethod
+    def dense(cls, address: int, blocks: int, height: int, width: int) -> Place:
+        """One without gaps."""
+        row = width * WORD
+        return cls(address=address, blocks=blocks, height=height, width=width, row_bytes=row, block_bytes=height * row)
 
     @property
     def size(self) -> int:
-        """In bytes."""
-        return self.blocks * self.block_bytes
+        """In bytes, without gaps."""
+        return self.blocks * self.height * self.width * WORD
+
+    @property
+    def joins_rows(self) -> bool:
+        """Whether each row begins where the one before ends."""
+        return self.row_bytes == self.width * WORD
 
     def at(self, block: int, row: int, column: int) -> int:
         """A word's address."""
@@ -134,41 +144,135 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The frames that a program computes, and the steps, by their names, that it takes for all of them at once.
+
+    Other steps come before these, frame by frame.
+    """
+
+    frames: int = 1
+    together: frozenset[str] = frozenset()
+    layers: frozenset[str] = frozenset()
+    """Of these steps all layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where maps lie, by their edges: those of each frame, those of all frames as one map for the steps that take them
+    so, and where all of them end."""
+
+    of_frame: tuple[Mapping[str, Place], ...]
+    of_all: Mapping[str, Place]
+    end: int
+
+
+def at_ends(network: Network, where: Mapping[str, tuple[str, int]]) -> set[str]:
+    """Maps in memory that the host writes or reads."""
+    return {INPUT, *(where[name][0] for name in network.output_layers)}
+
+
 def places(
-    network: Network, address: int, order: Sequence[Sequence[Step]], *, kept: bool = False
-) -> tuple[dict[str, Place], int]:
-    """A place for each map, from an address on, and where they end.
+    network: Network,
+    address: int,
+    order: Sequence[Sequence[Step]],
+    *,
+    kept: bool = False,
+    batch: Batch | None = None,
+) -> Places:
+    """A place for each map, from an address on.
 
     The input and the outputs have places of their own. Others share them, unless they are to be ``kept``: a map takes
     the first gap among those that are still to be read when it begins. ``order`` has steps that are computed at the
-    same time side by side.
+    same time side by side, those of all frames at once last.
+
+    Of the input and the outputs frames lie one after the other. Maps that steps of all frames read or write have rows
+    of all frames in turn: row ``y`` of frame ``f`` is row ``y * frames + f`` of such a map. Others have one place, for
+    one frame after the other.
     """
-    where = roots(network)
+    batch, where = batch or Batch(), roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
     begins: dict[str, int] = {INPUT: 0}
     ends: dict[str, int] = {}
+    in_turn: set[str] = set()
     for number, those in enumerate(order):
         for step in those:
             begins.setdefault(where[step.name][0], number)
-            ends |= {where[edge][0]: number for edge in (*step.edges, step.name)}
-    fixed = {*begins} if kept else {INPUT, *(where[name][0] for name in network.output_layers)}
-    found: dict[str, Place] = {}
+            used = {where[edge][0] for edge in (*step.edges, step.name)}
+            ends |= dict.fromkeys(used, number)
+            if step.name in batch.together:
+                in_turn |= used
+    begins |= dict.fromkeys(in_turn, 0)  # they are there from the first frame on
+    outer = at_ends(network, where)
+    fixed = {*begins} if kept else outer
+    found: dict[str, _Home] = {}
     for name in sorted(begins, key=lambda name: (name not in fixed, begins[name])):
-        alive = [place for each, place in found.items() if each in fixed or ends[each] >= begins[name]]
-        found[name] = _first_gap(_place(maps[name], address), alive)
-    end = max(place.address + place.size for place in found.values())
-    return _parts(where, maps, found), aligned(end)
+        alive = [home for each, home in found.items() if each in fixed or ends[each] >= begins[name]]
+        frames = batch.frames if name in outer | in_turn else 1
+        home = _Home(address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, name in outer)
+        found[name] = _first_gap(home, alive)
+    end = aligned(max(home.end for home in found.values()))
+
+    def parts(of: Callable[[_Home], Place]) -> dict[str, Place]:
+        """Of all edges that lie in memory."""
+        return {
+            edge: of(found[root]).part(first, blocks(maps[edge].channels))
+            for edge, (root, first) in where.items()
+            if root in found
+        }
+
+    frames = tuple(parts(partial(_Home.frame, number=number)) for number in range(batch.frames))
+    return Places(of_frame=frames, of_all=parts(_Home.of_all), end=end)
 
 
-def _parts(
-    where: Mapping[str, tuple[str, int]], maps: Mapping[str, FeatureMap], found: Mapping[str, Place]
-) -> dict[str, Place]:
-    """Of all edges that lie in memory."""
-    return {
-        edge: found[root].part(first, blocks(maps[edge].channels))
-        for edge, (root, first) in where.items()
-        if root in found
-    }
+@dataclass(frozen=True)
+class _Home:
+    """Where a map of some frames lies: a frame after the other, or their rows in turn."""
+
+    address: int
+    blocks: int
+    height: int
+    width: int
+    frames: int
+    one_by_one: bool
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.blocks * self.height * self.width * WORD
+
+    @property
+    def end(self) -> int:
+        return self.address + self.frames * self.frame_bytes
+
+    def frame(self, number: int) -> Place:
+        """That of one frame; of all of them, if there is one place for one after the other."""
+        if self.frames == 1 or self.one_by_one:
+            after = number % self.frames * self.frame_bytes
+            return Place.dense(self.address + after, self.blocks, self.height, self.width)
+        row = self.width * WORD
+        return Place(
+            address=self.address + number * row,
+            blocks=self.blocks,
+            height=self.height,
+            width=self.width,
+            row_bytes=self.frames * row,
+            block_bytes=self.frames * self.height * row,
+        )
+
+    def of_all(self) -> Place:
+        """A map with a row of each frame in turn; where that can't be, the first frame's."""
+        if self.frames == 1 or not self.one_by_one:
+            return Place.dense(self.address, self.blocks, self.frames * self.height, self.width)
+        if (self.height, self.width) != (1, 1):
+            return self.frame(0)
+        return Place(
+            address=self.address,
+            blocks=self.blocks,
+            height=self.frames,
+            width=1,
+            row_bytes=self.frame_bytes,
+            block_bytes=WORD,
+        )
 
 
 def aligned(address: int) -> int:
@@ -176,14 +280,10 @@ def aligned(address: int) -> int:
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
-def _place(source: FeatureMap, address: int) -> Place:
-    return Place(address=address, blocks=blocks(source.channels), height=source.height, width=source.width)
-
-
-def _first_gap(place: Place, alive: Sequence[Place]) -> Place:
-    """The place moved behind others until it overlaps none."""
+def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
+    """It moved behind others until it overlaps none."""
     for each in sorted(alive, key=lambda each: each.address):
-        if place.address + place.size <= each.address:
+        if home.end <= each.address:
             break
-        place = replace(place, address=max(place.address, aligned(each.address + each.size)))
-    return place
+        home = replace(home, address=max(home.address, aligned(each.end)))
+    return home

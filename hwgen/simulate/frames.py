@@ -1,4 +1,4 @@
-"""Frames of a network on an engine, one after the other, by a program."""
+"""Frames of a network on an engine, run by run, by a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule
 from hwgen.program.file import Program
-from hwgen.program.layout import map_bytes, pack_map, unpack_map
+from hwgen.program.layout import WORD, pack_map, unpack_map
+from hwgen.program.maps import Place
 from hwgen.progress import Step, listener
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
@@ -30,7 +31,7 @@ __all__ = ["FrameRuns", "Prediction", "all_maps", "check_program", "locate", "pr
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Of a frame: cycles from ``start`` to ``done``, bytes."""
+    """Of a run: cycles from ``start`` to ``done``, bytes."""
 
     cycles: int
     read: int
@@ -46,9 +47,9 @@ class FrameRuns:
     maps : tuple of ndarray
         For each output ``(n, C, H, W)`` in its type.
     cycles : tuple of int
-        Of each frame, from ``start`` to ``done``.
+        Of each run, from ``start`` to ``done``.
     read, written : int
-        Bytes of all frames.
+        Bytes of all runs.
     wall_s : float
         Seconds of the longest of the simulations that ran side by side.
     """
@@ -100,7 +101,9 @@ def run_frames(
     wave_file: Path | None = None,
     cluster: str | None = None,
 ) -> FrameRuns:
-    """Run frames in Verilator, each from a memory of its own.
+    """Run frames in Verilator, as many at once as the program has, each time from a memory of its own.
+
+    The last run has empty frames in place of those that are missing.
 
     Parameters
     ----------
@@ -113,7 +116,7 @@ def run_frames(
     jobs : int, optional
         Simulations side by side; one if not given, and on a cluster two for each that it runs at a time.
     wave_file : Path, optional
-        Of a single frame.
+        Of a single run.
     cluster : str, optional
         Where they run (`hwgen.work.pool`): on this machine if not given.
 
@@ -122,15 +125,16 @@ def run_frames(
     CheckError
         If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
     InputError
-        If waves are asked for of several frames, or can't be written there.
+        If waves are asked for of several runs, or can't be written there.
     ToolError
         If g++ or Verilator is missing or fails.
     """
     check_waves(wave_file, "verilator")
     check_where(cluster, wave_file)
     work.check_count(jobs)
-    if wave_file is not None and len(frames) > 1:
-        raise InputError(f"waves are of one frame on an engine, not of {len(frames):,}: give one, or leave them out")
+    if wave_file is not None and len(frames) > program.batch:
+        one = "one frame" if program.batch == 1 else f"one run of {program.batch} frames"
+        raise InputError(f"waves are of {one} on an engine, not of {len(frames):,}: give one, or leave them out")
     if cluster is not None:
         found = _elsewhere(verilog, program, frames, memory, jobs, cluster)
     else:
@@ -138,10 +142,10 @@ def run_frames(
     runs = [each for share in found for each in share]
     for number, each in enumerate(runs):
         if each.error != Error.NONE:
-            raise CheckError(f"{program.name}: the engine ended frame {number} with error {each.error.name}")
+            raise CheckError(f"{program.name}: the engine ended {_told(program, number)} with error {each.error.name}")
     return FrameRuns(
         maps=tuple(
-            np.stack([unpack_map(each.outputs[place], region.map) for each in runs])
+            np.stack([unpack_map(values, region.map) for each in runs for values in each.outputs[place]])[: len(frames)]
             for place, region in enumerate(program.outputs)
         ),
         cycles=tuple(each.cycles for each in runs),
@@ -194,7 +198,8 @@ def maps_of(
 ) -> dict[str, np.ndarray]:
     """The maps ``(C, H, W)`` that a frame leaves in memory, by their layers' names.
 
-    Layers that another one is computed behind, on the way out, leave none.
+    Layers that another one is computed behind, on the way out, leave none. A program of several frames computes it as
+    often, since most maps are left by the last one only.
 
     Raises
     ------
@@ -202,12 +207,20 @@ def maps_of(
         If the engine breaks a rule of AXI, or does not come to an end.
     """
     schedule = schedule.kept
-    image = engine.run(verilog, _image(schedule.program, frame), memory=memory).image
+    image = engine.run(verilog, _image(schedule.program, np.stack([frame] * schedule.frames)), memory=memory).image
     return {
-        layer.name: unpack_map(image[place.address :][: map_bytes(layer.output)], layer.output)
+        layer.name: unpack_map(_words(image, place), layer.output)
         for layer in schedule.network.layers
-        if (place := schedule.places.get(layer.name)) is not None
+        if (place := schedule.frame_places[-1].get(layer.name)) is not None
     }
+
+
+def _words(image: bytes, place: Place) -> np.ndarray:
+    """A map, without the gaps that it has in memory."""
+    shape = place.blocks, place.height, place.width
+    strides = place.block_bytes, place.row_bytes, WORD
+    words = np.frombuffer(image, "<u8")[place.address // WORD :]
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(words, shape, strides, writeable=False))
 
 
 def all_maps(
@@ -218,10 +231,17 @@ def all_maps(
     return {name: np.stack([maps[name] for maps in found]) for name in found[0]}
 
 
-def _shares(frames: np.ndarray, parts: int) -> list[tuple[list[int], np.ndarray]]:
-    """Numbers of frames, and these frames."""
-    numbers = np.array_split(np.arange(len(frames)), max(1, min(parts, len(frames))))
-    return [(part.tolist(), frames[part]) for part in numbers]
+def _shares(frames: np.ndarray, batch: int, parts: int) -> list[tuple[list[int], list[np.ndarray]]]:
+    """Numbers of runs, and the frames of each."""
+    runs = [frames[first : first + batch] for first in range(0, len(frames), batch)]
+    numbers = np.array_split(np.arange(len(runs)), max(1, min(parts, len(runs))))
+    return [(part.tolist(), [runs[number] for number in part]) for part in numbers]
+
+
+def _told(program: Program, run: int) -> str:
+    """The frames of a run."""
+    first = run * program.batch
+    return f"frame {first}" if program.batch == 1 else f"frames {first} to {first + program.batch - 1}"
 
 
 def _here(
@@ -231,17 +251,19 @@ def _here(
     memory: Memory,
     jobs: int | None,
     wave_file: Path | None,
-) -> list[list[_Frame]]:
+) -> list[list[_Run]]:
     """All frames on this machine."""
     verilator.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not by all of them
 
+    runs, of = -(-len(frames) // program.batch), "frame" if program.batch == 1 else "run"
+
     def tick(number: int, moved: int) -> None:
-        what = f"{program.name}: simulating frame {number + 1} of {len(frames)}"
+        what = f"{program.name}: simulating {of} {number + 1} of {runs}"
         tell(Step(what, min(moved, one.read + one.written), one.read + one.written, "byte"))
 
-    shares = _shares(frames, jobs or 1)
+    shares = _shares(frames, program.batch, jobs or 1)
     run = partial(_share, verilog, program, memory, wave_file=wave_file, tick=tick)
     with work.pool(count=len(shares), programs=True) as pool:
         return work.run(pool, run, shares)
@@ -254,19 +276,19 @@ def _elsewhere(
     memory: Memory,
     jobs: int | None,
     cluster: str,
-) -> list[list[_Frame]]:
+) -> list[list[_Run]]:
     """All frames on a cluster."""
     with work.pool(cluster) as pool:
-        shares = _shares(frames, jobs or pool.count * work.SHARES)
+        shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)
         return work.run(pool, _share, shares, shared=shared, what=f"{program.name}: simulating", unit="share")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """What came of one frame: the bytes of each output, and the run's figures."""
+class _Run:
+    """What came of a run: the bytes of each output frame by frame, and the run's figures."""
 
-    outputs: tuple[bytes, ...]
+    outputs: tuple[tuple[bytes, ...], ...]
     cycles: int
     error: Error
     read: int
@@ -278,19 +300,21 @@ def _share(
     verilog: Mapping[str, bytes],
     program: Program,
     memory: Memory,
-    share: tuple[Sequence[int], np.ndarray],
+    share: tuple[Sequence[int], Sequence[np.ndarray]],
     *,
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda number, moved: None,
-) -> list[_Frame]:
-    """Some frames, one after the other; ``tick`` is told a frame's number and the bytes that it has moved."""
+) -> list[_Run]:
+    """Some runs, one after the other; ``tick`` is told a run's number and the bytes that it has moved."""
     found = []
-    for number, frame in zip(*share, strict=True):
+    for number, frames in zip(*share, strict=True):
         told = partial(tick, number)
-        run = engine.run(verilog, _image(program, frame), memory=memory, wave_file=wave_file, tick=told)
+        run = engine.run(verilog, _image(program, frames), memory=memory, wave_file=wave_file, tick=told)
         found.append(
-            _Frame(
-                outputs=tuple(run.image[each.address :][: map_bytes(each.map)] for each in program.outputs),
+            _Run(
+                outputs=tuple(
+                    tuple(run.image[each.at(frame)] for frame in range(program.batch)) for each in program.outputs
+                ),
                 cycles=run.cycles[0],
                 error=run.error,
                 read=run.read,
@@ -301,10 +325,10 @@ def _share(
     return found
 
 
-def _image(program: Program, frame: np.ndarray) -> bytes:
-    """Memory with the program and a frame."""
+def _image(program: Program, frames: np.ndarray) -> bytes:
+    """Memory with the program and the frames of a run, of which the last ones may be missing."""
     image = bytearray(program.size)
     image[: len(program.image)] = program.image
-    packed = pack_map(frame, program.input.map.type)
-    image[program.input.address : program.input.address + len(packed)] = packed
+    for number, frame in enumerate(frames):
+        image[program.input.at(number)] = pack_map(frame, program.input.map.type)
     return bytes(image)

@@ -45,6 +45,8 @@ class Goal:
         Output maps and pixels that an engine computes at once.
     bus_bits : int
         Width of an engine's port to memory.
+    batch : int
+        Frames that a program of an engine computes.
     """
 
     objective: str
@@ -57,6 +59,7 @@ class Goal:
     overlap: str | None = None
     array: tuple[int, int] | None = None
     bus_bits: int = 64
+    batch: int = 1
 
     @property
     def products(self) -> int:

@@ -17,13 +17,12 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
-from hwgen.gateware.engine.job import Job
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.batch import check_frames
+from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
 from hwgen.program.groups import Choices
-from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
@@ -54,13 +53,16 @@ class Tile(Template):
     engine : EngineConfig
     memory : MemoryTiming
         Of the off-chip memory, as it was planned with.
+    batch : int
+        Frames of a run.
     """
 
     engine: EngineConfig
     memory: MemoryTiming
+    batch: int = 1
 
     name = "tile"
-    options = ("array", "bus_bits")
+    options = ("array", "bus_bits", "batch")
     holds_weights = False
     streams = False
 
@@ -80,7 +82,7 @@ class Tile(Template):
             except OverBudgetError as error:
                 refusal = error
                 continue
-            template = cls(engine=engine, memory=pace_of(task.board, engine))
+            template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch)
             return template.grouped(network)
         assert refusal is not None
         raise PlanError(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
@@ -94,7 +96,7 @@ class Tile(Template):
             If it can't compute a layer, or has no room for it.
         """
         try:
-            made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, **options)
+            made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, frames=self.batch, **options)
         except ModelError as error:
             raise PlanError(str(error)) from None
         return TileGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
@@ -132,6 +134,7 @@ class Tile(Template):
         of = _of(group)
         return {
             **self.write(),
+            **({"batch": self.batch, "cycles": {"run": of.cycles, "frame": of.frame_cycles}} if self.batch > 1 else {}),
             "layers": [_written(each) for each in of.figures],
             "side_by_side": [list(names) for names in of.schedule.choices if len(names) > 1],
         }
@@ -151,28 +154,41 @@ class Tile(Template):
         except ConfigError as error:
             raise PlanError(f"plan engine: {error}") from None
         memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
+        batch = entry_of(document, "batch", int, "plan group") if "batch" in document else 1
+        check_frames(batch)
         try:
-            return cls(engine=engine, memory=MemoryTiming(**_integers(MemoryTiming, memory, "plan memory")))
+            timing = MemoryTiming(**_integers(MemoryTiming, memory, "plan memory"))
+            return cls(engine=engine, memory=timing, batch=batch)
         except ConfigError as error:
             raise PlanError(f"plan {error}") from None
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
-        return cls.read(document, network, ()).grouped(network, _choices(document, network))
+        template = cls.read(document, network, ())
+        order = in_order(network, template.engine, template.memory.pace, template.batch)
+        return template.grouped(network, _choices(document, network, order))
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         raise PlanError(f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers")
 
     def summary(self, group: Group) -> list[str]:
         of, engine, memory = _of(group), self.engine, self.memory
-        macs = sum(layer.macs for layer in of.network.layers) / of.cycles
+        macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
+        read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
             f"an engine of {engine.maps} maps by {engine.pixels} pixels: {macs:,.1f} of {engine.maps * engine.pixels} "
             f"multiply-adds a cycle ({macs / (engine.maps * engine.pixels):.0%})",
             f"memory: {engine.bus_bytes} bytes in {'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
-            f"words come {memory.latency} cycles after they are asked for; {of.run_bytes[0]:,} bytes read a frame, "
-            f"{of.run_bytes[1]:,} written",
+            f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
+            f"{written:,} written",
         ]
+        if self.batch > 1:
+            once = [each.name for each in of.network.layers if each.name in of.schedule.batch.layers]
+            lines.append(
+                f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
+                f"{of.traffic_bytes(False)['weights']:,} bytes of weights a frame; for all frames at once: "
+                f"{', '.join(once) or 'no layer'}"
+            )
         for names in of.schedule.choices:
             if len(names) > 1:
                 lines.append(f"side by side: {', '.join(names)}")
@@ -183,8 +199,8 @@ class Tile(Template):
 class TileGroup(Group):
     """Layers on an engine, and what it is told.
 
-    Frames are computed one after the other; cycles are from ``start`` to ``done``, so that latency and interval are the
-    same.
+    Runs follow each other; cycles are from ``start`` to ``done``. So latency and interval are the same, but if a run
+    computes several frames: then the interval is a frame's share of it.
     """
 
     template: Tile
@@ -199,7 +215,7 @@ class TileGroup(Group):
 
     @cached_property
     def run(self) -> EngineCycles:
-        """Cycles and bytes of a frame, job by job."""
+        """Cycles and bytes of a run, job by job."""
         return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
 
     @cached_property
@@ -214,23 +230,31 @@ class TileGroup(Group):
 
     @property
     def cycles(self) -> int:
-        """Of a frame, from ``start`` to ``done``."""
+        """Of a run, from ``start`` to ``done``."""
         return START_CYCLES + self.run.cycles + DONE_CYCLES
 
     @property
     def run_bytes(self) -> tuple[int, int]:
-        """Read and written in a frame."""
+        """Read and written in a run."""
         return sum(self.run.read) + self.run.fetched, sum(self.run.written)
 
-    @cached_property
+    @property
     def map_bytes(self) -> int:
-        """Feature maps, all that are read and written."""
+        """Feature maps, all that are read and written for a frame."""
+        return self._a_frame(self._run_map_bytes)
+
+    @cached_property
+    def _run_map_bytes(self) -> int:
         return int(maps_read(self.schedule).sum()) + self.run_bytes[1]
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
-        read = self.run_bytes[0] - Job.BYTES * len(self.schedule.jobs)
-        weights = read - (self.map_bytes - self.run_bytes[1])
-        return {"feature_maps": self.map_bytes, "weights": weights, "jobs": self.run.fetched}
+        maps, jobs = self._run_map_bytes, self.run.fetched
+        of_run = {"feature_maps": maps, "weights": sum(self.run_bytes) - maps - jobs, "jobs": jobs}
+        return {name: self._a_frame(count) for name, count in of_run.items()}
+
+    def _a_frame(self, of_run: int) -> int:
+        """A frame's share, rounded up."""
+        return -(-of_run // self.template.batch)
 
     @property
     def design(self) -> EngineDesign:
@@ -242,11 +266,11 @@ class TileGroup(Group):
         return self.design.resources
 
     def predict(self, frames: int | None = None) -> Cycles:
-        return Cycles(latency=self.cycles, interval=self.cycles, steady=True)
+        return Cycles(latency=self.cycles, interval=self.frame_cycles, steady=True)
 
     @cached_property
     def frame_cycles(self) -> int:
-        return self.cycles
+        return self._a_frame(self.cycles)
 
     @property
     def weight_bram36(self) -> float:
@@ -337,8 +361,8 @@ def _more() -> list[Field[Any]]:
     return [each for each in fields(Tiling) if each.default is not MISSING]
 
 
-def _choices(document: dict[str, Any], network: Network) -> Choices:
-    """How the layers are cut, and which of them are side by side."""
+def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -> Choices:
+    """How the layers are cut, and which of them are side by side; those that compute are taken in this order."""
     entries = {entry["name"]: entry for entry in document["layers"]}
     for layer in network.layers:
         shape = list(layer.output.shape)
@@ -347,7 +371,6 @@ def _choices(document: dict[str, Any], network: Network) -> Choices:
                 f"plan layer {layer.name} is of another network: its output is {shown(entries[layer.name]['output'])} "
                 f"in the plan, but {shape} in the model"
             )
-    order = [step.ops[0].name for step in steps(network)]
     ahead = [*order, *(name for name in entries if name not in order)]
     tilings = {name: found for name in ahead if (found := _tilings(entries[name], f"plan layer {name}"))}
     beside = document.get("side_by_side", [])

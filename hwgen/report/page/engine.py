@@ -27,14 +27,15 @@ def resources(group: TileGroup) -> list[tuple[str, Resources]]:
 
 def traffic(group: TileGroup) -> list[dict[str, Any]]:
     """Bytes of each layer over the port for a frame, and those of its maps if each were moved once."""
+    batch = group.template.batch
     return [
         {
             "name": step.ops[0].name,
             "moved": {
-                "maps read": each.maps,
-                "maps written": each.written,
-                "weights": each.read - each.maps - each.jobs,
-                "jobs": each.jobs,
+                "maps read": -(-each.maps // batch),
+                "maps written": -(-each.written // batch),
+                "weights": -(-(each.read - each.maps - each.jobs) // batch),
+                "jobs": -(-each.jobs // batch),
             },
             "alone": _taken(group, step) + group.schedule.places[step.name].size,
         }
@@ -48,7 +49,7 @@ def points(group: TileGroup) -> list[tuple[str, int, int, int]]:
     found = []
     for names in group.schedule.choices:
         these = [figures[name] for name in names]
-        macs = sum(op.macs for _, step in these for op in step.ops)
+        macs = group.template.batch * sum(op.macs for _, step in these for op in step.ops)
         moved = sum(each.read + each.written for each, _ in these)
         found.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in these)))
     return found
@@ -89,7 +90,7 @@ def _layer(group: TileGroup, each: Figures, step: Step) -> dict[str, Any]:
         "name": step.ops[0].name,
         "with": [op.name for op in step.ops[1:]],
         "maps": taken,
-        "maps_again": each.maps / taken if taken else 0.0,
+        "maps_again": each.maps / (taken * group.template.batch) if taken else 0.0,
         "weights": sum(op.weight_count * op.weight_bits // 8 for op in step.ops),
         "output": group.schedule.places[step.name].size,
         "passes": [_cut(tiling) for tiling in dict.fromkeys(each.tilings)],

@@ -89,8 +89,10 @@ def _of_engine(group: TileGroup, bins: int) -> dict[str, Any]:
         if other := group.cycles - sum(state["cycles"] for state in states):
             states.append({"kind": "turn", "whom": "", "says": "before or after it", "cycles": other, "shares": ""})
         layers.append({"name": band.name or f"the {band.kind}", "first": 0, "states": states})
-    view = {"key": "frame", "name": "one frame", "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
-    notes = ["Frames are computed one after the other, so that each of them looks like this one."]
+    batch = group.template.batch
+    name, each = ("one frame", "Frames") if batch == 1 else (f"one run of {batch} frames", "Runs")
+    view = {"key": "frame", "name": name, "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
+    notes = [f"{each} are computed one after the other, so that each of them looks like this one."]
     if len(found) - 2 < len(group.network.layers):
         notes.append("Layers that are computed on another one's way out have no band of their own.")
     return {"views": [view], "notes": notes, "fifos": [], "kinds": _ENGINE_KINDS}
