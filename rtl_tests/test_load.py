@@ -31,6 +31,7 @@ from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, pack, patterns,
 from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.engine.add import FRACTION
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
@@ -724,6 +725,32 @@ def test_refusals():
         with pytest.raises(ConfigError) as caught:
             make()
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_table_sum(signed):
+    """As the tables say, also where a fraction is just the least with which a sum is rounded up; between bounds."""
+    rng, quarter = np.random.default_rng(3), 1 << FRACTION - 2
+    config = replace(
+        sums(2, 2, 8, signed=signed),
+        tables=tuple(tuple((rng.integers(-90, 90, 256) * quarter).tolist()) for _ in range(2)),
+        rounding=tuple((rng.integers(0, 5, 256) * quarter).tolist()),
+        zero_point=30,
+        low=5,
+        high=60,
+    )
+    first, count = -128 if signed else 0, 50
+    operands = rng.integers(first, first + 256, (count, 2, 4))
+    part: Any = config.component()
+    trace = run(part, [pack(values.reshape(-1).tolist(), 8) for values in operands], count)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+    for word, values in zip(trace.words, operands, strict=True):
+        totals = [config.tables[0][a - first] + config.tables[1][b - first] for a, b in values.T.tolist()]
+        wholes = [
+            (total >> FRACTION) + (total % (1 << FRACTION) >= config.rounding[(total >> FRACTION) % 256])
+            for total in totals
+        ]
+        assert unpack(word, 8, signed, 4) == [min(max(whole + 30, 5), 60) for whole in wholes]
 
 
 @settings(max_examples=5)

@@ -174,16 +174,23 @@ def test_bytes(port, width, seed, pattern, changes):
 class Bench:
     """Wires in their shell, and its registers by their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: Port) -> None:
         with signals_of(shell_module) as self.signals:
-            self.top: Any = OnTheBus(PORT, 0)
+            self.top: Any = OnTheBus(port, 0)
             self.circuit = Circuit(self.top)
         self.master = Master(self.top.shell.control)
-        self.words = to_words(self.top.taken, [bytes(range(1, 13))])
+        self.words = self.words_of(self.top.taken.frame_bytes)
         self.offsets = {register.name: register.offset for register in self.top.shell.config.registers}
+
+    def words_of(self, size: int) -> list[int]:
+        """A frame of so many bytes."""
+        return to_words(self.top.taken, [bytes(range(1, size + 1))])
 
     async def read(self, ctx: Any, name: str) -> int:
         return await self.master.read(ctx, self.offsets[name])
+
+    async def write(self, ctx: Any, name: str, value: int) -> None:
+        await self.master.write(ctx, self.offsets[name], value)
 
     async def send(self, ctx: Any, words: list[int]) -> None:
         source = self.top.i
@@ -204,7 +211,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench()
+    return Bench(PORT)
 
 
 def test_busy(bench):
@@ -243,6 +250,143 @@ def test_cycles_beyond_32_bits(bench):
         assert await bench.read(ctx, "CYCLES_HIGH") == 6
 
     bench.circuit.simulate(drive)
+
+
+def test_counters(bench):
+    """Cycles between frames, and those in which something is offered and not taken, as they are seen; idle ones count
+    nowhere."""
+    source, sink = bench.top.i, bench.top.o
+    counted = [f"{name}_{what}" for what in ("STALLED", "FRAMES") for name in "SM"]
+    seen = dict.fromkeys(counted, 0)
+    ends: list[int] = []
+
+    async def drive(ctx):
+        assert await bench.read(ctx, "INTERVAL") == 0
+        waiting = bench.words * 3
+        for cycle in range(80):
+            ctx.set(source.valid, bool(waiting))
+            ctx.set(source.payload.as_value(), waiting[0] if waiting else 0)
+            ctx.set(sink.ready, cycle % 7 == 0 or cycle > 60)
+            _, _, ready, valid, word = await ctx.tick().sample(source.ready, sink.valid, sink.payload)
+            seen["S_STALLED"] += bool(waiting) and not ready
+            if waiting and ready:
+                seen["S_FRAMES"] += waiting.pop(0) >> 36
+            taken = valid and (cycle % 7 == 0 or cycle > 60)
+            seen["M_STALLED"] += bool(valid) and not taken
+            if taken and word.last:
+                ends.append(cycle)
+        seen["M_FRAMES"] = len(ends)
+        assert len(ends) == 3
+        assert {name: await bench.read(ctx, name) for name in counted} == seen
+        assert await bench.read(ctx, "INTERVAL") == ends[2] - ends[1]
+        starved = await bench.read(ctx, "S_STARVED")
+        for _ in range(20):
+            await ctx.tick()
+        assert await bench.read(ctx, "S_STARVED") == starved
+        await bench.send(ctx, bench.words[:1])
+        for _ in range(20):
+            await ctx.tick()
+        # STATUS.BUSY comes in the second cycle behind the word; the read begins behind the last one.
+        assert await bench.read(ctx, "S_STARVED") - starved == 19
+        await bench.write(ctx, "RESET", 1)
+        for name in (*counted, "INTERVAL", "S_STARVED", "STATUS"):
+            assert await bench.read(ctx, name) == 0, name
+
+    bench.circuit.simulate(drive)
+
+
+def test_the_first_frame_has_no_interval(bench):
+    """Whenever it ends, also behind a reset."""
+
+    async def drive(ctx):
+        for _ in range(2):
+            for _ in range(9):
+                await ctx.tick()
+            await bench.send(ctx, bench.words)
+            await bench.receive(ctx, len(bench.words))
+            assert await bench.read(ctx, "FRAMES") == 1
+            assert await bench.read(ctx, "INTERVAL") == 0
+            await bench.write(ctx, "RESET", 1)
+
+    bench.circuit.simulate(drive)
+
+
+def test_enable(bench):
+    """Nothing is taken while it is 0, nor in a reset."""
+
+    async def drive(ctx):
+        assert not ctx.get(bench.top.i.ready)  # in the cycle after power-on
+        await ctx.tick()
+        assert ctx.get(bench.top.i.ready)
+        await bench.write(ctx, "CONTROL", 0)
+        assert not ctx.get(bench.top.i.ready)
+        ctx.set(bench.top.i.valid, 1)
+        await bench.write(ctx, "CONTROL", 1)
+        assert ctx.get(bench.top.i.ready)
+
+    bench.circuit.simulate(drive)
+
+
+SHORT, LONG = 1, 2
+#: Frames of 9 bytes: the last word has one.
+_ODD = BeatFormat(channels=3, height=1, width=3, lanes=3, bits=8, signed=False)
+
+
+def test_lengths_by_bytes():
+    """ERRORS of frames that a byte, or a word, makes too short or too long; a byte that lacks in the middle, too."""
+    bench, keep = Bench(Port("i", _ODD, _ODD.raster)), 1 << 32
+    whole = bench.words_of(9)
+    cases = {length: bench.words_of(length) for length in (9, 8, 10, 12, 13, 4)}
+    expected = {9: 0, 8: SHORT, 10: LONG, 12: LONG, 13: LONG, 4: SHORT, "gap": SHORT, "again": 0}
+
+    async def drive(ctx):
+        found: dict[Any, int] = {}
+        for length, words in [*cases.items(), ("gap", [whole[0] & ~keep, *whole[1:]]), ("again", whole)]:
+            ctx.set(bench.top.o.ready, 1)
+            await bench.send(ctx, words)
+            await ctx.tick()
+            await ctx.tick()
+            found[length] = await bench.read(ctx, "ERRORS")
+            assert await bench.read(ctx, "STATUS") >> 1 & 1 == bool(found[length])
+            await bench.write(ctx, "ERRORS", 3)
+        assert found == expected
+        assert await bench.read(ctx, "FRAMES") == len(expected)
+
+    bench.circuit.simulate(drive)
+
+
+def test_several_outputs():
+    """A frame has left when it has on both, however far one of them is ahead; each is told once."""
+    config = ShellConfig(
+        inputs=ends_of([replace(PORT, name="i")], "s_axis"),
+        outputs=ends_of([replace(PORT, name=f"o_{number}") for number in range(2)], "m_axis"),
+    )
+    shell: Any = Shell(config)
+    master, circuit = Master(shell.control), Circuit(shell)
+    offsets = {register.name: register.offset for register in config.registers}
+
+    async def drive(ctx):
+        async def read(name: str) -> int:
+            return await master.read(ctx, offsets[name])
+
+        async def leave(number: int, frames: int) -> None:
+            core = getattr(shell, f"o_{number}")
+            ctx.set(getattr(shell, f"m_axis_{number}").tready, 1)
+            for _ in range(frames * PORT.beats):
+                ctx.set(core.valid, 1)
+                await ctx.tick().until(core.ready)
+            ctx.set(core.valid, 0)
+            for _ in range(12):
+                await ctx.tick()
+
+        await leave(0, 3)
+        assert [await read(name) for name in ("FRAMES", "M_AXIS_0_FRAMES", "INTERRUPT_STATUS")] == [0, 3, 0]
+        await leave(1, 2)
+        assert [await read(name) for name in ("FRAMES", "M_AXIS_1_FRAMES", "INTERRUPT_STATUS")] == [2, 2, 1]
+        await leave(1, 1)
+        assert await read("FRAMES") == 3
+
+    circuit.simulate(drive)
 
 
 CASES = cases(most_layers=2, most_side=5)
