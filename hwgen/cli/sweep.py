@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "overlap": ("NAMES", partial(words, known=("reuse", "reload", "recompute")), "of pyramids"),
         "bus-bits": ("32,64,128", partial(words, known=("32", "64", "128")), "of an engine: the width of its port"),
         "array": ("MxP,..", pairs, "of an engine: output maps and pixels at once"),
+        "batch": ("N", partial(values, integers=True), "of an engine: frames that a program computes"),
     }
     for name, (metavar, kind, text) in what.items():
         parser.add_argument(f"--{name}", metavar=metavar, type=kind, help=text)

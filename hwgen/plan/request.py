@@ -10,9 +10,9 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.engine.config import BUS_BYTES
-from hwgen.program.batch import check_frames
 from hwgen.templates import TEMPLATES
 from hwgen.templates.task import Goal
+from hwgen.templates.tile import check_batch
 from hwgen.templates.tiles import KINDS
 
 #: Frames a second, or MHz, at most; and cycles, beyond which a bound is none.
@@ -173,7 +173,7 @@ class Request:
         if self.bus_bits is not None and not (_is_integer(self.bus_bits) and self.bus_bits in BUS_BITS):
             raise PlanError(f"bus_bits must be 32, 64 or 128, not {self.bus_bits!r}")
         if self.batch is not None:
-            check_frames(self.batch)
+            check_batch(self.batch)
         asked = TEMPLATES.get(asked_template(vars(self)) or "")
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(

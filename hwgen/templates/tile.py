@@ -155,7 +155,7 @@ class Tile(Template):
             raise PlanError(f"plan engine: {error}") from None
         memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
         batch = entry_of(document, "batch", int, "plan group") if "batch" in document else 1
-        check_frames(batch)
+        check_batch(batch)
         try:
             timing = MemoryTiming(**_integers(MemoryTiming, memory, "plan memory"))
             return cls(engine=engine, memory=timing, batch=batch)
@@ -280,6 +280,16 @@ class TileGroup(Group):
 def _of(group: Group) -> TileGroup:
     assert isinstance(group, TileGroup)
     return group
+
+
+def check_batch(frames: object) -> None:
+    """Refuse what is no number of frames of a run.
+
+    Raises
+    ------
+    PlanError
+    """
+    check_frames(frames)
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
