@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_project import MEASURED
+from test_report import MOST_BYTES
 from test_report_sections import a_plan, result
 
 import hwgen
@@ -16,7 +19,7 @@ from hwgen.api import _difference
 from hwgen.emit.synthesis import Row, Synthesis
 from hwgen.explore.fronts import explore
 from hwgen.network import shapes
-from hwgen.report.page import fronts, html
+from hwgen.report.page import fronts, html, vivado
 from hwgen.simulate.check import compare
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -37,6 +40,11 @@ def browser() -> Iterator[Any]:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> hwgen.Design:
+    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,7 @@ class Opened:
 
 
 def written(tmp_path: Path, page: bytes) -> Path:
+    assert len(page) <= MOST_BYTES
     path = tmp_path / "report.html"
     path.write_bytes(page)
     return path
@@ -84,6 +93,38 @@ def check_readable(opened: Opened, size: dict[str, int]) -> None:
     assert serious == []
     assert opened.said == []
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def check_sections(opened: Opened) -> None:
+    """Each link leads to its section; each section says something, and each chart is drawn."""
+    for link in opened.page.locator("nav a").all():
+        link.click()
+        section = opened.page.locator(link.get_attribute("href"))
+        opened.page.wait_for_function(
+            "id => document.querySelector(id).getBoundingClientRect().top < innerHeight", arg=link.get_attribute("href")
+        )
+        assert len(section.inner_text()) > 40
+    assert opened.page.locator(".chart").count() == opened.page.locator(".chart .main-svg:first-child").count() > 0
+    assert opened.said == []
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "options"),
+    [
+        ("resnet8", "zedboard", {"macs_per_dsp": "auto"}),
+        ("vgg16:7", "vc709", {}),
+        ("alexnet", "zedboard", {"template": "tile"}),
+        ("decoilfnet-example", "zedboard", {"template": "pyramid"}),
+        ("examples/digits/digits.onnx", "zedboard", {"groups": "conv1-pool1,conv3-fc", "in_turn": True}),
+    ],
+)
+def test_plans(browser, tmp_path, name, board, options):
+    """Of whatever kind: on a light desk and on a dark phone."""
+    path = written(tmp_path, hwgen.load(name).plan(board, **options).page())
+    for scheme, size in (("light", DESK), ("dark", PHONE)):
+        opened = Opened(browser, path, scheme, size)
+        check_readable(opened, size)
+        check_sections(opened)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -133,6 +174,52 @@ def test_timeline_says_who_waits(browser, tmp_path, digits):
     first = opened.page.evaluate("document.getElementById('chart-times').data[0].x[0]")
     assert last - first == digits.interval
     assert opened.said == []
+
+
+def test_engine(browser, tmp_path, engine):
+    """Its bands say what the array and the port do; a click shows a layer's tile; operands have their loops."""
+    outputs = np.zeros((2, 10), np.float32)
+    run = result(outputs, predicted_bytes=(1, 2)).document()
+    path = written(tmp_path, html.render({**engine.document(), **run}))
+    for scheme, size in (("dark", DESK), ("light", PHONE)):
+        opened = Opened(browser, path, scheme, size)
+        check_readable(opened, size)
+        check_sections(opened)
+    opened = Opened(browser, path)
+    opened.centre("#chart-times .nsewdrag")
+    box = opened.page.locator("#chart-times .nsewdrag").bounding_box()
+    bands = len(engine.plan.on_engine.bands)
+    for band, name, says in ((0, "the array", "multiplies"), (1, "the port", "reads maps and weights")):
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * (band + 0.5) / bands
+        opened.page.mouse.move(x, y)
+        opened.page.mouse.move(x + 1, y)
+        opened.page.wait_for_function("name => document.getElementById('tip').innerText.startsWith(name)", arg=name)
+        assert says in opened.tip()
+    opened.page.click(".node[data-id='layer conv']")
+    assert "steps" in opened.page.locator("#panel").inner_text()
+    assert "box > fold > tile > chunk" in opened.page.locator("#memory").inner_text()
+    names = opened.page.evaluate("document.getElementById('chart-roofline').data.map((trace) => trace.name)")
+    assert names == ["the board", "the engine and its port", "a layer", "what the plan does"]
+    opened.page.locator("#memory .word", has_text="loops").hover()
+    assert "fold: output maps" in opened.tip()
+    assert opened.said == []
+
+
+def test_vivado(browser, tmp_path, digits):
+    """What Vivado made, beside the estimate; or why it is left out."""
+    for name in ("registers", "plan"):
+        text = {"registers": '{"build_hash": "0x1"}', "plan": digits.to_json()}[name]
+        (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / vivado.MEASURED).write_text(json.dumps({**MEASURED, "build_hash": "0x1"}))
+    found = vivado.document(tmp_path)
+    path = written(tmp_path, html.render({**digits.document(), "vivado": found, "remarks": ["this is left out"]}))
+    for scheme, size in (("light", DESK), ("dark", PHONE)):
+        opened = Opened(browser, path, scheme, size)
+        check_readable(opened, size)
+        assert "100 MHz would just do" in opened.page.locator("#vivado").inner_text()  # 8 ns and 2 ns more
+        assert "this is left out" in opened.page.locator("header").inner_text()
+        opened.page.locator("#vivado .word").hover()
+        assert opened.tip().startswith("What the plan estimates of the accelerator")
 
 
 def test_fifo_is_chosen(browser, tmp_path, digits):
