@@ -115,7 +115,7 @@ def test_memory_of_the_page(design, group):
     loaded = [loads(group.template.engine, job.load) for job in group.schedule.jobs]
     maps = LANES * words([each[0] for each, job in zip(loaded, group.schedule.jobs, strict=True) if job.load.x_blocks])
     assert (moved["maps read"], moved["jobs"]) == (maps, len(loaded) * Job.BYTES)
-    assert moved["maps read"] + moved["weights"] == LANES * sum(words(each) for each in loaded)
+    assert moved["maps read"] + moved["weights, parameters"] == LANES * sum(words(each) for each in loaded)
     assert moved["maps written"] == LANES * words([each for job in group.schedule.jobs for each in stores(job.store)])
     first, row = page["traffic"][0], page["engine"]["layers"][0]
     assert first["name"] == row["name"] == "conv"

@@ -34,7 +34,7 @@ def traffic(group: TileGroup) -> list[dict[str, Any]]:
             "moved": {
                 "maps read": -(-each.maps // batch),
                 "maps written": -(-each.written // batch),
-                "weights": -(-(each.read - each.maps - each.jobs) // batch),
+                "weights, parameters": -(-(each.read - each.maps - each.jobs) // batch),
                 "jobs": -(-each.jobs // batch),
             },
             "alone": _taken(group, step) + group.schedule.places[step.name].size,

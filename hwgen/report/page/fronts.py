@@ -71,6 +71,8 @@ def document(found: Exploration, plan: dict[str, Any] | None = None) -> dict[str
 def _front(found: Exploration, key: str, plan: dict[str, Any] | None) -> dict[str, Any]:
     title, (x_name, x_unit), (y_name, y_unit), logarithmic, said = _FRONTS[key]
     points = list(_points(found, key))
+    if "[MB" in y_name and max((point["y"] for point in points), default=0) * y_unit < 1:
+        y_name, y_unit = y_name.replace("[MB", "[KB"), _KB
     star = None if plan is None else plan["points"].get(key)
     limit = None
     if found.board is not None:

@@ -41,7 +41,7 @@
   });
   const axis = (title, more = {}) => ({
     title: { text: title, font: { size: 12 }, standoff: 10 }, gridcolor: colour("line"), zerolinecolor: colour("line"),
-    linecolor: colour("line"), automargin: true, ...(phone() ? { nticks: 5 } : {}), ...more,
+    linecolor: colour("line"), automargin: true, ...(phone() ? { nticks: 4 } : {}), ...more,
   });
   const below = { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0 };
   const chart = (id, make, after) => { if (at(id)) charts.set(id, { make, after, drawn: false }); };
@@ -60,6 +60,13 @@
   const hues = ["#2f7fc1", "#e0862a", "#3f9f7f", "#b5539c", "#8a7a2f", "#5d6bc0", "#c25b56", "#4aa3b8"];
   if (design) {
     const keys = Object.keys(design.resources.names);
+    document.querySelectorAll("#resources tbody th").forEach((name, place) => {
+      if (place >= design.resources.layers.length) return;
+      const chip = document.createElement("i");
+      chip.className = "chip";
+      chip.style.background = hues[place % hues.length];
+      name.prepend(chip);
+    });
     const share = (value, key) => 100 * value / design.resources.board[key];
     chart("chart-resources", () => {
       const rows = keys.map((key) => design.resources.names[key]);
