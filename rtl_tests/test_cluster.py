@@ -22,7 +22,8 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def cluster():
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as found:
+    page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **page) as found:
         yield found
 
 

@@ -23,6 +23,9 @@ needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="distributed is missing: pip install 'hwgen[cluster]'"
 )
 
+#: Of a Dask cluster: no page of its own, and what else it says by HTTP is at no port that another may have.
+NO_PAGE = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}, "silence_logs": 50}
+
 needs_proc = pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="processes are looked for in /proc")
 
 
@@ -272,9 +275,8 @@ def cluster():
     import distributed
 
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, env={"PYTHONPATH": path}, silence_logs=50
-    ) as found:
+    options = {"n_workers": 2, "threads_per_worker": 1, "env": {"PYTHONPATH": path}, **NO_PAGE}
+    with distributed.LocalCluster(**options) as found:
         yield found.scheduler_address
 
 
@@ -322,6 +324,23 @@ def test_what_is_no_longer_wanted_ends_on_the_cluster(cluster, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         leave()
     assert gone(tmp_path)
+
+
+@needs_dask
+def test_a_cluster_that_loses_all_workers(monkeypatch):
+    """Dask would wait for others without an end."""
+    import distributed
+
+    monkeypatch.setattr("hwgen.work.cluster.ALONE", 0.4)
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp", **NO_PAGE) as found,
+        work.pool(found.scheduler_address) as pool,
+    ):
+        assert work.run(pool, power, [2], shared=(3,)) == [9]
+        found.scale(0)
+        wait_for(lambda: not found.scheduler.workers)
+        with pytest.raises(ToolError, match=r"^the cluster lost all its workers, 0.4 seconds ago$"):
+            work.run(pool, power, [2], shared=(3,))
 
 
 @needs_dask

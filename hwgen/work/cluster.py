@@ -8,6 +8,7 @@ import pickle
 import re
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -24,6 +25,8 @@ from hwgen.work.outcome import Outcome, outcome
 PATIENCE = 10.0
 """Seconds in which a scheduler must answer, and have a worker."""
 MOST_WORKERS = 256
+ALONE = 120.0
+"""Seconds after which a cluster that has lost all workers is given up."""
 _LOOK = 0.5
 """Seconds between two looks at whether a task is still wanted."""
 
@@ -118,6 +121,7 @@ def _started(workers: int) -> Iterator[str]:
             n_workers=workers,
             threads_per_worker=1,
             dashboard_address=None,  # type: ignore[arg-type]  # no page of its own
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # nor a port that others may have
             local_directory=str(place),
             env={"TMPDIR": str(place)},
             silence_logs=logging.CRITICAL,
@@ -174,6 +178,7 @@ class OnCluster(Pool):
     def __init__(self, client: Any, address: str) -> None:
         self._client, self._address = client, address
         self._executor = client.get_executor(pure=False)
+        self._waiting: set[Future[Any]] = set()
 
     @property
     def count(self) -> int:  # type: ignore[override]  # workers come and go
@@ -188,9 +193,10 @@ class OnCluster(Pool):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         found: Future[Any] = Future()
+        self._waiting.add(found)
 
         def pass_on(future: Future[Outcome]) -> None:
-            if not found.set_running_or_notify_cancel():
+            if not self._taken(found):
                 return
             try:
                 found.set_result(future.result().get())
@@ -199,6 +205,26 @@ class OnCluster(Pool):
 
         self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
         return found
+
+    def _taken(self, found: Future[Any]) -> bool:
+        """Whether somebody waits for a task, of which nothing was known before; it is known now."""
+        try:
+            self._waiting.remove(found)
+        except KeyError:
+            return False
+        return found.set_running_or_notify_cancel()
+
+    def _count_workers(self, over: threading.Event) -> None:
+        """Give up all tasks when there has been no worker for a while: Dask waits for one without an end."""
+        since = time.monotonic()
+        while not over.wait(ALONE / 20):
+            with suppress(Exception):  # whether the scheduler is there is told by the tasks
+                if self._client.nthreads():
+                    since = time.monotonic()
+            if time.monotonic() - since > ALONE:
+                for found in list(self._waiting):
+                    if self._taken(found):
+                        found.set_exception(ToolError(f"the cluster lost all its workers, {ALONE:g} seconds ago"))
 
     def stop(self) -> None:
         with suppress(Exception):  # the scheduler may be gone
@@ -209,14 +235,18 @@ class OnCluster(Pool):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Say in one line, if what is asked of the scheduler in the block fails, that it is gone."""
+        """Say in one line, if what is asked in the block fails, that the scheduler or all workers are gone."""
         from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
+        over = threading.Event()
+        threading.Thread(target=self._count_workers, args=(over,), name="workers", daemon=True).start()
         try:
             yield
         except (ClosedClientError, CommClosedError) as error:
             raise self._gone() from error
+        finally:
+            over.set()
 
     def _plain_loss(self, error: BaseException) -> BaseException:
         """What a task raised; one that killed its workers, or a scheduler that is gone, in one line."""
