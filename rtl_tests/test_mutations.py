@@ -194,7 +194,7 @@ def test_lost_carry(monkeypatch, kept):
         packed()
 
 
-@pytest.mark.parametrize("name", ["offsets", "operand_offset", "_unit_weight"])
+@pytest.mark.parametrize("name", ["offsets", "operand_offset", "_unit_weights"])
 def test_packed_wrongly(monkeypatch, name):
     """Sums lack what makes up for the operands' offset; operands are not offset; the upper weight is not less one."""
     case, frames, schedule, _ = subject(2)
@@ -218,12 +218,16 @@ def test_packed_wrongly(monkeypatch, name):
         check(replace(case, config=config), frames, schedule, patience=400)
 
 
-def unlessened(self, outputs, offset):
-    word = 0
+def unlessened(self, outputs):
+    size = self._output_weights
+    words = [0] * size
     for number, output in enumerate(outputs):
-        weight = 0 if output is None else self.weights.values[output * self._output_weights + offset]
-        word |= (weight & ((1 << self.weight_bits) - 1)) << number * self.weight_bits
-    return word
+        weights = [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
+        mask = (1 << self.weight_bits) - 1
+        words = [
+            word | (weight & mask) << number * self.weight_bits for word, weight in zip(words, weights, strict=True)
+        ]
+    return words
 
 
 @pytest.mark.parametrize(("layer", "value"), [(0, 8), (0, 0), (1, 255), (2, 3)])

@@ -376,22 +376,22 @@ class MultiplyConfig:
         position has none. Where two lanes share a slice, the weights of both lie side by side, the upper one less one
         if the lower one is negative: then its bits are those of ``(w1 << 17) + w0`` from bit 17 on.
         """
-        lanes = [
-            [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None]
-            for position in range(self.positions)
-        ]
-        words: list[list[int]] = [[] for _ in range(self.positions)]
+        places = [self._places(position) for position in range(self.positions)]
+        words: list[list[int]] = [[] for _ in places]
         for outputs in self._fold_outputs:
-            for step in self._steps:
-                for position in range(self.positions):
-                    word = shift = 0
-                    for unit, bits in zip(self.units, self.unit_bits, strict=True):
-                        for lane in lanes[position]:
-                            if (offset := step[lane]) is not None:
-                                word |= self._unit_weight([outputs[number] for number in unit], offset) << shift
-                            shift += bits
-                    words[position].append(word)
+            # Of each unit what its slice may get, as digits, and zeros behind it for where there is no weight.
+            digits = [
+                [*(f"{word:0{bits}b}" for word in self._unit_weights([outputs[lane] for lane in unit])), "0" * bits]
+                for unit, bits in zip(self.units, self.unit_bits, strict=True)
+            ][::-1]
+            for column, steps in zip(words, places, strict=True):
+                column += [int("".join([unit[place] for unit in digits for place in step]), 2) for step in steps]
         return tuple(tuple(column) for column in words)
+
+    def _places(self, position: int) -> list[list[int]]:
+        """By step: which of an output channel's weights meet a position, the last chain's first; -1 for none."""
+        lanes = [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None][::-1]
+        return [[-1 if (place := step[lane]) is None else place for lane in lanes] for step in self._steps]
 
     @property
     def joined_contents(self) -> tuple[int, ...]:
@@ -403,15 +403,20 @@ class MultiplyConfig:
             first += width
         return tuple(joined)
 
-    def _unit_weight(self, outputs: list[int | None], offset: int) -> int:
-        """What a slice's weight memory holds: of these output channels, the weight at that place among its own."""
+    def _unit_weights(self, outputs: list[int | None]) -> list[int]:
+        """What a slice's weight memory may hold of these output channels: for each place among a channel's weights."""
+        size = self._output_weights
         lower, *uppers = (
-            0 if output is None else self.weights.values[output * self._output_weights + offset] for output in outputs
+            [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
+            for output in outputs
         )
-        word = lower & ((1 << self.weight_bits) - 1)
+        mask = (1 << self.weight_bits) - 1
+        words = [weight & mask for weight in lower]
+        mask = (1 << self.upper_bits) - 1
         for upper in uppers:
-            word |= ((upper - (lower < 0)) & ((1 << self.upper_bits) - 1)) << self.weight_bits
-        return word
+            triples = zip(words, lower, upper, strict=True)
+            words = [word | ((more - (less < 0)) & mask) << self.weight_bits for word, less, more in triples]
+        return words
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
