@@ -204,12 +204,13 @@ class EngineMap(ctypes.Structure):
     """A map of a program."""
 
     _fields_ = [
-        *((name, ctypes.c_uint32) for name in ("address", "channels", "height", "width")), ("is_signed", ctypes.c_int)
+        *((name, ctypes.c_uint32) for name in ("address", "channels", "height", "width")), ("is_signed", ctypes.c_int),
+        ("frame_bytes", ctypes.c_uint32),
     ]  # fmt: skip
 
-    def empty(self) -> np.ndarray:
-        """A map ``(C, H, W)``."""
-        return np.zeros((self.channels, self.height, self.width), np.int8 if self.is_signed else np.uint8)
+    def empty(self, frames: int) -> np.ndarray:
+        """Maps ``(n, C, H, W)``."""
+        return np.zeros((frames, self.channels, self.height, self.width), np.int8 if self.is_signed else np.uint8)
 
 
 class EngineDevice(ctypes.Structure):
@@ -217,7 +218,8 @@ class EngineDevice(ctypes.Structure):
 
     _fields_ = [
         ("registers", ctypes.c_size_t), ("patience", ctypes.c_uint32), ("memory", ctypes.c_void_p),
-        ("input", EngineMap), ("output_count", ctypes.c_uint32), ("outputs", EngineMap * 16),
+        ("frames", ctypes.c_uint32), ("input", EngineMap), ("output_count", ctypes.c_uint32),
+        ("outputs", EngineMap * 16),
     ]  # fmt: skip
 
 
@@ -260,21 +262,31 @@ class EngineDriver(Library):
         memory = ctypes.c_void_p(self.seen.ctypes.data + begin)
         return self._call("load", program, ctypes.c_uint32(len(program)), memory, ctypes.c_uint32(size))
 
-    def start(self, frame: np.ndarray) -> str:
-        values = np.ascontiguousarray(frame)
-        assert values.nbytes == self.device.input.empty().nbytes
-        return self._call("start", ctypes.c_void_p(values.ctypes.data))
+    def blank(self) -> np.ndarray:
+        """Frames of a run."""
+        return self.device.input.empty(self.device.frames)
+
+    def start(self, frames: np.ndarray) -> str:
+        """With maps ``(n, C, H, W)``, as many as a run has."""
+        return self._call("start", self._given(frames).ctypes.data_as(ctypes.c_void_p))
 
     def finish(self) -> tuple[str, list[np.ndarray]]:
-        results = [self.device.outputs[number].empty() for number in range(self.device.output_count)]
-        pointers = (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
+        results, pointers = self._results()
         return self._call("finish", pointers), results
 
-    def run(self, frame: np.ndarray) -> tuple[str, list[np.ndarray]]:
-        values = np.ascontiguousarray(frame)
-        results = [self.device.outputs[number].empty() for number in range(self.device.output_count)]
-        pointers = (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
-        return self._call("run", ctypes.c_void_p(values.ctypes.data), pointers), results
+    def run(self, frames: np.ndarray) -> tuple[str, list[np.ndarray]]:
+        values, (results, pointers) = self._given(frames), self._results()
+        return self._call("run", values.ctypes.data_as(ctypes.c_void_p), pointers), results
+
+    def _given(self, frames: np.ndarray) -> np.ndarray:
+        values = np.ascontiguousarray(frames)
+        assert self.device.memory is None or (values.shape, values.itemsize) == (self.blank().shape, 1)
+        return values
+
+    def _results(self) -> tuple[list[np.ndarray], Any]:
+        outputs = self.device.outputs[: self.device.output_count]
+        results = [each.empty(self.device.frames) for each in outputs]
+        return results, (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
 
     def stop(self) -> str:
         return self._call("stop")

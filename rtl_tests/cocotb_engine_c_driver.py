@@ -11,7 +11,7 @@ Its scenario:
   - ``refused``: the address in the program from which on memory answers by SLVERR, or -1;
   - ``patience``: how often the driver looks;
   - ``waits``: whether the processor sleeps until the interrupt comes;
-  - ``status``: what it says of each frame.
+  - ``status``: what it says of each run.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Hardware:
         self.ram.read_if._read, self.ram.write_if._write = (forbid(access, beyond) for access in self.accesses)
 
 
-def interrupted(hardware: Hardware, frame: np.ndarray, status: str) -> tuple[str, list[np.ndarray]]:
-    """A frame, while which the processor sleeps."""
+def interrupted(hardware: Hardware, frames: np.ndarray, status: str) -> tuple[str, list[np.ndarray]]:
+    """A run, while which the processor sleeps."""
     driver, line = hardware.driver, hardware.line
     driver.enable_interrupt(DONE | ERROR)
     assert not line.is_high()
-    assert driver.start(frame) == "OK"
+    assert driver.start(frames) == "OK"
     line.wait()
     assert driver.handle_interrupt() == (DONE if status == "OK" else DONE | ERROR)
     assert not line.is_high()
@@ -88,12 +88,13 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         if each["damaged"] >= 0:
             driver.memory[base + each["damaged"]] ^= 1
         hardware.refuse(MEMORY + base + each["refused"] if each["refused"] >= 0 else 1 << 32)
-        found = []
-        for frame in np.load(each["x"]):
-            status, outputs = interrupted(hardware, frame, each["status"]) if each["waits"] else driver.run(frame)
+        x, found = np.load(each["x"]), []
+        for first in range(0, len(x), driver.device.frames):
+            frames = x[first : first + driver.device.frames]
+            status, outputs = interrupted(hardware, frames, each["status"]) if each["waits"] else driver.run(frames)
             assert status == each["status"]
             found.append(outputs)
-        np.savez(each["y"], *(np.stack(maps) for maps in zip(*found, strict=True)))
+        np.savez(each["y"], *(np.concatenate(maps) for maps in zip(*found, strict=True)))
 
 
 @cocotb.test()

@@ -142,13 +142,13 @@ def test_programs(built, library, program):
         (resealed(whole[:8] + b"\7" + whole[9:]), page, SIZE, "NO_PROGRAM"),
         (foreign, page, SIZE, "OTHER_ENGINE"),
         (resealed(whole[:16] + whole[16:31].upper() + b"g" + whole[32:]), page, SIZE, "OTHER_ENGINE"),
+        (bytes(crowd), page, SIZE, "WRONG_PROGRAM"),
         (whole, page, program.size - 1, "TOO_SMALL"),
         (whole, page + 64, SIZE, "UNALIGNED"),
     ):
         assert driver.load(content, begin, size) == status
         assert driver.device.memory == driver.seen.ctypes.data + page
-    assert driver.load(bytes(crowd), page, SIZE) == "WRONG_PROGRAM"
-    assert driver.run(driver.device.input.empty())[0] == "NOT_LOADED"
+        assert driver.device.output_count == 1
     assert driver.load(bytes(replace(crowd, outputs=crowd.outputs[:16])), page, SIZE) == "OK"
     assert driver.device.output_count == 16
 
@@ -213,7 +213,7 @@ int main(void)
 def test_a_frame_that_takes_too_long(built, library, program):
     """The run is stopped; where memory does not even answer that, it is said."""
     still = loaded(built, library, program)
-    frame = still.driver.device.input.empty()
+    frame = still.driver.blank()
     assert still.driver.run(frame)[0] == "TIMEOUT"
     assert still.asked() == [STOP, START, STOP]
     assert still.driver.start(frame) == "OK"
@@ -229,7 +229,7 @@ def test_errors_of_a_run(built, library, program, error):
     still = loaded(built, library, program)
     still.set(STATUS=DONE, ERROR=error.value)
     still.driver.memory[:] = 0x55
-    status, (output,) = still.driver.run(still.driver.device.input.empty())
+    status, (output,) = still.driver.run(still.driver.blank())
     assert status == ("OK" if error is Error.NONE else error.name)
     assert output.any() == (error is Error.NONE)
     assert still.asked() == [STOP, START]
@@ -255,45 +255,47 @@ NAMES = st.text(max_size=12) | st.sampled_from(
     maps=st.lists(st.tuples(NAMES, MAPS), min_size=2, max_size=4),
     name=NAMES,
     gap=st.integers(0, 5),
+    batch=st.integers(1, 3),
     seed=st.integers(0, 2**32),
 )
-def test_memory_is_the_compilers(built, library, maps, name, gap, seed):
-    """A frame lies where and as the compiler has it, and outputs come from there; whatever names there are."""
+def test_memory_is_the_compilers(built, library, maps, name, gap, batch, seed):
+    """Frames lie where and as the compiler has them, and outputs come from there; whatever names there are."""
     regions, place, rng = [], 64, np.random.default_rng(seed)
     for each, source in maps:
-        regions.append(Region(name=each, map=source, address=place))
-        place += map_bytes(source) + 8 * gap
+        pitch = map_bytes(source) + 8 * gap
+        regions.append(Region(name=each, map=source, address=place, frame_bytes=pitch if gap else None))
+        place += batch * pitch
     made = Program(
         name=name, engine=SMALL, image=rng.bytes(64), size=place, input=regions[0], outputs=tuple(regions[1:]),
-        layers=(name,), owners=(), ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name},
+        layers=(name,), owners=(), ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name}, batch=batch,
     )  # fmt: skip
     still = Still(built, library, STATUS=DONE)
-    driver = still.driver
-    assert driver.open() == "OK"
-    assert driver.load(bytes(made), 4096, made.size) == "OK"
-    frames = [_frame(rng, source) for _, source in maps]
-    packed = [pack_map(frame, source.type) for frame, (_, source) in zip(frames, maps, strict=True)]
-
-    begun = []
+    driver, memory = still.driver, still.driver.memory[4096:]
+    frames = [_frames(rng, source, batch) for _, source in maps]
+    begun: list[bytes] = []
 
     def compute() -> None:
         begun.append(memory.tobytes())
-        for region, each in zip(regions[1:], packed[1:], strict=True):
-            memory[region.address : region.address + len(each)] = np.frombuffer(each, np.uint8)
+        for region, values in zip(regions[1:], frames[1:], strict=True):
+            for number, frame in enumerate(values):
+                memory[region.at(number)] = np.frombuffer(pack_map(frame, region.map.type), np.uint8)
 
     still.compute = compute
-    memory = driver.memory[4096:]
+    assert driver.open() == "OK"
+    assert driver.load(bytes(made), 4096, made.size) == "OK"
     status, found = driver.run(frames[0])
     assert status == "OK"
-    assert begun[0].startswith(made.image + packed[0])
-    for output, frame in zip(found, frames[1:], strict=True):
-        np.testing.assert_array_equal(output, frame)
+    assert begun[0].startswith(made.image)
+    for number, frame in enumerate(frames[0]):
+        assert begun[0][regions[0].at(number)] == pack_map(frame, maps[0][1].type)
+    for output, values in zip(found, frames[1:], strict=True):
+        np.testing.assert_array_equal(output, values)
     assert not driver.memory[:4096].any()
 
 
-def _frame(rng: np.random.Generator, source: FeatureMap) -> np.ndarray:
+def _frames(rng: np.random.Generator, source: FeatureMap, count: int) -> np.ndarray:
     kind = source.type
-    return rng.integers(kind.minimum, kind.maximum + 1, source.shape).astype(kind.dtype)
+    return rng.integers(kind.minimum, kind.maximum + 1, (count, *source.shape)).astype(kind.dtype)
 
 
 def test_the_documented_program_compiles(built, tmp_path):

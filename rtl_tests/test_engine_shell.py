@@ -35,11 +35,10 @@ class Bench:
         return await self.master.read(ctx, OFFSETS[name])
 
     async def start(self, ctx: Any) -> None:
-        """As an engine does: it is done with the run before until it sees the start."""
+        """As an engine may: it is done with the run before until it sees the start, and its error stays."""
         await self.master.ask(ctx, OFFSETS["CONTROL"], START)
         await ctx.tick().until(self.shell.start)
         ctx.set(self.shell.done, 0)
-        ctx.set(self.shell.error, Error.NONE)
         await self.master.answered(ctx)
         assert not ctx.get(self.shell.start)
 

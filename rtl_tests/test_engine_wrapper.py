@@ -277,8 +277,8 @@ def test_c_driver_of_several_networks(fast):
     frames = np.asarray(digits.prepare(images))
     files = fast.told("digits_c", found, frames)
     other = hwgen.load("lenet5")
-    others = np.asarray(other.random_frames(1))
-    between = {**fast.told("lenet5_c", schedule(other.network, SMALL), others), "base": 0x8000}
+    others = np.asarray(other.random_frames(4))  # two runs of two frames
+    between = {**fast.told("lenet5_c", schedule(other.network, SMALL, frames=2), others), "base": 0x8000, "waits": True}
     again = {**files, "y": str(fast.folder / "again_c.npz")}
     fast.drive_in_c([files, between, again], "verilator")
     simulated = digits.plan("zedboard", template="tile", dsp=40).simulate(images).outputs

@@ -236,6 +236,21 @@ def test_busy(bench):
     bench.circuit.simulate(drive)
 
 
+def test_busy_with_several_frames():
+    """Also while two frames of a word each wait, and one."""
+    beat = BeatFormat(channels=4, height=1, width=1, lanes=4, bits=8, signed=False)
+    bench = Bench(Port("i", beat, beat.raster))
+
+    async def drive(ctx):
+        await bench.send(ctx, bench.words * 2)
+        assert await bench.read(ctx, "S_FRAMES") == 2
+        for busy in (1, 1, 0):
+            assert await bench.read(ctx, "STATUS") == busy
+            await bench.receive(ctx, busy)
+
+    bench.circuit.simulate(drive)
+
+
 def test_cycles_beyond_32_bits(bench):
     """CYCLES_HIGH is what it was as CYCLES_LOW was read, and CYCLES_LOW carries into it."""
     (cycles,) = (each for each in bench.signals if len(each) == 64)

@@ -16,6 +16,7 @@ enum {
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
     FORMAT_IS = 2,
+    FORMAT_OF_SEVERAL_IS = 3, /* of programs that compute several frames in a run */
     DIGEST_DIGITS = 16,
     PAGE = 4096,
     LANES = 8
@@ -127,6 +128,11 @@ static uint32_t number_of(text object, const char *key)
     return number;
 }
 
+static uint32_t map_bytes(const engine_map *map)
+{
+    return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
+}
+
 /* A map that a program tells of. */
 static engine_map map_of(text region)
 {
@@ -138,6 +144,9 @@ static engine_map map_of(text region)
     found.height = number_of(map, "height");
     found.width = number_of(map, "width");
     found.is_signed = is_signed.begin < is_signed.end && *is_signed.begin == 't';
+    found.frame_bytes = number_of(region, "frame_bytes");
+    if (found.frame_bytes == 0) /* it is not told where there is one frame, or each begins at the end of another one */
+        found.frame_bytes = map_bytes(&found);
     return found;
 }
 
@@ -183,8 +192,9 @@ static int is_of_this_engine(const engine_device *device, const unsigned char *d
 /* Whether a file is a program that is whole, for this engine. */
 static engine_status check(const engine_device *device, const unsigned char *file, uint32_t file_bytes)
 {
-    if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0 ||
-        bytes_of(file + FORMAT_AT, 4) != FORMAT_IS)
+    if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0)
+        return ENGINE_NO_PROGRAM;
+    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS && bytes_of(file + FORMAT_AT, 4) != FORMAT_OF_SEVERAL_IS)
         return ENGINE_NO_PROGRAM;
     if (bytes_of(file + TOLD_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
         bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + TOLD_BYTES_AT, 8) ||
@@ -198,6 +208,9 @@ static int describe(engine_device *device, text told)
 {
     text left = items(value_of(told, "outputs")), output;
 
+    device->frames = number_of(told, "batch");
+    if (device->frames == 0) /* it is told where there are several */
+        device->frames = 1;
     device->input = map_of(value_of(told, "input"));
     for (device->output_count = 0; take(&left, &output); device->output_count++) {
         if (device->output_count == ENGINE_MOST_OUTPUTS)
@@ -212,6 +225,7 @@ engine_status engine_load(engine_device *device, const void *file, uint32_t file
     const unsigned char *const content = file;
     const uint32_t address = HWGEN_BUS_ADDRESS(memory);
     engine_status status = check(device, content, file_bytes);
+    engine_device next = *device;
     uint32_t size, told_bytes;
     text told;
 
@@ -225,15 +239,15 @@ engine_status engine_load(engine_device *device, const void *file, uint32_t file
         return ENGINE_TOO_SMALL;
     if (address % PAGE || (uint64_t)address + size > UINT64_C(1) << 32)
         return ENGINE_UNALIGNED;
+    if (!describe(&next, told))
+        return ENGINE_WRONG_PROGRAM;
     status = engine_stop(device);
     if (status != ENGINE_OK)
         return status;
-    device->memory = NULL;
-    if (!describe(device, told))
-        return ENGINE_WRONG_PROGRAM;
     memcpy(memory, told.end, file_bytes - HEADER_BYTES - told_bytes);
     HWGEN_FLUSH(memory, size); /* the maps as well: nothing of them may be written from a cache during a run */
-    device->memory = memory;
+    next.memory = memory;
+    *device = next;
     write_register(device, ENGINE_PROGRAM_BASE, address);
     return ENGINE_OK;
 }
@@ -243,9 +257,9 @@ static size_t pixels_of(const engine_map *map)
     return (size_t)map->height * map->width;
 }
 
-static uint32_t map_bytes(const engine_map *map)
+static size_t values_of(const engine_map *map)
 {
-    return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
+    return map->channels * pixels_of(map);
 }
 
 /* What is done to a value on its way to memory or back: values there are signed. */
@@ -282,10 +296,13 @@ static void unpack(const engine_map *map, const unsigned char *place, unsigned c
                 values[lane * pixels + pixel] = place[lane - first] ^ flip;
 }
 
-engine_status engine_start(const engine_device *device, const void *map)
+engine_status engine_start(const engine_device *device, const void *maps)
 {
-    unsigned char *input;
+    const engine_map *const map = &device->input;
+    const unsigned char *values = maps;
+    unsigned char *place;
     engine_status status;
+    uint32_t frame;
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
@@ -293,9 +310,11 @@ engine_status engine_start(const engine_device *device, const void *map)
     if (status != ENGINE_OK)
         return status;
     /* Lines of a cache at both ends may hold bytes of other maps, too: each run writes these before it reads them. */
-    input = device->memory + device->input.address;
-    pack(&device->input, map, input);
-    HWGEN_FLUSH(input, map_bytes(&device->input));
+    place = device->memory + map->address;
+    for (frame = 0; frame < device->frames; frame++, place += map->frame_bytes, values += values_of(map)) {
+        pack(map, values, place);
+        HWGEN_FLUSH(place, map_bytes(map));
+    }
     write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* a run that was stopped has ended, too */
     write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
     return ENGINE_OK;
@@ -303,7 +322,7 @@ engine_status engine_start(const engine_device *device, const void *map)
 
 engine_status engine_finish(const engine_device *device, void *const *results)
 {
-    uint32_t looks, output;
+    uint32_t looks, output, frame;
     engine_status status;
 
     if (device->memory == NULL)
@@ -316,17 +335,19 @@ engine_status engine_finish(const engine_device *device, void *const *results)
     status = (engine_status)(read_register(device, ENGINE_ERROR) & ENGINE_ERROR_CODE);
     for (output = 0; output < device->output_count && status == ENGINE_OK; output++) {
         const engine_map *const map = &device->outputs[output];
-        unsigned char *const place = device->memory + map->address;
+        unsigned char *place = device->memory + map->address, *values = results[output];
 
-        HWGEN_INVALIDATE(place, map_bytes(map));
-        unpack(map, place, results[output]);
+        for (frame = 0; frame < device->frames; frame++, place += map->frame_bytes, values += values_of(map)) {
+            HWGEN_INVALIDATE(place, map_bytes(map));
+            unpack(map, place, values);
+        }
     }
     return status;
 }
 
-engine_status engine_run(const engine_device *device, const void *map, void *const *results)
+engine_status engine_run(const engine_device *device, const void *maps, void *const *results)
 {
-    const engine_status status = engine_start(device, map);
+    const engine_status status = engine_start(device, maps);
 
     return status == ENGINE_OK ? engine_finish(device, results) : status;
 }

@@ -48,12 +48,14 @@ typedef struct {
     uint32_t address; /* from the beginning of the program on */
     uint32_t channels, height, width;
     int is_signed;
+    uint32_t frame_bytes; /* from a frame's to the next one's */
 } engine_map;
 
 typedef struct {
     uintptr_t registers;   /* address of the engine's registers */
     uint32_t patience;     /* how often STATUS is looked at before a run is given up */
     unsigned char *memory; /* the program that is loaded, or NULL; what follows is of it */
+    uint32_t frames;       /* that it computes in a run */
     engine_map input;
     uint32_t output_count;
     engine_map outputs[ENGINE_MOST_OUTPUTS];
@@ -68,11 +70,11 @@ engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t p
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes);
 
 /* One frame: a map (channels, rows, columns) of int8_t or uint8_t in, and such maps of all outputs out, in the order of the
- * program. */
-engine_status engine_run(const engine_device *device, const void *map, void *const *results);
+ * program. Where it computes several frames in a run, there are as many maps, one behind the other. */
+engine_status engine_run(const engine_device *device, const void *maps, void *const *results);
 
 /* The same in two steps. Between them the engine computes; a run before that goes on is ended. */
-engine_status engine_start(const engine_device *device, const void *map);
+engine_status engine_start(const engine_device *device, const void *maps);
 engine_status engine_finish(const engine_device *device, void *const *results);
 
 /* Which events raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for none. What
