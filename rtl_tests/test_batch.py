@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from accelerators import frames_for
+from accelerators import frames_for, global_average_pool
 from graphs import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +162,19 @@ def test_networks(name):
     assert found.batch.layers == dense
     cycles, read = zip(*((run.cycles, sum(run.read)) for run in (counted(found), counted(one))), strict=True)
     assert (cycles[0] / 3 < 0.6 * cycles[1], read[0] / 3 < 0.6 * read[1]) == (True, True)
+    check(found)
+
+
+def test_where_there_is_nothing_to_fetch_once():
+    """Layers without weights at the end are computed frame by frame, as all others; with a dense layer at once."""
+    layer = conv(kernel=3, channels=9, maps=20, size=(4, 5))
+    whole = global_average_pool(np.random.default_rng(2), "whole", layer.output)
+    found = schedule(Network(name="averages", layers=(layer, whole)), SMALL, frames=3)
+    assert not found.batch.together
+    check(found)
+    dense = replace(conv(kernel=1, channels=20, maps=11, size=(1, 1)), name="dense", input=whole.output)
+    found = schedule(Network(name="classes", layers=(layer, whole, dense)), SMALL, frames=3)
+    assert found.batch.together == {"whole", "dense"}
     check(found)
 
 

@@ -50,7 +50,8 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], roo
     """Which of a network's layers are computed for all frames at once.
 
     These are layers of one output pixel that nothing follows but such layers, where that is thought to take fewer
-    cycles. A map of more pixels that the host writes or reads is no map of all frames, so what reads it isn't either.
+    cycles and one of them has weights. A map of more pixels that the host writes or reads is no map of all frames, so
+    what reads it isn't either.
     """
     if frames == 1:
         return Batch()
@@ -70,8 +71,11 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], roo
             found.add(step.name)
         else:
             by_frame = by_frame | read
-    names = {op.name for layer in layers if layer.step.name in found for op in layer.step.ops}
-    return Batch(frames=frames, together=frozenset(found), layers=frozenset(names))
+    those = [layer for layer in layers if layer.step.name in found]
+    if all(task.shares_weights for layer in those for task in layer.tasks):  # there is nothing to fetch once
+        return Batch(frames=frames)
+    names = frozenset(op.name for layer in those for op in layer.step.ops)
+    return Batch(frames=frames, together=frozenset(found), layers=names)
 
 
 def _gains(task: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
