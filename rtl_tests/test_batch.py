@@ -15,7 +15,7 @@ from accelerators import frames_for, global_average_pool
 from graphs import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_program import DIGITS, SMALL, Maker, alone, conv, engines, joined_maps, tamed
+from test_program import DIGITS, SMALL, Maker, alone, conv, engines, joined_maps, moved, tamed
 from test_tile_template import group_of
 
 import hwgen
@@ -30,6 +30,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
+from hwgen.network.ops import SpaceToDepth
 from hwgen.plan.engine import on_engine
 from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
@@ -162,6 +163,15 @@ def test_networks(name):
     assert found.batch.layers == dense
     cycles, read = zip(*((run.cycles, sum(run.read)) for run in (counted(found), counted(one))), strict=True)
     assert (cycles[0] / 3 < 0.6 * cycles[1], read[0] / 3 < 0.6 * read[1]) == (True, True)
+    check(found)
+
+
+def test_strides_of_a_single_pixel_say_nothing():
+    """The blocks of 2 x 2 pixels that become channels are one: those of the next frame begin a row below."""
+    layer = conv(kernel=1, channels=7, maps=7, size=(2, 2))
+    blocks = moved("blocks", SpaceToDepth, layer.output, blocks=(2, 2))
+    found = schedule(Network(name="blocks", layers=(layer, blocks)), SMALL, frames=3)
+    assert found.batch.together == {"blocks"}
     check(found)
 
 

@@ -42,7 +42,7 @@ def together(task: Pass, frames: int) -> Pass:
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:
         window = replace(window, dilation=(window.dilation[0] * frames, window.dilation[1]))
-    window = replace(window, padding=(top * frames, left, bottom * frames, right))
+    window = replace(window, stride=(1, 1), padding=(top * frames, left, bottom * frames, right))
     return replace(task, height=task.height * frames, rows=frames, window=window)
 
 
