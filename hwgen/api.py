@@ -179,6 +179,7 @@ def sweep(
     """
     from hwgen import work
     from hwgen.explore.sweep import Sweep
+    from hwgen.report import notebook
 
     work.check_count(jobs)
     boards = [board] if isinstance(board, str | Board) else list(board)
@@ -189,7 +190,7 @@ def sweep(
         front=tuple(front),
     )
     with followed(progress), work.pool(cluster, min(jobs or work.cores(), asked.count)) as pool:
-        return asked.run(pool)
+        return replace(asked.run(pool), html=notebook.sweep)
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
@@ -1017,6 +1018,7 @@ class Design:
             If Verilator is missing or fails.
         """
         from hwgen.network import golden, host, quantise
+        from hwgen.report import notebook
         from hwgen.report.page.checks import predicted_classes
         from hwgen.simulate import compare
 
@@ -1056,6 +1058,7 @@ class Design:
             ),
             right=right,
             cycles=cycles,
+            html=notebook.comparison,
         )
 
     def _watched(

@@ -21,6 +21,7 @@ from hwgen.cli import main as cli
 from hwgen.gateware.stream import Order
 from hwgen.network import host, quantise
 from hwgen.network.onnx.layers import RuntimeLayers, Tensor
+from hwgen.report import notebook
 from hwgen.simulate import compare
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
@@ -139,6 +140,7 @@ def test_a_notebook_shows_the_layers():
         outputs=(compare.Output(name="y", values=4, runtime=(0, 0.0), hardware=(1, 2.5)),),
         right={"runtime": 4, "golden": 4, "hardware": 3},
         cycles={"latency": 7, "interval": None, "predicted_latency": 7, "predicted_interval": None},
+        html=notebook.comparison,
     )
     page = html5lib.parseFragment(found._repr_html_(), namespaceHTMLElements=False)
     rows = [[cell.text or "" for cell in row] for row in page.iter("tr")]

@@ -27,7 +27,7 @@ FLOORS = {
     "templates": "errors boards network gateware schedule program",
     "plan": "errors digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing progress work boards network gateware plan templates",
-    "report": "errors installing boards network gateware blocking schedule templates plan explore",
+    "report": "errors installing boards network gateware blocking schedule program templates plan explore",
     "emit": "errors installing progress processes work digest cache boards gateware schedule program report",
     "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
     "doctor": "installing report simulate",

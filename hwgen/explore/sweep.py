@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -187,17 +187,18 @@ class Table:
         none), and ``front``.
     front : tuple of str
         The goals of the front.
+    html : callable, optional
+        What makes a page's part of it, for notebooks (`hwgen.report.notebook`).
     """
 
     asked: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     front: tuple[str, ...]
+    html: Callable[[Table], str] | None = field(default=None, compare=False, repr=False)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The plans in a notebook, with those of the front marked."""
-        from hwgen.report import notebook
-
-        return notebook.sweep(self)
+        return None if self.html is None else self.html(self)
 
     @property
     def columns(self) -> list[str]:

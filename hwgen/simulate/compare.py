@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -202,6 +202,8 @@ class Comparison:
         With labels: frames whose greatest output is their label's, by ``runtime``, ``golden`` and ``hardware``.
     cycles : dict of str to (int or None)
         ``latency``, ``interval``, ``predicted_latency``, ``predicted_interval``.
+    html : callable, optional
+        What makes a page's part of it, for notebooks (`hwgen.report.notebook`).
     """
 
     model: str
@@ -211,12 +213,11 @@ class Comparison:
     outputs: tuple[Output, ...]
     right: dict[str, int] | None
     cycles: dict[str, int | None]
+    html: Callable[[Comparison], str] | None = field(default=None, compare=False, repr=False)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The layers in a notebook."""
-        from hwgen.report import notebook
-
-        return notebook.comparison(self)
+        return None if self.html is None else self.html(self)
 
     @property
     def ok(self) -> bool:
