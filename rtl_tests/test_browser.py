@@ -114,6 +114,7 @@ def check_sections(opened: Opened) -> None:
         ("resnet8", "zedboard", {"macs_per_dsp": "auto"}),
         ("vgg16:7", "vc709", {}),
         ("alexnet", "zedboard", {"template": "tile"}),
+        ("autoencoder", "zedboard", {"template": "tile", "batch": 4}),
         ("decoilfnet-example", "zedboard", {"template": "pyramid"}),
         ("examples/digits/digits.onnx", "zedboard", {"groups": "conv1-pool1,conv3-fc", "in_turn": True}),
     ],

@@ -114,7 +114,7 @@
     chart("chart-roofline", () => {
       const line = design.roofline, points = line.points, memory = line.memory_gb_s;
       const low = Math.min(0.5, ...points.map((point) => point.x)) / 2, corner = line.peak / memory;
-      const high = Math.max(corner * 4, ...points.map((point) => point.x * 2));
+      const high = Math.max(corner * 4, 2 * line.used / (line.port_gb_s || memory), ...points.map((point) => point.x * 2));
       const of = (kind, name, symbol, hue, size) => {
         const mine = points.filter((point) => point.kind === kind);
         return {
