@@ -477,6 +477,39 @@ def test_loads_of_another_length():
         assert len(chain) <= 3
 
 
+def test_weights_are_good_when_all_have_come():
+    """Not before a load has gone through all memories, however long that takes; errors stay until they are cleared."""
+    loader: Any = Loader(LoaderConfig(digest=5, words=3))
+    right, wrong = (words_of(packet(digest, [1, 2, 3])) for digest in (5, 6))
+
+    async def bench(ctx):
+        async def load(words: list[int]) -> None:
+            for number, word in enumerate(words):
+                ctx.set(loader.i.valid, 1)
+                ctx.set(loader.i.payload.data, word)
+                ctx.set(loader.i.payload.last, number == len(words) - 1)
+                await ctx.tick().until(loader.i.ready)
+            ctx.set(loader.i.valid, 0)
+            for _ in range(9):
+                await ctx.tick()
+
+        await load(wrong)
+        assert (ctx.get(loader.state.good), ctx.get(loader.state.error)) == (1, 1)
+        ctx.set(loader.state.clear, 1)
+        await ctx.tick()
+        assert not ctx.get(loader.state.error)
+        await load(right)
+        assert not ctx.get(loader.state.good)
+        ctx.set(loader.back.valid, 1)
+        await ctx.tick()
+        assert not ctx.get(loader.state.good)
+        ctx.set(loader.back.payload.end, 1)
+        await ctx.tick()
+        assert ctx.get(loader.state.good)
+
+    Circuit(loader).simulate(bench)
+
+
 def _loaded(circuit: Circuit, words: list[int]) -> tuple[list[int], tuple[int, int]]:
     """What a loader by itself hands on, and its state behind a load."""
     loader, chain, ended = circuit.component, [], []
