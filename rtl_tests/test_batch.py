@@ -81,7 +81,7 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 
 @given(network=with_ends(), config=engines(), count=st.integers(2, 5))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_random_ends(network, config, count):
     found = scheduled(network, config, count)
     if found is not None:
@@ -95,8 +95,9 @@ def test_many_random_ends(network, config, count):
     test_random_ends.hypothesis.inner_test(network, config, count)
 
 
+@pytest.mark.long
 @given(network=graphs(most_steps=5, most_side=5), config=engines(), count=st.integers(2, 4))
-@settings(max_examples=30)
+@settings(max_examples=150)
 def test_random_graphs(network, config, count):
     """With branches, sums, functions, and several outputs."""
     found = scheduled(tamed(network), config, count)
@@ -236,7 +237,7 @@ def check_circuit(circuit, found: Schedule, timing: MemoryTiming, seed: int) -> 
 
 @needs_verilator
 @given(network=with_ends(), count=st.integers(2, 4), timing=TIMINGS, seed=st.integers(0, 99))
-@settings(max_examples=5)
+@settings(max_examples=4)
 def test_random_ends_on_the_circuit(circuit, network, count, timing, seed):
     found = scheduled(network, SMALL, count)
     if found is not None:
