@@ -651,6 +651,40 @@ def test_several_streams(streams, beats, ahead, likely, seed):
     assert all(count >= least for count, least in zip(taken, loads, strict=True))
 
 
+def test_inputs_that_are_ahead_wait():
+    """Once a load is offered, only the input that is behind begins frames, as many as the other one has begun."""
+    loader: Any = Loader(LoaderConfig(digest=0, words=3, inputs=2))
+
+    async def bench(ctx):
+        async def frame(number: int) -> None:
+            """Of one beat."""
+            signals = [getattr(loader, f"{name}_{number}") for name in ("offered", "last", "taken")]
+            assert ctx.get(getattr(loader, f"open_{number}"))
+            for value in (1, 0):
+                for signal in signals:
+                    ctx.set(signal, value)
+                await ctx.tick()
+            await ctx.tick()
+
+        for number in (0, 0, 0, 1):
+            await frame(number)
+        ctx.set(loader.i.valid, 1)
+        for _ in range(3):
+            await ctx.tick()
+        for _ in range(2):
+            assert [ctx.get(loader.open_0), ctx.get(loader.open_1)] == [0, 1]
+            await frame(1)
+        assert [ctx.get(loader.open_0), ctx.get(loader.open_1), ctx.get(loader.i.ready)] == [0, 0, 0]
+        ctx.set(loader.left_0, 1)
+        for _ in range(3):
+            await ctx.tick()
+        ctx.set(loader.left_0, 0)
+        await ctx.tick()
+        assert ctx.get(loader.i.ready)
+
+    Circuit(loader).simulate(bench)
+
+
 def distributes(*sizes: tuple[int, int]) -> DistributeConfig:
     return DistributeConfig(
         stores=tuple(Store(name=f"s{number}", width=width, depth=depth) for number, (width, depth) in enumerate(sizes))
