@@ -250,6 +250,7 @@ def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
 def test_no_plan_at_all(tmp_path, monkeypatch, capfd):
     """The table says why, and the status that there is none."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "PAUSE", 1e9)
     assert sweep(SMALL, "--board", "zedboard", "--dsp", "1,500") == 1
     assert capfd.readouterr().err == "hwgen: no plan was found; the table says why, row by row\n"
     rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
