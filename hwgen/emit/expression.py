@@ -69,6 +69,8 @@ class Expressions:
         Bits of a wire.
     inline : callable
         Whether an operator may stand where its wire is read, as nobody else reads it.
+    call : callable
+        The call of a function that makes a choice, if it is not written with question marks.
     """
 
     def __init__(
@@ -77,11 +79,13 @@ class Expressions:
         name: Callable[[str], str],
         width: Callable[[str], int],
         inline: Callable[[str], bool],
+        call: Callable[[Choice], str | None],
     ) -> None:
         self._operators = operators
         self._name = name
         self._width = width
         self._inline = inline
+        self._call = call
 
     # Signals
 
@@ -171,11 +175,15 @@ class Expressions:
         parts = []
         if (either := self._either(choice)) is not None:
             return either
+        if (call := self._call(choice)) is not None:
+            return Text(call)
         for test, patterns, node in choice.arms:
-            arm = self._choice(node) if isinstance(node, Choice) else self.operand(node)
-            parts.append(f"{self.condition(test, patterns).within('?')} ? {arm.within('?')} : ")
-        other = self._choice(choice.other) if isinstance(choice.other, Choice) else self.operand(choice.other)
-        return Text("".join(parts) + other.text, "?")
+            parts.append(f"{self.condition(test, patterns).within('?')} ? {self.node(node).within('?')} : ")
+        return Text("".join(parts) + self.node(choice.other).text, "?")
+
+    def node(self, node: Sig | Choice) -> Text:
+        """What is chosen: a signal, or another choice."""
+        return self._choice(node) if isinstance(node, Choice) else self.operand(node)
 
     def _either(self, choice: Choice) -> Text | None:
         """A choice of a single bit without a question mark."""

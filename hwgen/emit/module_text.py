@@ -15,6 +15,7 @@ from hwgen.emit.netlist import (
     Piece,
     StoredMemory,
     cut,
+    distinct,
     is_const,
     joined,
     unnamed,
@@ -30,7 +31,8 @@ __all__ = ["Face", "ModuleText"]
 
 #: Columns of a line, where it can be broken.
 COLUMNS = 116
-#: Constants from which on a choice among them is a table: a function with a case statement.
+#: Arms from which on a choice by one signal is a function with a case statement. Of question marks Yosys makes a
+#: priority: a window of 11 taps took 40 % more LUTs. A choice among constants alone is a table.
 TABLE = 5
 
 _WORDS = {
@@ -122,7 +124,10 @@ class ModuleText:
         self.names: dict[str, str] = {}
         self._asked: list[str] = []
         self._inputs = {wire for wire, each in self._wires.items() if each.port == "input"}
-        self._express = Expressions(net.operators, self._name, lambda wire: self._wires[wire].width, self._inline)
+        self._functions: dict[object, tuple[str, list[str]]] = {}
+        self._express = Expressions(
+            net.operators, self._name, lambda wire: self._wires[wire].width, self._inline, self._call
+        )
         self._reads = {cell.ports["DATA"][0].wire: (memory, cell) for memory in net.memories for cell in memory.reads}
         self._registers = {*net.registers, *(w for w, (_, c) in self._reads.items() if c.parameters["CLK_ENABLE"])}
         self._instance_wires: list[str] = []
@@ -315,6 +320,7 @@ class ModuleText:
             front,
             [*self._declared_registers(), *self._declared_memories()],
             self._declared_instance_wires(),
+            [line for _, lines in self._functions.values() for line in lines],
             logic,
             memories,
             instances,
@@ -455,6 +461,25 @@ class ModuleText:
             "    endfunction",
         ]
         return f"{function}({self._express.operand(test).text})"
+
+    def _call(self, choice: Choice) -> str | None:
+        """A choice by the value of one signal among many: equal ones of a module share a function."""
+        if len(choice.arms) < TABLE or not distinct(choice.arms):
+            return None
+        nodes = [node for *_, node in choice.arms] + [choice.other]
+        given = [*dict.fromkeys(node for node in nodes if isinstance(node, Choice) or not is_const(node))]
+        width = _width(choice)
+        values = [
+            f"v{given.index(node)}" if isinstance(node, Choice) or not is_const(node) else const(value_of(node), width)
+            for node in nodes
+        ]
+        test, patterns = choice.arms[0][0], tuple(patterns for _, patterns, _ in choice.arms)
+        key = (width_of(test), width, patterns, tuple(values))
+        if key not in self._functions:
+            name = self._new(f"one_of_{len(given)}" if given else "values")
+            self._functions[key] = name, _function(name, len(given), *key)
+        arguments = [self._express.operand(test).text, *(self._express.node(node).text for node in given)]
+        return f"{self._functions[key][0]}({', '.join(arguments)})"
 
     # Registers
 
@@ -641,6 +666,33 @@ def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], 
             return None
         rows.append((patterns, value_of(arm)))
     return (test, rows, value_of(node.other)) if is_const(node.other) else None
+
+
+def _width(node: Sig | Choice) -> int:
+    """Bits of what is chosen."""
+    while isinstance(node, Choice):
+        node = node.other
+    return width_of(node)
+
+
+def _function(
+    name: str, given: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
+) -> list[str]:
+    """Of constants and ``given`` inputs the one for an index of ``bits`` bits; the last of all if it is in no row."""
+    inputs = ", ".join(f"v{number}" for number in range(given))
+    return [
+        f"    function {_bits(width)}{name};",
+        f"        input {_bits(bits)}index;",
+        *(wrapped(f"        input {_bits(width)}{inputs};") if given else []),
+        "        case (index)",
+        *(
+            f"            {', '.join(const(int(p, 2), bits) for p in patterns)}: {name} = {value};"
+            for patterns, value in zip(rows, values[:-1], strict=True)
+        ),
+        f"            default: {name} = {values[-1]};",
+        "        endcase",
+        "    endfunction",
+    ]
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -675,11 +675,23 @@ def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig |
             other = arms.pop()[2]
     while arms and arms[-1][2] == other:
         arms.pop()
+    if distinct(arms):
+        by_node: dict[Sig | Choice, list[str]] = {}
+        for _, patterns, node in arms:
+            by_node.setdefault(node, []).extend(patterns)
+        arms = [(switch.test, tuple(patterns), node) for node, patterns in by_node.items() if node != other]
     if all(arm[2] == other for arm in arms):
         return other
     if isinstance(other, Choice):
         return Choice((*arms, *other.arms), other.other)
     return Choice(tuple(arms), other)
+
+
+def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Choice]]) -> bool:
+    """Whether the order of some arms does not matter: each is for other values of one signal."""
+    patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
+    whole = not any("-" in pattern for pattern in patterns)
+    return whole and len({*patterns}) == len(patterns) and len({test for test, *_ in arms}) == 1
 
 
 def _complete(switch: Switch) -> bool:
