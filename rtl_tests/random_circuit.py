@@ -28,12 +28,11 @@ class RandomCircuit(wiring.Component):
         m = Module()
         random = Random(self.seed + 1)
         leaves: list[Value] = [getattr(self, name) for name in INPUTS]
-        registers = [
-            Signal(
-                random.choice((signed, unsigned))(random.randint(1, 12)), init=random.randint(0, 1), name=f"state_{n}"
-            )
-            for n in range(8)
-        ]
+        registers = []
+        for number in range(8):
+            shape, init = random.choice((signed, unsigned))(random.randint(1, 12)), random.randint(0, 1)
+            init = -init if shape == signed(1) else init
+            registers.append(Signal(shape, init=init, name=f"state_{number}"))
         leaves += registers
         for number in range(4):
             leaves.append(self._memory(m, random, leaves, number))
