@@ -2,7 +2,7 @@
 
 Usage: python bench/engine_resources.py [--maps N] [--pixels N] [--bus-bits N] [--no-paths] [--json FILE]
 
-The default engine takes half an hour, most of it for the array.
+The default engine takes some minutes, most of them for the array.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_groups(case, frames, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(case=cases(most_layers=4), frames=st.integers(1, 4), seed=SEEDS)
 def test_many_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))

@@ -110,7 +110,8 @@ def test_beside_each_other():
 @st.composite
 def cut(draw, task: Pass) -> Tiling:
     """Any tiling of a pass, of those that the compiler doesn't make by itself, too."""
-    kernel, rows = task.window.kernel, draw(st.integers(1, task.rows // task.edge)) * task.edge
+    most_rows = 1 if task.is_scattered else task.rows // task.edge
+    kernel, rows = task.window.kernel, draw(st.integers(1, most_rows)) * task.edge
     kind = draw(st.sampled_from(["box", "by_taps", "rolling"]))
     boxes = draw(st.integers(1, -(-task.rows // rows))) if kind == "box" else 1
     parts = draw(st.integers(1, -(-task.channels // 8)))
