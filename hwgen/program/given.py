@@ -101,7 +101,7 @@ def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost 
 def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
     """Words of a bank of the map buffer that the least takes with which a tile can be computed."""
     taps = (0, tiling.taps) if tiling.by_taps else None
-    rows = _longest(task, 0, tiling.rows, taps)
+    rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)
     plane = plane_words(task, engine, rows, width, tiling.columns)
     if tiling.rolling:  # as rows come and go, they may begin at any bank
