@@ -43,14 +43,7 @@ _FAMILIES = ("artix7", "kintex7", "spartan7", "virtex7", "zynq")
 def description(shell: ShellConfig | EngineShellConfig, top: str, names: Iterable[str]) -> bytes:
     """``component.xml``: the IP as `hwgen.emit.package.script` makes it, of the files where they lie.
 
-    Parameters
-    ----------
-    shell : ShellConfig or EngineShellConfig
-        Of the bus wrapper.
-    top : str
-        The module of the accelerator, or of the engine.
-    names : iterable of str
-        Files of the module, its wrapper and what software needs: Verilog and memories become sources.
+    Parameters are those of `hwgen.emit.ip.ip_of`.
     """
     root = _component(ip_of(shell, top, names))
     ElementTree.register_namespace("spirit", _SPIRIT)
