@@ -468,7 +468,7 @@ def check_finish(engine, seed, offer, reset_at):
             assert bench.behind[place] == [job.words[place + 1]] * (engine.bus_words - 1)
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(100, marks=long)])
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=long)])
 def test_finish(examples):
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""
     settings(max_examples=examples)(given(**RUNS)(check_finish))()
