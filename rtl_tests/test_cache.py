@@ -18,13 +18,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
 from hwgen import cache, digest
 from hwgen.cli.main import main
 from hwgen.emit import kept as kept_verilog
-from hwgen.emit import verilog
+from hwgen.emit import parts, verilog
+from hwgen.gateware.part import Part
 from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans
@@ -323,6 +328,63 @@ def test_what_is_kept_is_never_of_other_constants(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_simulators_that_are_kept_are_never_of_other_constants(tmp_path, monkeypatch):
     check_changes(tmp_path, monkeypatch, "verilator")
+
+
+def test_parts_are_kept(tmp_path, monkeypatch):
+    """With another weight the chains are not written again, and the Verilog is what it is without a cache."""
+    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    configs = []
+    for changes in ({}, dict([CHANGES["weight"]])):
+        small_model(tmp_path / "small.onnx", **changes)
+        configs.append(hwgen.load(tmp_path / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=2).config)
+    first = verilog.files(configs[0])
+    made = []
+    monkeypatch.setattr(parts, "_files", lambda *of, make=parts._files: (made.append(of), make(*of))[1])
+    again = verilog.files(configs[1])
+    assert not made
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "new"))
+    assert verilog.files(configs[1]) == again != first
+    assert len(made) == 1
+
+
+class Doubled(Part[int]):
+    """A part that is none of hwgen's own."""
+
+    def __init__(self, width: int):
+        super().__init__(width, {"a": In(width), "b": Out(width)})
+
+    def circuit(self):
+        m = Module()
+        m.d.sync += self.b.eq(self.a << 1)
+        return m
+
+
+class Around(wiring.Component):
+    def __init__(self):
+        super().__init__({"a": In(8), "b": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.twice = twice = Doubled(8)
+        m.d.comb += [twice.a.eq(self.a), self.b.eq(twice.b)]
+        return m
+
+
+def test_parts_of_others_are_not_kept(place, monkeypatch):
+    """Nobody knows whether their code changed."""
+    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    (text,) = verilog.convert(Around(), "around").values()
+    assert b"module around_twice (" in text
+    assert not place.exists()
+    monkeypatch.setattr(Doubled, "circuit", lambda self: with_memory(Module()))
+    with pytest.raises(AssertionError, match="Doubled has memories or components inside"):
+        verilog.convert(Around(), "around")
+
+
+def with_memory(m: Module) -> Module:
+    m.submodules.memory = words = Memory(shape=8, depth=4, init=[1, 2, 3])
+    words.read_port()
+    return m
 
 
 def test_contents_of_memories_are_files_of_their_own():

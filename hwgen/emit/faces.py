@@ -18,7 +18,7 @@ from hwgen.emit.module_text import Face, base, plain
 from hwgen.emit.rtlil import Design
 from hwgen.gateware.names import reserved, unique
 
-__all__ = ["components", "faces", "outputs"]
+__all__ = ["Apart", "components", "face", "faces", "outputs"]
 
 #: Characters of a parameter's value at most; longer ones are counted.
 LONGEST = 100
@@ -62,14 +62,46 @@ def outputs(fragment: Any) -> dict[str, frozenset[str]]:
     return found
 
 
-def faces(design: Design, known: Mapping[str, Elaboratable]) -> dict[str, Face]:
-    """Names, ports and comments of all modules of a design, by their names in RTLIL."""
-    names = unique(_word("_".join(plain(part) for part in name.split("."))) for name in design)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Apart:
+    """A module of a design that is written by itself.
+
+    Parameters
+    ----------
+    inside : str
+        The module that its instance is in.
+    name : str
+        Of its instance.
+    component : Elaboratable
+        What it was made of.
+    ports : tuple of str
+        Names of its ports, in order.
+    """
+
+    inside: str
+    name: str
+    component: Elaboratable
+    ports: tuple[str, ...]
+
+
+def faces(
+    design: Design, known: Mapping[str, Elaboratable], apart: Mapping[str, Apart] | None = None
+) -> dict[str, Face]:
+    """Names, ports and comments of all modules of a design, by their names in RTLIL.
+
+    Those ``apart`` are among them, by the kinds of their instances.
+    """
+    apart = apart or {}
+    paths = [*design, *(f"{each.inside}.{each.name}" for each in apart.values())]
+    names = unique(_word("_".join(plain(part) for part in name.split("."))) for name in paths)
     top = next(iter(design))
-    return {
-        old: _face(module, new, known.get(_path(old)), outermost=old == top)
-        for (old, module), new in zip(design.items(), names, strict=True)
+    found = {
+        old: face(module, new, known.get(_path(old)), outermost=old == top)
+        for (old, module), new in zip(design.items(), names, strict=False)
     }
+    for (kind, each), new in zip(apart.items(), names[len(design) :], strict=True):
+        found[kind] = Face(new, {f"\\{port}": port for port in each.ports}, tuple(_head(new, each.component)))
+    return found
 
 
 def _path(name: str) -> str:
@@ -82,7 +114,8 @@ def _word(name: str) -> str:
     return f"{word}_" if word in reserved() else word
 
 
-def _face(module: rtlil.Module, name: str, component: Elaboratable | None, *, outermost: bool) -> Face:
+def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, outermost: bool = False) -> Face:
+    """What a module is called from outside that was made of a component."""
     members = _members(component)
     ports = [wire for wire in module.wires.values() if wire.port and wire.width]
     aliases = _aliases(module)

@@ -113,10 +113,13 @@ class ModuleText:
     face : Face
     faces : dict of str to Face
         Of the design's modules, by their names in RTLIL.
+    part : bool
+        Whether a synthesis dissolves it in the module around it, whose wires then stand in another order.
     """
 
-    def __init__(self, net: Netlist, face: Face, faces: Mapping[str, Face]) -> None:
+    def __init__(self, net: Netlist, face: Face, faces: Mapping[str, Face], *, part: bool = False) -> None:
         self._net = net
+        self._part = part
         self._face = face
         self._faces = faces
         self._wires = net.module.wires
@@ -316,9 +319,9 @@ class ModuleText:
         instances = [line for cell in self._net.instances for line in self._instance(cell)]
         logic = self._logic()
         front = [f"    {self._declaration(wire)};" for wire in self._asked if wire in self._cleared]
+        held = [*self._declared_registers(), *self._declared_memories()]
         parts = [
-            front,
-            [*self._declared_registers(), *self._declared_memories()],
+            *([held, front] if self._part else [front, held]),
             self._declared_instance_wires(),
             [line for _, lines in self._functions.values() for line in lines],
             logic,

@@ -19,13 +19,14 @@ from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-define
 from amaranth.hdl import Fragment
 from amaranth.lib import memory, wiring
 
-from hwgen.emit import kept, rtlil
+from hwgen.emit import kept, parts, rtlil
 from hwgen.emit.faces import components, faces, outputs
 from hwgen.emit.module_text import ModuleText
 from hwgen.emit.netlist import netlist
 from hwgen.errors import InputError
 from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifier, unique
+from hwgen.gateware.part import Part
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.progress import tell
 
@@ -176,18 +177,20 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     ToolError
         If it has an operator that Verilog can't be written of.
     """
-    platform = _Platform(name)
+    platform = _Platform(name, component)
     with _no_collection():
         tell(what := f"{name}: writing the Verilog")
         elaborated = _Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
-        outside = faces(design, components(elaborated.fragment, name))
+        apart = parts.written(design, platform.parts)
+        outside = faces(design, components(elaborated.fragment, name), apart)
         drivers = outputs(elaborated.fragment)
         modules = []
-        for module in design.values():
-            tell(what, len(modules), len(design), "module")
+        for number, module in enumerate(design.values()):
+            tell(what, number, len(design), "module")
             text = ModuleText(netlist(module, design, drivers), outside[module.name], outside)
             modules.append("\n".join(text.lines()))
+            modules += [part.module(outside[kind]) for kind, part in apart.items() if part.inside == module.name]
     names = _files(design, platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
     result = (
@@ -244,12 +247,22 @@ def _no_collection() -> Iterator[None]:
 
 
 class _Platform:
-    """Stands in for a platform while Verilog is written, and gathers the large memories."""
+    """Stands in for a platform while Verilog is written, and gathers the large memories and the parts."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, top: wiring.Component) -> None:
         self.name = name
+        self.top = top
         self.modules: dict[str, str] = {}
         self.contents: dict[int, bytes] = {}
+        self.parts: dict[str, Part[Any]] = {}
+
+    def get_part(self, this: Part[Any]) -> Any:
+        """An instance for a part, which is written by itself."""
+        if this is self.top:
+            return this.circuit()
+        kind = f"hwgen-part-{len(self.parts)}"
+        self.parts[kind] = this
+        return parts.instance(this, kind)
 
     def get_memory(self, this: memory.Memory) -> Any:
         """An instance for a large memory; what Amaranth makes of it for others."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory
-from amaranth.lib.wiring import In
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, connect
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
@@ -24,8 +24,9 @@ from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
-from hwgen.gateware.stream import at_pixel
-from hwgen.gateware.weights import Weights
+from hwgen.gateware.part import Part
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.weights import Bounds, Weights
 
 #: DSP slices in a chain at most, if nothing else is asked: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
@@ -322,10 +323,7 @@ class MultiplyConfig:
     @cached_property
     def extremes(self) -> tuple[int, int]:
         """The least and the greatest weight that there may be."""
-        if not self.loaded:
-            return self.weights.extremes
-        half = 1 << (self.weight_bits - 1)
-        return (-half, half - 1) if self.macs_per_dsp == 1 else (max(-half, -PACKED_WEIGHT), half - 1)
+        return _extremes(self.weight_bits, self.macs_per_dsp) if self.loaded else self.weights.extremes
 
     @cached_property
     def upper_bits(self) -> int:
@@ -444,6 +442,19 @@ class MultiplyConfig:
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
+    def circuit(self) -> MultiplyConfig:
+        """All that the hardware depends on besides its memories' contents: the same for most weights of a layer.
+
+        The sums of a channel's weights count where the bias is a part of the circuit, too. Of the extremes the bits
+        count that they take, so any that take as many stand for them.
+        """
+        count, sums = len(self.weights), self.weights.sums(self.outputs) if self.whole else ()
+        loosest = replace(self, weights=Bounds(count, _extremes(self.weight_bits, self.macs_per_dsp), sums))
+        if (loosest.upper_bits, loosest.field_bits) == (self.upper_bits, self.field_bits):
+            return loosest
+        return replace(self, weights=Bounds(count, self.extremes, sums))
+
+    @cached_property
     def _output_weights(self) -> int:
         """Weights of one output channel."""
         return self.group_channels * self.window.kernel[0] * self.window.kernel[1]
@@ -658,6 +669,104 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.chains = chains = Chains(self.config.circuit)
+        connect(m, multiply=wiring.flipped(self.i), chains=chains.i)
+        connect(m, chains=chains.o, multiply=wiring.flipped(self.o))
+        for position, word in enumerate(self._elaborate_memories(m)):
+            m.d.comb += chains.word(position).eq(word)
+        return m
+
+    def _elaborate_memories(self, m: Module) -> Iterator[Value]:
+        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
+
+        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
+        it costs no cycle.
+        """
+        config = self.config
+        ahead = config.weight_memory == "block"
+        address = Signal(range(config.rom_depth))
+        enable: Value = Const(1)
+        step: Value = self.i.valid
+        if ahead:
+            begun = Signal()
+            m.d.sync += begun.eq(1)
+            step = enable = Signal(name="enable")
+            m.d.comb += enable.eq(self.i.valid | ~begun)
+        with m.If(step):
+            m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
+        if config.loaded and ahead:
+            address, enable = self._elaborate_held(m, address, step), Const(1)
+        if config.weights_joined:
+            joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
+            first = 0
+            for position, width in enumerate(config.rom_widths):
+                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
+                first += width
+            return
+        for position, words in enumerate(config.contents):
+            word = self._elaborate_memory(m, position, words, address, enable)
+            if position < config.positions - 1:
+                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
+                if ahead and not config.loaded:
+                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
+            yield word
+
+    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
+        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
+        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
+        m.d.comb += reading.eq(Mux(step, address, held))
+        m.d.sync += held.eq(reading)
+        return reading
+
+    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
+        """One weight memory, and the word that was read last."""
+        config = self.config
+        depth, width = config.rom_depth, config.memory_widths[number]
+        if config.loaded:
+            store = config.stores[number]
+            return stored(
+                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
+            )
+        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
+            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
+        )
+        read = rom.read_port()
+        m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
+        return read.data
+
+
+class Chains(Part[MultiplyConfig]):
+    """Multipliers, chains, trees and accumulators of one convolution, to which its weights come from memories.
+
+    Parameters
+    ----------
+    config : MultiplyConfig
+        A `MultiplyConfig.circuit`.
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps, as the line buffer walks them.
+    word_0, word_1, .. : In
+        The weights of each position of the chains, as skewed as its operands; those of block RAM come a cycle before.
+    o : Out(stream, always ready)
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold.
+
+    Latency and throughput
+        As of `Multiply`.
+    """
+
+    def __init__(self, config: MultiplyConfig):
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
+        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
+
+    def word(self, position: int) -> Signal:
+        """The port by which the weights of a position come."""
+        return getattr(self, f"word_{position}")
+
+    def circuit(self):
+        m = Module()
         config = self.config
         pixels = range(config.window.pixels)
         activations = [
@@ -729,10 +838,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
         """Weight of every (unit, chain, position), as skewed as the activation."""
         config = self.config
         weights = {}
-        for position, memory_word in enumerate(self._elaborate_memories(m)):
+        for position in range(config.positions):
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
-            m.d.comb += word.as_value().eq(memory_word)
+            m.d.comb += word.as_value().eq(self.word(position))
             for unit, lanes in enumerate(config.units):
                 for number, chain in enumerate(chains):
                     weight: Value = word[unit * len(chains) + number]
@@ -744,64 +853,6 @@ class Multiply(Arithmetic[MultiplyConfig]):
                         weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
                     weights[unit, chain, position] = weight
         return weights
-
-    def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
-
-        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
-        it costs no cycle.
-        """
-        config = self.config
-        ahead = config.weight_memory == "block"
-        address = Signal(range(config.rom_depth))
-        enable: Value = Const(1)
-        step: Value = self.i.valid
-        if ahead:
-            begun = Signal()
-            m.d.sync += begun.eq(1)
-            step = enable = Signal(name="enable")
-            m.d.comb += enable.eq(self.i.valid | ~begun)
-        with m.If(step):
-            m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        if config.loaded and ahead:
-            address, enable = self._elaborate_held(m, address, step), Const(1)
-        if config.weights_joined:
-            joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
-            first = 0
-            for position, width in enumerate(config.rom_widths):
-                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
-                first += width
-            return
-        for position, words in enumerate(config.contents):
-            word = self._elaborate_memory(m, position, words, address, enable)
-            if position < config.positions - 1:
-                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
-                if ahead and not config.loaded:
-                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
-            yield word
-
-    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
-        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
-        m.d.comb += reading.eq(Mux(step, address, held))
-        m.d.sync += held.eq(reading)
-        return reading
-
-    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
-        """One weight memory, and the word that was read last."""
-        config = self.config
-        depth, width = config.rom_depth, config.memory_widths[number]
-        if config.loaded:
-            store = config.stores[number]
-            return stored(
-                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
-            )
-        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
-            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
-        )
-        read = rom.read_port()
-        m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
-        return read.data
 
     def _word_layout(self, chains: int) -> data.Layout:
         """A word of a weight memory: of every unit and chain what the slice has."""
@@ -911,6 +962,12 @@ class Multiply(Arithmetic[MultiplyConfig]):
             m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
             rows = [row, saved, *rest]
         return rows[0], rows[1], carries
+
+
+def _extremes(bits: int, macs_per_dsp: int) -> tuple[int, int]:
+    """The least and the greatest weight of so many bits with which slices can do so many multiply-adds."""
+    half = 1 << (bits - 1)
+    return (-half, half - 1) if macs_per_dsp == 1 else (max(-half, -PACKED_WEIGHT), half - 1)
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:

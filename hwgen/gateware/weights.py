@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 
@@ -69,3 +69,42 @@ class Weights:
 
     def __repr__(self) -> str:
         return f"<{len(self)} weights, SHA-256 {self.digest.hex()[:8]}>"
+
+
+class Bounds(Weights):
+    """Weights of which no more is known than what a circuit depends on. Whoever asks for more gets an error.
+
+    Parameters
+    ----------
+    count : int
+    extremes : tuple of int
+        The least and the greatest.
+    sums : sequence of tuple of int, optional
+        Of each output channel, as `Weights.sums` gives them.
+    """
+
+    def __init__(self, count: int, extremes: tuple[int, int], sums: Sequence[tuple[int, int]] = ()):
+        self._count, self._extremes, self._known = count, extremes, tuple(sums)
+
+    @property
+    def values(self) -> memoryview:
+        raise AttributeError("nothing is known of these weights but their bounds")
+
+    @property
+    def extremes(self) -> tuple[int, int]:
+        return self._extremes
+
+    def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
+        if len(self._known) != channels:
+            raise AttributeError(f"the sums of {channels} channels' weights are not known")
+        return self._known
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(repr((self._count, self._extremes, self._known)).encode()).digest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<{self._count} weights from {self._extremes[0]} to {self._extremes[1]}>"
