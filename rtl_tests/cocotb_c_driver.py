@@ -5,7 +5,7 @@ AXI DMAs in simple mode are played on cocotbext-axi's streams. Its scenario:
 - ``library``: the driver (`c_driver.compiled`); ``registers``: what ``registers.json`` holds;
 - ``x``: files with the frames of each input, as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
 - ``weights``, if there are any: a file that is loaded before, behind one that is cut off and one that is damaged;
-- ``cut``: whether a frame that is too short goes ahead, as if a DMA sent too little.
+- ``cut``: whether a frame goes ahead that is too short in the first input, as if a DMA sent too little.
 """
 
 from __future__ import annotations
@@ -54,17 +54,21 @@ class Hardware:
         names = [[stream["name"] for stream in described[side]] for side in ("inputs", "outputs")]
         self.clock, self.cut, self.line = dut.aclk, 0, Line(dut)
         self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
-        sends = [self._sender(AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[0]]
+        sources = [AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking) for name in names[0]]
+        sends = [self._sender(source, first=number == 0) for number, source in enumerate(sources)]
         receives = [self._receiver(AxiStreamSink(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[1]]
         count = max(len(sends), len(receives))
         ends = [[*each, *[None] * (count - len(each))] for each in (sends, receives)]
         self.dmas = [Dma(*pair) for pair in zip(*ends, strict=True)]
         self.driver = Driver(Path(told["library"]), described, resume(self._read), resume(self._write))
 
-    def _sender(self, source: Any) -> Channel:
+    def _sender(self, source: Any, *, first: bool) -> Channel:
+        """Of an input; only the first one's frames are cut, since each wrong frame raises the interrupt anew."""
+
         async def send(address: int, length: int) -> None:
             begin = address - MEMORY
-            await source.send(self.driver.memory[begin : begin + length - self.cut].tobytes())
+            sent = length - self.cut if first else length
+            await source.send(self.driver.memory[begin : begin + sent].tobytes())
             await source.wait()
             channel.done(length)
 
