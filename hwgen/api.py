@@ -484,6 +484,8 @@ class Model:
         *,
         plan: str | Path | None = None,
         progress: bool | Listener = False,
+        jobs: int | None = None,
+        cluster: str | None = None,
         **options: Any,
     ) -> Design:
         """Plan the accelerator for a board, or take a plan that was written before.
@@ -496,6 +498,11 @@ class Model:
             A ``plan.json`` (its path) to follow instead of planning.
         progress : bool or callable
             Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        jobs : int, optional
+            Steps of a long search side by side, which that of an engine has; as many as there are processors if not
+            given.
+        cluster : str, optional
+            Where they run (`hwgen.work.pool`): on this machine if not given.
         options
             What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
             most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
@@ -511,17 +518,18 @@ class Model:
         BoardError
             If the board is unknown.
         InputError
-            If an option is unknown, or stands beside a given plan.
+            If an option is unknown, or stands beside a given plan; if ``jobs`` or ``cluster`` is none.
         PlanError
             If an option makes no sense, nothing fits, or the given plan does not fit the network or exceeds the board.
         """
         from hwgen import plan as planner
+        from hwgen import work
         from hwgen.plan import kept
 
         if not isinstance(board, Board):
             board = load_board(str(board))
         if plan is None:
-            with followed(progress):
+            with followed(progress), work.beside(cluster, jobs):
                 return Design(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value not in (None, False)]:
@@ -572,7 +580,15 @@ class Model:
         known.refuse(found.config, self.name)
         return found
 
-    def compile(self, engine: str | Path, *, plan: str | Path | None = None, batch: int | None = None) -> Design:
+    def compile(
+        self,
+        engine: str | Path,
+        *,
+        plan: str | Path | None = None,
+        batch: int | None = None,
+        jobs: int | None = None,
+        cluster: str | None = None,
+    ) -> Design:
         """Make a program for an engine that exists.
 
         Parameters
@@ -583,6 +599,8 @@ class Model:
             A ``plan.json`` (its path) for such an engine, to follow instead of planning.
         batch : int, optional
             Frames that a run of the program computes; one if not given, or those of ``plan``.
+        jobs, cluster
+            As of ``plan``.
 
         Returns
         -------
@@ -597,12 +615,14 @@ class Model:
             If the engine can't compute a layer or has no room for it; if the plan is of another engine, or ``batch``
             stands beside it or is out of range.
         """
+        from hwgen import work
         from hwgen.emit import engine as folder
         from hwgen.plan.engine import on_engine
 
         circuit = folder.read(engine)
         text = None if plan is None else _plan_text(plan)
-        plan_of = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
+        with work.beside(cluster, jobs):
+            plan_of = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
         return Design(self, plan_of, circuit)
 
     def run(

@@ -14,6 +14,7 @@ import hwgen
 from hwgen import progress, work
 from hwgen.cli import main as cli
 from hwgen.emit import synthesis
+from hwgen.work import steps
 
 distributed = pytest.importorskip("distributed", reason="distributed is missing: pip install 'hwgen[cluster]'")
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
@@ -74,6 +75,17 @@ def test_simulation_on_an_engine(cluster, digits):
     assert killer.killed is not None
     same(here, there)
     assert there.ok
+
+
+def test_plan_on_an_engine(cluster, monkeypatch, tmp_path):
+    """The search for tiles, and for layers side by side; nothing is kept of the first plan."""
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    model, killer = hwgen.load("resnet8"), Killer(cluster)
+    here = model.plan("zedboard", template="tile", jobs=1)
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    there = model.plan("zedboard", template="tile", cluster=cluster.scheduler_address, progress=killer)
+    assert killer.killed is not None
+    assert here.to_json() == there.to_json()
 
 
 def test_synthesis(cluster, digits):

@@ -23,7 +23,7 @@ FLOORS = {
     "gateware": "errors",
     "blocking": "errors boards network gateware",
     "schedule": "errors progress network gateware",
-    "program": "errors progress network gateware blocking schedule",
+    "program": "errors work network gateware blocking schedule",
     "templates": "errors boards network gateware schedule program",
     "plan": "errors digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing progress work boards network gateware plan templates",

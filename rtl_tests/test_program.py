@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hwgen
+from hwgen import work
 from hwgen.errors import CheckError, InputError, ModelError, PlanError
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
@@ -36,6 +38,7 @@ from hwgen.program.layout import (
     unpack_map,
     unpack_parameters,
 )
+from hwgen.work import steps
 
 SMALL = EngineConfig(
     maps=16,
@@ -228,6 +231,22 @@ def test_random_layers(network, engine):
 def test_many_random_layers(block, network, engine):
     """Others in each block."""
     test_random_layers.hypothesis.inner_test(network, engine)
+
+
+def test_searches_side_by_side_find_the_same(monkeypatch):
+    """In other processes, which get passes without their weights."""
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+
+    @given(networks(most_layers=3), engines())
+    @settings(max_examples=12)
+    def check_same(network, engine):
+        here, there = Context().run(scheduled, network, engine), scheduled(network, engine)
+        assert (here is None) == (there is None)
+        if here is not None and there is not None:
+            assert here.jobs == there.jobs
+
+    with work.beside(count=2):
+        check_same()
 
 
 def conv(kernel=3, channels=24, maps=40, size=(9, 14), stride=1, **parameters) -> Conv:

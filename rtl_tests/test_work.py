@@ -18,6 +18,7 @@ import pytest
 
 from hwgen import processes, progress, work
 from hwgen.errors import InputError, ObstaclesError, PlanError, ToolError
+from hwgen.work import steps
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="distributed is missing: pip install 'hwgen[cluster]'"
@@ -409,3 +410,92 @@ def test_a_guarded_program_ends_with_its_process(tmp_path):
         wait_for(lambda: sleepers(tmp_path))
         process.kill()
     assert gone(tmp_path)
+
+
+# Searches whose steps may go side by side
+
+
+def place_of(number):
+    """Of a step: itself, and the process that it ran in."""
+    return number, os.getpid()
+
+
+def places(found):
+    return {process for _, process in found}
+
+
+def test_steps_run_here_where_nobody_says_otherwise(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    assert work.spread(power, [1, 2, 3], shared=(2,)) == [2, 4, 8]
+    assert places(work.spread(place_of, list(range(5)))) == {os.getpid()}
+    with work.beside(count=1):
+        assert places(work.spread(place_of, list(range(5)))) == {os.getpid()}
+
+
+def test_short_searches_begin_no_processes(monkeypatch):
+    monkeypatch.setattr(steps, "pool", None)
+    with work.beside(count=2):
+        assert places(work.spread(place_of, list(range(100)))) == {os.getpid()}
+
+
+def test_long_searches_go_on_side_by_side(monkeypatch):
+    """In the same processes as the search before; a single step is not worth it."""
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    told = []
+    with progress.told(told.append), work.beside(count=2):
+        found = work.spread(place_of, list(range(20)), what="searching", unit="layer")
+        again = work.spread(place_of, list(range(20)))
+        single = work.spread(place_of, [7])
+    assert [number for number, _ in found] == [number for number, _ in again] == list(range(20))
+    assert os.getpid() not in places(found)
+    assert places(again) <= places(found)
+    assert single == [(7, os.getpid())]
+    assert [(step.what, step.done, step.total) for step in told] == [("searching", n, 20) for n in range(1, 21)]
+
+
+def test_the_first_steps_are_done_here(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.2)
+    told = []
+    with progress.told(told.append), work.beside(count=2):
+        found = work.spread(waits, [0.05] * 12, what="searching", unit="layer")
+    here = found.count(os.getpid())
+    assert 1 <= here <= 4
+    assert found[:here] == [os.getpid()] * here
+    assert [step.done for step in told] == [*range(here), *range(here + 1, 13)]
+
+
+def waits(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def test_the_outermost_says_where(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    with work.beside(count=1), work.beside(count=2):
+        assert places(work.spread(place_of, list(range(5)))) == {os.getpid()}
+
+
+def test_a_search_may_begin_anew_after_an_error(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    with work.beside(count=2):
+        with pytest.raises(IndexError):
+            work.spread(fault, [1, 2, 3])
+        with pytest.raises(ObstaclesError, match="it is odd"):
+            work.spread(refuse_odd, [2, 3, 4])
+        assert os.getpid() not in places(work.spread(place_of, [1, 2, 3]))
+
+
+def test_a_step_whose_process_is_lost_is_done_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    with work.beside(count=2):
+        found = work.spread(killed_once, list(range(7)), shared=(str(tmp_path),))
+    assert [number for number, _ in found] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "count", "what"),
+    [(None, 0, "jobs must be a positive integer, not 0"), ("here", None, "cluster must be the address")],
+)
+def test_places_that_are_none_are_refused_at_once(cluster, count, what):
+    with pytest.raises(InputError, match=what), work.beside(cluster, count):
+        raise AssertionError

@@ -14,7 +14,7 @@ from hwgen.cli.outputs import Outputs
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
-    from hwgen.api import Inputs, Model, Result
+    from hwgen.api import Design, Inputs, Model, Result
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -25,23 +25,30 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
     parser.add_argument("--batch", type=options.positive, metavar="N", help=options.BATCH)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
+    options.work_options(parser, options.STEPS)
 
 
 def compile_program(arguments: argparse.Namespace) -> int:
     """Plan for the engine, print, write; returns the exit status."""
     from hwgen.emit import engine
 
+    options.check_jobs(arguments)
     engine.read(arguments.engine)  # before the model, which may take a while
     model = common.load(arguments)
     if arguments.output is None:
         arguments.output = str(Path(arguments.engine) / engine.program_name(model.name))
     outputs = Outputs(arguments)
-    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch)
+    design = _compiled(model, arguments)
     outputs.add(arguments.output, bytes(design.program))
     print(design.table())
     outputs.write()
     print(f"wrote {arguments.output}: {os.path.getsize(arguments.output):,} bytes")
     return 0
+
+
+def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
+    side_by_side = {"jobs": arguments.jobs, "cluster": arguments.cluster}
+    return model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch, **side_by_side)
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +94,6 @@ def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Res
     }
     if arguments.program is not None:
         return model.run(arguments.engine, arguments.program, frames, **how)
-    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch)
+    design = _compiled(model, arguments)
     print(design.table(), flush=True)
     return design.simulate(frames, **how)

@@ -108,6 +108,10 @@ def report_option(sub: argparse.ArgumentParser) -> None:
     )
 
 
+STEPS = "steps of a long search at a time, which a plan on an engine has (default: all cores)"
+"""What ``--jobs`` is of verbs that plan."""
+
+
 def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
     """``--cluster`` and ``--jobs``, of verbs that do much side by side."""
     sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.cli.options import plan_options, report_option
+from hwgen.cli.options import STEPS, check_jobs, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
 
@@ -65,10 +65,25 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     if arguments.plan is not None and options:
         given = " and ".join(f"--{name.replace('_', '-')}" for name in options)
         raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
-    design = model.plan(board, plan=arguments.plan, **options)
-    if note := check_steering(arguments, design):
-        print(note)
+    side_by_side = {name: getattr(arguments, name, None) for name in ("jobs", "cluster")}
+    design = model.plan(board, plan=arguments.plan, **side_by_side, **options)
+    for note in (check_steering(arguments, design), _without_steps(arguments, design)):
+        if note:
+            print(note)
     return design
+
+
+def _without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
+    """What is to be said of ``--jobs`` and ``--cluster`` where there was nothing to do side by side."""
+    if arguments.verb not in ("plan", "build"):
+        return None
+    given = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
+    searched = arguments.plan is None and not design.plan.groups[0].template.holds_weights
+    if given is None or searched:
+        return None
+    return (
+        f"--{given} makes no difference: only a plan on an engine (--template tile) is searched in steps side by side"
+    )
 
 
 def asked(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -86,12 +101,14 @@ def asked(arguments: argparse.Namespace) -> dict[str, Any]:
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen plan``."""
     plan_options(parser, given=False)
+    work_options(parser, STEPS)
     parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
     report_option(parser)
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Plan, print, write; returns the exit status."""
+    check_jobs(arguments)
     outputs = Outputs(arguments)
     board = board_of(arguments)
     from hwgen import network
@@ -131,6 +148,7 @@ def plan(arguments: argparse.Namespace) -> int:
 def add_build_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen build``."""
     plan_options(parser)
+    work_options(parser, STEPS)
     parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
 
 
@@ -138,6 +156,7 @@ def build(arguments: argparse.Namespace) -> int:
     """Plan, print, and write everything into a folder; returns the exit status."""
     from hwgen import emit
 
+    check_jobs(arguments)
     emit.check_folder(arguments.output or "build")
     design = planned(arguments)
     print(design.table())

@@ -1,11 +1,12 @@
 """Which layers are computed side by side, so that the array works while the port is busy with another layer.
 
-What a group of layers takes is measured: its jobs are made, and gone through cycle by cycle.
+What a group of layers takes is measured: its jobs are made, and gone through cycle by cycle. All that is to be searched
+and measured is known before, and is done side by side where it takes long (`hwgen.work.beside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
@@ -15,8 +16,8 @@ from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import Place, Step
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
-from hwgen.progress import tell
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.work import spread
 
 #: Layers that are computed side by side at most.
 MOST_LAYERS = 3
@@ -84,18 +85,13 @@ class Grouping:
         PlanError
             If the buffers don't hold a tile of a layer by itself.
         """
-        alone = []
-        for number, layer in enumerate(layers):
-            tell("looking for tiles", number, len(layers), "layer")
-            alone.append(self._alone(layer))
+        alone = self._all_alone(layers)
+        beside = self._all_together(layers, [group.cycles for group in alone], most)
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
-            tell("looking for layers side by side", end - 1, len(layers), "layer")
             found = [(best[end - 1][0] + alone[end - 1].cycles, [*best[end - 1][1], alone[end - 1]])]
-            for begin in range(max(0, end - most), end - 1):
-                group = self._together(layers[begin:end], sum(each.cycles for each in alone[begin:end]))
-                if group is not None:
-                    found.append((best[begin][0] + group.cycles, [*best[begin][1], group]))
+            for begin, group in beside.get(end, ()):
+                found.append((best[begin][0] + group.cycles, [*best[begin][1], group]))
             best.append(min(found, key=lambda each: each[0]))
         return best[-1][1]
 
@@ -139,15 +135,19 @@ class Grouping:
         )
         return Group(tuple(layer.step for layer in layers), works, 0.0)
 
-    def _find(self, task: Pass, room: Room, most: int = 1) -> list[tuple[Tiling, Cost]]:
-        """The best tilings; none if the buffers hold none."""
-        key = (task.shape, room, most)
-        if key not in self._tilings:
-            try:
-                self._tilings[key] = best_tilings(task, self._engine, room, most)
-            except PlanError:
-                self._tilings[key] = []
-        return self._tilings[key]
+    def _all_alone(self, layers: Sequence[Layer]) -> list[Group]:
+        """Each layer by itself, pass by pass."""
+        tasks = [task for layer in layers for task in layer.tasks if task.name not in self._given]
+        self._find_all(((task, self._whole, MOST_TILINGS) for task in tasks), "looking for tiles")
+        for task in tasks:
+            if not self._tilings[task.shape, self._whole, MOST_TILINGS]:
+                best_tilings(task, self._engine, self._whole)  # says why
+        self._measure_all([(work,) for task in tasks for work in self._tried(task)], "comparing tiles")
+        return [self._alone(layer) for layer in layers]
+
+    def _tried(self, task: Pass) -> list[Work]:
+        """A pass by itself, with each tiling that is measured."""
+        return [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
 
     def _alone(self, layer: Layer) -> Group:
         """Pass by pass."""
@@ -159,31 +159,49 @@ class Grouping:
                 works.append(Work.of(task, given, cost))
                 cycles += cost.order[0]
                 continue
-            found = self._find(task, self._whole, MOST_TILINGS)
-            if not found:
-                best_tilings(task, self._engine, self._whole)  # says why
-            each = min((Work.of(task, *each) for each in found), key=lambda work: self._measured((work,)))
+            each = min(self._tried(task), key=lambda work: self._measured((work,)))
             works.append(each)
             cycles += self._measured((each,))
         return Group((layer.step,), tuple(works), cycles)
 
-    def _together(self, layers: Sequence[Layer], alone: float) -> Group | None:
-        """Side by side, if it may be faster."""
+    def _all_together(
+        self, layers: Sequence[Layer], alone: Sequence[float], most: int
+    ) -> dict[int, list[tuple[int, Group]]]:
+        """Layers side by side that may be faster than one by one, by where they end: where they begin, and the best."""
+        ends = [(begin, end) for end in range(1, len(layers) + 1) for begin in range(max(0, end - most), end - 1)]
+        ends = [each for each in ends if self._may_be_together(layers[slice(*each)])]
+        tasks = {each: [task for layer in layers[slice(*each)] for task in layer.tasks] for each in ends}
+        rooms = ((each, self._room(each, by_rows)) for each in tasks.values() for by_rows in (True, False))
+        self._find_all(((task, room, 1) for each, room in rooms for task in each), "looking for smaller tiles")
+        tried = {each: self._tried_together(tasks[each], sum(alone[slice(*each)])) for each in ends}
+        self._measure_all([works for each in tried.values() for works in each], "looking for layers side by side")
+        found: dict[int, list[tuple[int, Group]]] = {}
+        for begin, end in ends:
+            if tried[begin, end]:
+                works = min(tried[begin, end], key=self._measured)
+                group = Group(tuple(layer.step for layer in layers[begin:end]), works, self._measured(works))
+                found.setdefault(end, []).append((begin, group))
+        return found
+
+    def _may_be_together(self, layers: Sequence[Layer]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
         if not all(layer.tasks for layer in layers) or _share_tables(tasks):
-            return None
-        if any(task.name in self._given for task in tasks):
-            return None
-        steps, found = tuple(layer.step for layer in layers), []
-        for by_rows in (True, False):
-            works = self._works(tasks, by_rows)
-            if works and max(sum(work.array for work in works), sum(work.port for work in works)) < GAIN * alone:
-                found.append(Group(steps, works, self._measured(works)))
-        return min(found, key=lambda group: group.cycles, default=None)
+            return False
+        return not any(task.name in self._given for task in tasks)
+
+    def _tried_together(self, tasks: Sequence[Pass], alone: float) -> list[tuple[Work, ...]]:
+        """Passes side by side that may take fewer cycles than by themselves."""
+        found = [self._works(tasks, by_rows) for by_rows in (True, False)]
+        return [
+            works
+            for works in found
+            if works and max(sum(work.array for work in works), sum(work.port for work in works)) < GAIN * alone
+        ]
 
     def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
         """The passes with tilings that leave room for the others; none if there is none."""
-        found = [self._find(task, self._room(tasks, by_rows)) for task in tasks]
+        room = self._room(tasks, by_rows)
+        found = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(found):
             return ()
         return tuple(Work.of(task, *each[0]) for task, each in zip(tasks, found, strict=True))
@@ -200,10 +218,31 @@ class Grouping:
             pace=whole.pace,
         )
 
+    def _find_all(self, asked: Iterable[tuple[Pass, Room, int]], what: str) -> None:
+        """Have the best tilings of passes, so many of each; none if the buffers hold none."""
+        left = {(task.shape, room, most): (task.bare, room, most) for task, room, most in asked}
+        left = {key: each for key, each in left.items() if key not in self._tilings}
+        found = spread(_tilings, [*left.values()], shared=(self._engine,), what=what, unit="pass")
+        self._tilings.update(zip(left, found, strict=True))
+
+    def _measure_all(self, asked: Iterable[tuple[Work, ...]], what: str) -> None:
+        """Have the cycles of passes side by side."""
+        left = {}
+        for works in asked:
+            if (key := self._key(works)) not in self._cycles and key not in left:
+                bare = tuple(replace(work, task=work.task.bare, data=work.nowhere) for work in works)
+                left[key] = bare, {edge: self._places[edge] for edge in _edges(works)}
+        found = spread(_cycles, [*left.values()], shared=(self._engine, self._whole), what=what, unit="group")
+        self._cycles.update(zip(left, found, strict=True))
+
     def _measured(self, works: tuple[Work, ...]) -> float:
         """Cycles of these passes side by side, and nothing else."""
-        names = {edge: number for number, edge in enumerate(self._edges(works))}
-        shapes = tuple(
+        return self._cycles[self._key(works)]
+
+    def _key(self, works: Sequence[Work]) -> object:
+        """All that their cycles depend on."""
+        names = {edge: number for number, edge in enumerate(_edges(works))}
+        return tuple(
             (
                 work.task.shape,
                 work.tiling,
@@ -213,19 +252,27 @@ class Grouping:
             )
             for work in works
         )
-        if shapes not in self._cycles:
-            places = {edge: self._places[edge] for edge in names}
-            emitter = Emitter(self._engine, {edge: (edge, 0) for edge in names}, places, self._whole)
-            emitter.add(*(replace(work, data=work.nowhere) for work in works))
-            emitter.end()
-            self._cycles[shapes] = (
-                EngineSchedule(self._engine, emitter.jobs, MemoryTiming(pace=self._whole.pace)).run().cycles
-            )
-        return self._cycles[shapes]
 
-    def _edges(self, works: Sequence[Work]) -> list[str]:
-        """Of the maps that they read and write."""
-        return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
+
+def _tilings(engine: EngineConfig, asked: tuple[Pass, Room, int]) -> list[tuple[Tiling, Cost]]:
+    task, room, most = asked
+    try:
+        return best_tilings(task, engine, room, most)
+    except PlanError:
+        return []
+
+
+def _cycles(engine: EngineConfig, whole: Room, asked: tuple[tuple[Work, ...], Mapping[str, Place]]) -> float:
+    works, places = asked
+    emitter = Emitter(engine, {edge: (edge, 0) for edge in places}, places, whole)
+    emitter.add(*works)
+    emitter.end()
+    return EngineSchedule(engine, emitter.jobs, MemoryTiming(pace=whole.pace)).run().cycles
+
+
+def _edges(works: Sequence[Work]) -> list[str]:
+    """Of the maps that they read and write."""
+    return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
 
 
 def _each(given: Sequence[Tiling], passes: int) -> Sequence[Tiling]:

@@ -158,6 +158,13 @@ class Pass:
         return (*sizes, *kinds, tables, self.lattice.step)
 
     @property
+    def bare(self) -> Pass:
+        """The same without weights that its shape doesn't depend on, which may be many."""
+        return replace(
+            self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
+        )
+
+    @property
     def is_scattered(self) -> bool:
         """Whether pixels that are computed beside each other are not written so: then a tile is one row."""
         return self.lattice.step[1] > 1

@@ -12,5 +12,6 @@ be run again. A worker that is lost costs the time of its tasks: they are run on
 
 from hwgen.work.base import Pool
 from hwgen.work.pool import SHARES, check_count, cores, pool, run
+from hwgen.work.steps import beside, spread
 
-__all__ = ["SHARES", "Pool", "check_count", "cores", "pool", "run"]
+__all__ = ["SHARES", "Pool", "beside", "check_count", "cores", "pool", "run", "spread"]

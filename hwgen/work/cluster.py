@@ -43,7 +43,7 @@ def connected(address: str) -> Iterator[Pool]:
         If Dask is missing, nothing answers there, or a worker has no hwgen, or another one; in the block, if the
         scheduler ends.
     """
-    workers = _workers(address)
+    workers = check_address(address)
     if util.find_spec("distributed") is None:
         raise ToolError(f"--cluster needs Dask, which is not installed: {installing.command('distributed')}")
     import distributed
@@ -79,8 +79,14 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _workers(address: str) -> int | None:
-    """N of ``local:N``; ``None`` of another address."""
+def check_address(address: str) -> int | None:
+    """N of ``local:N``; ``None`` of another address.
+
+    Raises
+    ------
+    InputError
+        If this is no address.
+    """
     if not re.fullmatch(r"local:.*|(?:tcp://)?[^\s:/]+:\d+|(?:tcp://)?\[[0-9a-fA-F:]+\]:\d+", address):
         raise InputError(f"cluster must be the address of a Dask scheduler, as in tcp://host:8786, not {address!r}")
     if not address.startswith("local:"):
