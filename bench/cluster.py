@@ -1,8 +1,10 @@
 """The same commands by two processes here and by two workers of a Dask cluster here: time, and what they write.
 
+The cluster is one that is there already, as of several machines, and one that the command starts for itself.
+
 Usage: python bench/cluster.py [--rounds N] [simulate | simulate-again | sweep | synth MODEL --board BOARD ..]
 
-Whole commands are timed, one after the other, the two kinds in turn; ``simulate`` and ``sweep`` are of the digits
+Whole commands are timed, one after the other, the three kinds in turn; ``simulate`` and ``sweep`` are of the digits
 network, from an empty cache, and ``simulate-again`` with the simulator and the plan kept. What ``synth`` takes is given
 as to ``hwgen synth``. Exit status 1 where what is written differs.
 """
@@ -16,12 +18,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import distributed
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 IMAGES = ["--board", "zedboard", "--input", str(DIGITS / "images.npy")]
-WAYS = {"processes": ["--jobs", "2"], "cluster": ["--cluster", "local:2"]}
+PROCESSES, THERE, STARTED = "processes", "cluster that is there", "cluster of the command"
+
+
+@contextmanager
+def options(way: str, cache: Path) -> Iterator[list[str]]:
+    """What says where the work is done; a cluster that is there begins and ends outside of the time."""
+    if way == PROCESSES:
+        yield ["--jobs", "2"]
+    elif way == STARTED:
+        yield ["--cluster", "local:2"]
+    else:
+        page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+        workers = {"n_workers": 2, "threads_per_worker": 1, "env": {"HWGEN_CACHE": str(cache)}, "silence_logs": 50}
+        cluster = distributed.LocalCluster(**workers, **page)
+        with cluster:
+            yield ["--cluster", cluster.scheduler_address]
 
 
 def command(name: str, others: Sequence[str], written: Path) -> list[str]:
@@ -50,10 +70,11 @@ def round_of(name: str, others: Sequence[str], way: str, place: Path) -> tuple[f
     """Seconds, and what was written."""
     cache, written = place / "cache", place / f"found.{'csv' if name == 'sweep' else 'npy'}"
     cache.mkdir(parents=True)
-    call = [*command(name, others, written), *WAYS[way]]
-    if name == "simulate-again":
-        timed(call, cache)
-    return timed(call, cache), written.read_bytes()
+    with options(way, cache) as more:
+        call = [*command(name, others, written), *more]
+        if name == "simulate-again":
+            timed(call, cache)
+        return timed(call, cache), written.read_bytes()
 
 
 def main() -> int:
@@ -61,18 +82,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("name", choices=["simulate", "simulate-again", "sweep", "synth"])
     arguments, others = parser.parse_known_args()
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    times: dict[str, list[float]] = {way: [] for way in (PROCESSES, THERE, STARTED)}
     wrote: set[bytes] = set()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.rounds):
-            for way in WAYS:
-                seconds, data = round_of(arguments.name, others, way, Path(folder) / f"{way}{number}")
+            for way in times:
+                place = Path(folder) / f"{way.replace(' ', '-')}-{number}"
+                seconds, data = round_of(arguments.name, others, way, place)
                 times[way].append(seconds)
                 wrote.add(data)
                 print(f"{way}: {seconds:.1f} s", flush=True)
-    ratio = statistics.median(times["cluster"]) / statistics.median(times["processes"])
+    medians = {way: statistics.median(seconds) for way, seconds in times.items()}
+    for way in (THERE, STARTED):
+        print(f"{way} / processes, of medians: {medians[way] / medians[PROCESSES]:.2f}")
     same = len(wrote) == 1
-    print(f"cluster / processes, of medians: {ratio:.2f}; they write {'the same' if same else 'something else'}")
+    print(f"they write {'the same' if same else 'something else'}")
     return 0 if same else 1
 
 
