@@ -169,8 +169,8 @@ def test_taps(case, seed, patterns):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(4))
-@settings(max_examples=50)
+@pytest.mark.parametrize("block", range(3))
+@settings(max_examples=45)
 @given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_many(block, case, seed, patterns, share):
     """All of the above, more of it; other networks in each block."""

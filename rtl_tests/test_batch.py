@@ -90,7 +90,7 @@ def test_random_ends(network, config, count):
 
 @pytest.mark.long
 @given(network=with_ends(most_layers=4, most_side=20, most_channels=60), config=engines(), count=st.integers(2, 9))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_many_random_ends(network, config, count):
     test_random_ends.hypothesis.inner_test(network, config, count)
 

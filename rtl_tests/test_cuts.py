@@ -365,7 +365,7 @@ def test_a_chain_in_pyramids_beside_a_branch_in_streams():
 @pytest.mark.long
 def test_a_chain_that_fits_in_pyramids_only():
     """Rows of 1,024 pixels are too long for the block RAM: the chain is computed in pyramids by itself, as is said."""
-    network = drawn("mixed", chain_and_branch, (4, 16, 1024))
+    network = drawn("mixed", chain_and_branch, (4, 8, 1024))
     text, options = "one-pool,side-add", {"dsp": 12, "objective": "dsp"}
     least = plan.make(network, ZEDBOARD, groups=text, template="stream", **options)
     scarce = replace(ZEDBOARD, bram36=int(least.groups[0].resources.bram36) // 2)

@@ -726,4 +726,4 @@ def test_resources_and_paths():
 @pytest.mark.parametrize(("test", "arguments"), [(test_words, WORDS), (test_cycles, CYCLES), (test_reset, RESET)])
 def test_many(test, arguments):
     """As above, with more examples."""
-    settings(max_examples=35)(given(**arguments)(test.hypothesis.inner_test))()
+    settings(max_examples=25)(given(**arguments)(test.hypothesis.inner_test))()

@@ -15,7 +15,6 @@ from hwgen.gateware.engine.engine import EngineDesign
 
 DEFAULT = EngineConfig()
 WIDE = EngineConfig(maps=64, pixels=5, map_words=1024, weight_steps=512, slots=16, sum_bits=28)
-FLAT = EngineConfig(maps=16, pixels=11, map_words=4096, weight_steps=4096, slots=64, sum_bits=24)
 #: Longest logic between registers, in ns: docs/architecture.md.
 LONGEST = 3.3
 
@@ -49,7 +48,7 @@ def test_what_joins_the_components_takes_little():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", [WIDE, FLAT, replace(SMALL, slots=128, sum_bits=20)])
+@pytest.mark.parametrize("engine", [WIDE, replace(SMALL, slots=128, sum_bits=20)])
 def test_components(engine):
     """Several shapes, each component alone; the small engine is measured in one piece."""
     found = synthesis.synthesise(EngineDesign(engine=engine), with_paths=True)

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -178,6 +177,6 @@ def test_readme_runs_as_printed(checkout):
 
 
 @pytest.mark.long
-def test_help_examples_run_as_printed(examples):
+def test_help_examples_run_as_printed(examples, capfd):
     for words in map(shlex.split, HELP):
-        shell(shlex.join([sys.executable, "-m", "hwgen.cli", *words[1:]]), examples)
+        assert cli.main(words[1:]) == 0, (words, capfd.readouterr().err)

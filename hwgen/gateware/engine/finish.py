@@ -183,9 +183,10 @@ class Finish(wiring.Component):
         m.d.comb += [
             pooled.i.valid.eq(delayed(m, "valid", self.beats.valid, looked_up, reset_less=False)),
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
+            pooled.last_column.eq(delayed_fast(m, "last_column", (beat.columns - 1)[:COLUMN_BITS], looked_up)),
             *(
                 getattr(pooled, name).eq(delayed_fast(m, name, beat[name], looked_up))
-                for name in ("pool", "columns", "pixel_end", "last")
+                for name in ("pool", "pixel_end", "last")
             ),
         ]
         self._elaborate_buffer(m, pooled)

@@ -79,8 +79,8 @@ class Pool(wiring.Component):
         Words and their addresses.
     pool : In
         The words of this job are pooled.
-    columns : In
-        Pixels in a row (``pool`` only).
+    last_column : In
+        Pixels in a row, less one (``pool`` only): it is compared, and the difference would take its time.
     pixel_end, last : In
         The last block of a pixel, and the last word of a job.
     o : Out(stream, always ready)
@@ -98,7 +98,7 @@ class Pool(wiring.Component):
             {
                 "i": In(words),
                 "pool": In(1),
-                "columns": In(COLUMN_BITS),
+                "last_column": In(COLUMN_BITS),
                 "pixel_end": In(1),
                 "last": In(1),
                 "o": Out(words),
@@ -151,7 +151,7 @@ class Pool(wiring.Component):
         block = Signal(range(max(2, config.blocks)))
         pair, first = Signal(range(config.words)), Signal(range(config.words))
         surplus = Signal(ADDRESS_BITS)
-        row_end, odd_column = column == self.columns - 1, column[0]
+        row_end, odd_column = column == self.last_column, column[0]
         with m.If(self.i.valid & self.pool):
             m.d.sync += [block.eq(block + 1), pair.eq(pair + 1)]
             with m.If(self.pixel_end):
