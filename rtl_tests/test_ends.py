@@ -162,7 +162,7 @@ def test_signal_while_yosys_synthesises(workshop, number):
 @pytest.mark.long
 def test_signals_while_verilator_works(workshop, tmp_path):
     """The real one: while it is compiled, and in two simulations side by side; what is compiled once is kept."""
-    frames = small(tmp_path, 60_000)
+    frames = small(tmp_path, 40_000)
     for phase, number in [*(("g++", number) for number in SAID), *(("/simulator ", number) for number in SAID)]:
         process = workshop.start("simulate", *SMALL, "--input", frames, "--jobs", "2", "--json", "y.json")
         check_end(workshop, process, number, phase)

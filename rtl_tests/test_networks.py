@@ -87,7 +87,7 @@ def test_vgg_in_sixteen_bits(simulator):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dsp", [3600, 2907, 220])
+@pytest.mark.parametrize("dsp", [2907, 220])
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_vgg(dsp, simulator):
     model = hwgen.load("vgg16:7@64x64")
