@@ -93,7 +93,7 @@ def test_a_convolution(circuit):
 @pytest.mark.parametrize(
     ("name", "timing"),
     [
-        ("lenet5", MemoryTiming(latency=1, write_latency=1)),
+        ("lenet5", MemoryTiming(latency=0, write_latency=0)),
         ("lenet5", MemoryTiming(latency=200, write_latency=70, pace=3)),
         ("resnet8", MemoryTiming()),
         pytest.param("mobilenetv1-0.25", MemoryTiming(latency=60), marks=pytest.mark.long),
@@ -111,7 +111,7 @@ def test_port_and_array_in_turn(circuit):
 @given(
     network=networks(),
     timing=st.builds(
-        MemoryTiming, latency=st.integers(1, 99), write_latency=st.integers(1, 50), pace=st.integers(1, 2)
+        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 2)
     ),
     seed=st.integers(0, 99),
 )
@@ -127,7 +127,7 @@ def test_random_networks(circuit, network, timing, seed):
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(
-        MemoryTiming, latency=st.integers(1, 99), write_latency=st.integers(1, 50), pace=st.integers(1, 3)
+        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 3)
     ),
     seed=st.integers(0, 99),
 )
@@ -152,7 +152,7 @@ def test_networks_behind_other_buses(other_bus, name, timing):
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(
-        MemoryTiming, latency=st.integers(1, 99), write_latency=st.integers(1, 50), pace=st.integers(1, 3)
+        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 3)
     ),
     seed=st.integers(0, 99),
 )

@@ -38,7 +38,8 @@ class MemoryTiming:
     """A memory without gaps that answers in order.
 
     ``latency`` cycles lie between a read that is asked for and its first word, ``write_latency`` between the last word
-    that is written and the response. A beat takes ``pace`` cycles.
+    that is written and the response. A beat takes ``pace`` cycles. No memory answers in the cycle in which it is asked:
+    a latency of 0 is one of 1.
 
     Raises
     ------
@@ -387,9 +388,9 @@ class EngineSchedule:
         elif place == 1:
             first = max(now + _WRITE + self._read_latency, self._last_word + memory.pace)
             self._last_word = max(first, self._last_word) + (burst.beats - 1) * memory.pace
-            over = self._last_word + memory.write_latency
+            over = self._last_word + max(1, memory.write_latency)
         else:
-            over = now + 1 + memory.latency + (burst.beats - 1) * memory.pace
+            over = now + 1 + max(1, memory.latency) + (burst.beats - 1) * memory.pace
         channel.over.append(over)
         if burst.last:
             if place == 0:
