@@ -502,7 +502,7 @@ class Model:
             Steps of a long search side by side, which that of an engine has; as many as there are processors if not
             given.
         cluster : str, optional
-            Where they run (`hwgen.work.pool`): on this machine if not given.
+            Where they run (`hwgen.work.pool`): on this machine if not given. It is asked only if there are such steps.
         options
             What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
             most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
@@ -518,7 +518,8 @@ class Model:
         BoardError
             If the board is unknown.
         InputError
-            If an option is unknown, or stands beside a given plan; if ``jobs`` or ``cluster`` is none.
+            If an option is unknown, or stands beside a given plan; if ``jobs`` is no positive integer, ``cluster`` no
+            address, or both are given.
         PlanError
             If an option makes no sense, nothing fits, or the given plan does not fit the network or exceeds the board.
         """
@@ -528,8 +529,8 @@ class Model:
 
         if not isinstance(board, Board):
             board = load_board(str(board))
-        if plan is None:
-            with followed(progress), work.beside(cluster, jobs):
+        with followed(progress), work.beside(cluster, jobs):
+            if plan is None:
                 return Design(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value not in (None, False)]:

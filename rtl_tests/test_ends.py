@@ -195,6 +195,17 @@ def test_signal_while_workers_plan(workshop, number, where, worker):
     assert not (workshop.place / "sweep.csv").exists()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("number", list(SAID))
+def test_signal_while_a_search_goes_side_by_side(workshop, number):
+    """A second after it begins; nothing is written."""
+    process = workshop.start(
+        "plan", "resnet50", "--board", "zedboard", "--template", "tile", "--jobs", "2", "-o", "p.json"
+    )
+    check_end(workshop, process, number, "hwgen.work.worker")
+    assert not (workshop.place / "p.json").exists()
+
+
 SCRIPT = """
 import hashlib, sys
 from hwgen import processes

@@ -15,9 +15,10 @@ from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
 from yosys import cells, simulate_netlist
 
+from hwgen.emit.parts import text_of
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multiply import Multiply, MultiplyConfig, packable
+from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig, packable
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 
@@ -417,6 +418,23 @@ def test_packed_contents(drawn):
                 assert unpack(word, bits, True, chains) == weights[-chains:]
                 word >>= bits * chains
             assert word == 0
+
+
+@settings(max_examples=25)
+@given(
+    drawn=st.booleans().flatmap(lambda packed: multiplies(packed=packed)), ends=st.tuples(*[st.integers(-128, 127)] * 2)
+)
+def test_circuit(drawn, ends):
+    """Chains of what stands for the weights are those of the weights; other weights of as many bits have the same."""
+    config, weights = drawn
+    assert text_of(Chains(config), "chains")[0] == text_of(Chains(config.circuit), "chains")[0]
+    half = 1 << (config.weight_bits - 1)
+    least, most = (-half, half - 1) if config.macs_per_dsp == 1 else (weights.min(), weights.max())
+    low, high = np.clip(ends, least, most).tolist()
+    if weights.size > 1 and not config.whole:
+        other = replace(config, weights=Weights([low, high] + [0] * (weights.size - 2)))
+        alike = (other.upper_bits, other.field_bits) == (config.upper_bits, config.field_bits)
+        assert (other.circuit == config.circuit) == (alike or config.macs_per_dsp == 1)
 
 
 @settings(max_examples=100)

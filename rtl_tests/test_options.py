@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hwgen
+from hwgen import work
 from hwgen.cli import main as cli
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
@@ -168,6 +169,35 @@ def test_overlap_without_a_pyramid(refused, here, monkeypatch):
     for option in (["--overlap", "recompute"], ["--tile", "1x1"]):
         line = refused("plan", *SMALL, *option, "-o", "plan.json")
         assert f"{option[0]} would have no effect: no group of this plan is computed tile by tile" in line
+
+
+def test_places_for_steps_that_a_plan_has_not(here, capfd):
+    """Only plans on an engine are searched side by side."""
+    assert cli.main(["plan", *SMALL, "--jobs", "2", "-o", "plan.json"]) == 0
+    said = "--jobs makes no difference: only plans on an engine (--template tile) are searched side by side\n"
+    assert said in capfd.readouterr().out
+    assert cli.main(["build", *SMALL, "--plan", "plan.json", "--cluster", "local:2", "-o", "made"]) == 0
+    assert "--cluster makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
+    assert cli.main(["plan", *SMALL, "--template", "tile", "--jobs", "1"]) == 0
+    assert "makes no difference" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["plan", "build"])
+def test_jobs_beside_a_cluster(refused, here, verb):
+    line = refused(verb, *SMALL, "--jobs", "2", "--cluster", "local:2", "-o", "made")
+    assert "--jobs is of this machine, and a cluster knows how much it does at a time: leave one out" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [([], (None, None)), (["--jobs", "3"], (None, 3)), (["--cluster", "local:2"], ("local:2", None))],
+)
+def test_where_a_plan_is_searched(here, monkeypatch, options, given):
+    """As the options say; without them in as many processes as there are cores."""
+    asked, beside = [], work.beside
+    monkeypatch.setattr(work, "beside", lambda *where: (asked.append(where), beside(*where))[1])
+    assert cli.main(["plan", *SMALL, "--template", "tile", *options]) == 0
+    assert asked == [given]
 
 
 def test_explore_tells_what_it_does_not_use(here, capfd):

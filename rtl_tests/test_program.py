@@ -29,6 +29,7 @@ from hwgen.program import interpret
 from hwgen.program.average import average_rule
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
+from hwgen.program.jobs import Emitter, Work
 from hwgen.program.layout import (
     MOST_SHIFT,
     pack_map,
@@ -38,6 +39,7 @@ from hwgen.program.layout import (
     unpack_map,
     unpack_parameters,
 )
+from hwgen.program.tiles import Room, best_tilings
 from hwgen.work import steps
 
 SMALL = EngineConfig(
@@ -244,9 +246,25 @@ def test_searches_side_by_side_find_the_same(monkeypatch):
         assert (here is None) == (there is None)
         if here is not None and there is not None:
             assert here.jobs == there.jobs
+            for each in here.works:
+                check_bare(each, here)
 
     with work.beside(count=2):
         check_same()
+
+
+def check_bare(whole: Work, found: Schedule) -> None:
+    """Without its weights a pass is cut as with them, and has the same jobs."""
+    engine, task, bare = found.engine, whole.task, whole.task.bare
+    room, places = Room.whole(engine), {edge: found.places[edge] for edge in task.edges}
+    assert bare.shape == task.shape
+    assert best_tilings(bare, engine, room, 2) == best_tilings(task, engine, room, 2)
+    assert bare.weights is None or len(bare.weights) <= 9
+    emitters = [Emitter(engine, {edge: (edge, 0) for edge in places}, places, room) for _ in range(2)]
+    for each, emitter in zip((task, bare), emitters, strict=True):
+        emitter.add(replace(whole, task=each, data=whole.nowhere))
+        emitter.end()
+    assert emitters[0].jobs == emitters[1].jobs
 
 
 def conv(kernel=3, channels=24, maps=40, size=(9, 14), stride=1, **parameters) -> Conv:

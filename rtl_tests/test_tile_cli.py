@@ -215,6 +215,8 @@ def test_plan_of_the_engine(engine, capfd):
     assert cli.main(arguments) == 0
     assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
     assert "an engine of 16 maps by 5 pixels" in capfd.readouterr().out
+    assert cli.main([*arguments, "--jobs", "2"]) == 0
+    assert "--jobs makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
 
 
 def test_programs_of_several_frames(engine, refuse):

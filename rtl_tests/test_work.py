@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -450,7 +450,7 @@ def test_long_searches_go_on_side_by_side(monkeypatch):
     assert os.getpid() not in places(found)
     assert places(again) <= places(found)
     assert single == [(7, os.getpid())]
-    assert [(step.what, step.done, step.total) for step in told] == [("searching", n, 20) for n in range(1, 21)]
+    assert [(step.what, step.done, step.total) for step in told] == [("searching", n, 20) for n in range(21)]
 
 
 def test_the_first_steps_are_done_here(monkeypatch):
@@ -461,7 +461,7 @@ def test_the_first_steps_are_done_here(monkeypatch):
     here = found.count(os.getpid())
     assert 1 <= here <= 4
     assert found[:here] == [os.getpid()] * here
-    assert [step.done for step in told] == [*range(here), *range(here + 1, 13)]
+    assert [step.done for step in told] == [*range(here), *range(here, 13)]
 
 
 def waits(seconds):
@@ -492,9 +492,57 @@ def test_a_step_whose_process_is_lost_is_done_again(monkeypatch, tmp_path):
     assert [number for number, _ in found] == list(range(7))
 
 
+def test_what_searches_spend_here_adds_up(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.3)
+    with work.beside(count=2):
+        first, second = (work.spread(waits, [0.05] * count) for count in (4, 12))
+    assert first == [os.getpid()] * 4
+    assert second.count(os.getpid()) <= 2
+
+
+def test_processes_end_with_the_block(monkeypatch):
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    with work.beside(count=2):
+        found = places(work.spread(place_of, list(range(9))))
+        for process in found:
+            os.kill(process, 0)
+    for process in found:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+@contextmanager
+def that_ends(cluster, count):
+    """A pool that says in its own words what an error of another kind means, as a cluster does."""
+    try:
+        with work.pool(cluster, count) as found:
+            yield found
+    except IndexError as error:
+        raise ToolError("the scheduler ended") from error
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_pool_says_what_an_error_means(monkeypatch, inside):
+    """One of a step, and one of the block behind it."""
+    monkeypatch.setattr(steps, "ALONE", 0.0)
+    monkeypatch.setattr(steps, "pool", that_ends)
+    with pytest.raises(ToolError, match="the scheduler ended"):
+        search_that_fails(inside)
+
+
+def search_that_fails(inside):
+    with work.beside(count=2):
+        work.spread(fault if inside else place_of, [1, 2, 3])
+        fault(3)
+
+
 @pytest.mark.parametrize(
     ("cluster", "count", "what"),
-    [(None, 0, "jobs must be a positive integer, not 0"), ("here", None, "cluster must be the address")],
+    [
+        (None, 0, "jobs must be a positive integer, not 0"),
+        ("here", None, "cluster must be the address"),
+        ("local:2", 2, "jobs is of this machine, and a cluster knows how much it does at a time"),
+    ],
 )
 def test_places_that_are_none_are_refused_at_once(cluster, count, what):
     with pytest.raises(InputError, match=what), work.beside(cluster, count):

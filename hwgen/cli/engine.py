@@ -47,8 +47,11 @@ def compile_program(arguments: argparse.Namespace) -> int:
 
 
 def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
-    side_by_side = {"jobs": arguments.jobs, "cluster": arguments.cluster}
-    return model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch, **side_by_side)
+    beside = common.side_by_side(arguments)
+    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch, **beside)
+    if note := common.without_steps(arguments, design):
+        print(note)
+    return design
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:

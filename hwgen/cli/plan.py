@@ -65,25 +65,31 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     if arguments.plan is not None and options:
         given = " and ".join(f"--{name.replace('_', '-')}" for name in options)
         raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
-    side_by_side = {name: getattr(arguments, name, None) for name in ("jobs", "cluster")}
-    design = model.plan(board, plan=arguments.plan, **side_by_side, **options)
-    for note in (check_steering(arguments, design), _without_steps(arguments, design)):
+    design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
+    for note in (check_steering(arguments, design), without_steps(arguments, design)):
         if note:
             print(note)
     return design
 
 
-def _without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
+def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
     """What is to be said of ``--jobs`` and ``--cluster`` where there was nothing to do side by side."""
-    if arguments.verb not in ("plan", "build"):
+    if arguments.verb not in ("plan", "build", "compile"):
         return None
     given = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
-    searched = arguments.plan is None and not design.plan.groups[0].template.holds_weights
-    if given is None or searched:
+    if given is None:
         return None
-    return (
-        f"--{given} makes no difference: only a plan on an engine (--template tile) is searched in steps side by side"
-    )
+    if arguments.plan is not None:
+        return f"--{given} makes no difference: a plan that is given is not searched"
+    if any(not group.template.holds_weights for group in design.plan.groups):
+        return None
+    return f"--{given} makes no difference: only plans on an engine (--template tile) are searched side by side"
+
+
+def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Where a long search of a plan goes; of a verb that says nothing of it, as many processes as there are cores."""
+    cluster = getattr(arguments, "cluster", None)
+    return {"cluster": cluster, "jobs": None if cluster else getattr(arguments, "jobs", None)}
 
 
 def asked(arguments: argparse.Namespace) -> dict[str, Any]:

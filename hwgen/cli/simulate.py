@@ -35,7 +35,9 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         help="what runs it (default: verilator, the fastest)",
     )
     options.work_options(
-        parser, "simulations side by side (verilator), each with 16 frames or more (default: all cores)"
+        parser,
+        "simulations side by side (verilator), each with 16 frames or more, and steps of a long search for an engine's "
+        "plan (default: all cores)",
     )
     parser.add_argument(
         "--memory-latency",

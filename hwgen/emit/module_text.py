@@ -114,7 +114,7 @@ class ModuleText:
     faces : dict of str to Face
         Of the design's modules, by their names in RTLIL.
     part : bool
-        Whether a synthesis dissolves it in the module around it, whose wires then stand in another order.
+        Whether a synthesis dissolves it in the module around it: cleared summands are then declared behind registers.
     """
 
     def __init__(self, net: Netlist, face: Face, faces: Mapping[str, Face], *, part: bool = False) -> None:

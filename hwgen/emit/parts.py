@@ -6,7 +6,7 @@ In the design an instance stands for each, of a module that is written apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from hwgen.emit.netlist import netlist
 from hwgen.emit.rtlil import Design, parse
 from hwgen.gateware.part import Part
 
-__all__ = ["Written", "instance", "written"]
+__all__ = ["Written", "instance", "text_of", "written"]
 
 _TEXT, _PORTS = "part.v", "ports.json"
 
@@ -46,8 +46,12 @@ def instance(part: Part[Any], kind: str) -> Instance:
     return Instance(kind, **ports)
 
 
-def written(design: Design, parts: Mapping[str, Part[Any]]) -> dict[str, Written]:
+def written(
+    design: Design, parts: Mapping[str, Part[Any]], told: Callable[[int], None] = lambda number: None
+) -> dict[str, Written]:
     """The modules of a design's parts by the kinds of their instances, from the cache if they were written before.
+
+    ``told`` is told how many there are so far, before each.
 
     Raises
     ------
@@ -58,6 +62,7 @@ def written(design: Design, parts: Mapping[str, Part[Any]]) -> dict[str, Written
     for module in design.values():
         for cell in module.cells:
             if (part := parts.get(cell.kind[1:])) is not None:
+                told(len(found))
                 name = base(cell.name)
                 files = _kept(part, name)
                 found[cell.kind[1:]] = Written(
@@ -90,12 +95,18 @@ def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
 
 def _files(part: Part[Any], name: str) -> dict[str, bytes]:
     """The module of a part whose instances have that name, and its ports."""
-    ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
-    design = parse(rtlil_of_amaranth.convert(part, name, ports=ports))
-    module = design[name]
-    if len(design) > 1 or module.memories:
-        raise AssertionError(f"{type(part).__name__} has memories or components inside, and so is no part")
-    outside = replace(face(module, name, part), head=())
-    (begin, *lines) = ModuleText(netlist(module, design, {}), outside, {}, part=True).lines()
+    _, outside, writer = text_of(part, name)
+    (begin, *lines) = writer.lines()
     text = "\n".join([begin.removeprefix(f"module {outside.name}"), *lines])
     return {_TEXT: text.encode(), _PORTS: json.dumps(list(outside.ports.values())).encode()}
+
+
+def text_of(part: Part[Any], name: str) -> tuple[str, Face, ModuleText]:
+    """RTLIL of a part whose instances have that name, what it is called from outside, and what writes it as Verilog."""
+    ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
+    design = parse(text := rtlil_of_amaranth.convert(part, name, ports=ports))
+    module = design[name]
+    outside = replace(face(module, name, part), head=())
+    if len(design) > 1 or module.memories or "clk" not in outside.ports.values():
+        raise AssertionError(f"{type(part).__name__} has memories or components inside, or no registers: it is no part")
+    return text, outside, ModuleText(netlist(module, design, {}), outside, {}, part=True)

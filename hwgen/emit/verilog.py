@@ -182,12 +182,13 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
         tell(what := f"{name}: writing the Verilog")
         elaborated = _Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
-        apart = parts.written(design, platform.parts)
+        count = len(platform.parts) + len(design)
+        apart = parts.written(design, platform.parts, lambda number: tell(what, number, count, "module"))
         outside = faces(design, components(elaborated.fragment, name), apart)
         drivers = outputs(elaborated.fragment)
         modules = []
         for number, module in enumerate(design.values()):
-            tell(what, number, len(design), "module")
+            tell(what, len(apart) + number, count, "module")
             text = ModuleText(netlist(module, design, drivers), outside[module.name], outside)
             modules.append("\n".join(text.lines()))
             modules += [part.module(outside[kind]) for kind, part in apart.items() if part.inside == module.name]

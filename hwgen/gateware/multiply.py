@@ -445,14 +445,17 @@ class MultiplyConfig:
     def circuit(self) -> MultiplyConfig:
         """All that the hardware depends on besides its memories' contents: the same for most weights of a layer.
 
-        The sums of a channel's weights count where the bias is a part of the circuit, too. Of the extremes the bits
-        count that they take, so any that take as many stand for them.
+        The sums of a channel's weights count where the bias is a part of the circuit, too. Where slices do two MACs
+        each, the bits count that the extremes take: those that take as many, and are farthest apart, stand for them.
         """
-        count, sums = len(self.weights), self.weights.sums(self.outputs) if self.whole else ()
-        loosest = replace(self, weights=Bounds(count, _extremes(self.weight_bits, self.macs_per_dsp), sums))
-        if (loosest.upper_bits, loosest.field_bits) == (self.upper_bits, self.field_bits):
-            return loosest
-        return replace(self, weights=Bounds(count, self.extremes, sums))
+        sums = self.weights.sums(self.outputs) if self.whole else ()
+        least, most = _extremes(self.weight_bits, self.macs_per_dsp)
+        if self.macs_per_dsp == 2:
+            # The greatest weight of which `field_bits` are as many.
+            of_one = self.positions << (self.window.input.bits - 1)
+            most = min(most, ((1 << self.field_bits - 1) - 2) // of_one)
+            least = max(-1 << (self.weight_bits - 1), self.extremes[0]) if self.upper_bits > self.weight_bits else -most
+        return replace(self, weights=Bounds(len(self.weights), (least, most), sums))
 
     @cached_property
     def _output_weights(self) -> int:
@@ -752,7 +755,7 @@ class Chains(Part[MultiplyConfig]):
     o : Out(stream, always ready)
         ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold.
 
-    Latency and throughput
+    Latency and throughput, Number range
         As of `Multiply`.
     """
 

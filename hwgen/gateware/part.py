@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -14,8 +13,8 @@ AnyConfig = TypeVar("AnyConfig")
 class Part(wiring.Component, Generic[AnyConfig]):
     """A component whose circuit follows from its class and its configuration, and from nothing else.
 
-    It has no memories and no components inside, and its registers need no reset. So a platform may put what it has of
-    such a circuit in its place, by a method ``get_part(part)``, as ``get_memory(memory)`` does it for Amaranth's.
+    It has registers, all in the domain ``sync``, no memories, and no components inside. So a platform may put what it
+    has of such a circuit in its place, by a method ``get_part(part)``, as ``get_memory(memory)`` does for Amaranth's.
 
     Parameters
     ----------
@@ -35,6 +34,6 @@ class Part(wiring.Component, Generic[AnyConfig]):
     def elaborate(self, platform: Any) -> Any:
         return platform.get_part(self) if hasattr(platform, "get_part") else self.circuit()
 
-    @abstractmethod
     def circuit(self) -> Any:
         """The circuit: a module."""
+        raise NotImplementedError

@@ -220,9 +220,11 @@ class Grouping:
 
     def _find_all(self, asked: Iterable[tuple[Pass, Room, int]], what: str) -> None:
         """Have the best tilings of passes, so many of each; none if the buffers hold none."""
-        left = {(task.shape, room, most): (task.bare, room, most) for task, room, most in asked}
+        left = {(task.shape, room, most): (task, room, most) for task, room, most in asked}
         left = {key: each for key, each in left.items() if key not in self._tilings}
-        found = spread(_tilings, [*left.values()], shared=(self._engine,), what=what, unit="pass")
+        bare = {task: task.bare for task, _, _ in left.values()}
+        tasks = [(bare[task], room, most) for task, room, most in left.values()]
+        found = spread(_tilings, tasks, shared=(self._engine,), what=what, unit="shape")
         self._tilings.update(zip(left, found, strict=True))
 
     def _measure_all(self, asked: Iterable[tuple[Work, ...]], what: str) -> None:

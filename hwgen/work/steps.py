@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
+from hwgen.errors import InputError
 from hwgen.progress import tell
 from hwgen.work.base import Pool
 from hwgen.work.cluster import check_address
@@ -46,18 +47,18 @@ class _Place:
     ) -> list[T]:
         """`run`, there; ``said`` is told how many tasks are left."""
         left = itertools.count(len(tasks) - 1, -1)
-        if tasks and self._pool is None:
-            self._pool = self._stack.enter_context(pool(self._cluster, self._count))
         try:
+            if self._pool is None:
+                self._pool = self._stack.enter_context(pool(self._cluster, self._count))
             return run(self._pool, function, tasks, shared=shared, done=lambda number, result: said(next(left)))
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(error)
             raise
 
-    def close(self) -> None:
-        """What is asked after this opens it again."""
-        self._pool = None
-        self._stack.close()
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave the pool, by the error if there is one, which it may say in other words; a step more opens another."""
+        self._pool, stack, self._stack = None, self._stack, ExitStack()
+        stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 _PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
@@ -75,10 +76,12 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
     Raises
     ------
     InputError
-        If ``count`` is no positive integer, or ``cluster`` is no address.
+        If ``count`` is no positive integer, or ``cluster`` is no address, or both are given.
     """
     check_count(count)
     if cluster is not None:
+        if count is not None:
+            raise InputError("jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
         check_address(cluster)
     if _PLACE.get() is not None:
         yield
@@ -87,9 +90,13 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
     token = _PLACE.set(place)
     try:
         yield
+    except BaseException as error:
+        place.close(error)
+        raise
+    else:
+        place.close()
     finally:
         _PLACE.reset(token)
-        place.close()
 
 
 def spread(
@@ -108,7 +115,10 @@ def spread(
         results.append(function(*shared, task))
     if place is not None:
         place.left -= time.monotonic() - begin
-        results += place.run(function, tasks[len(results) :], shared, partial(_tell, what, unit, len(tasks)))
+    if place is not None and len(results) < len(tasks):
+        said = partial(_tell, what, unit, len(tasks))
+        said(len(tasks) - len(results))
+        results += place.run(function, tasks[len(results) :], shared, said)
     return results
 
 
