@@ -122,7 +122,7 @@ def test_random_networks(circuit, network, timing, seed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(3))
 @settings(max_examples=125)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),

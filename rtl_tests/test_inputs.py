@@ -126,7 +126,7 @@ def test_exact(case, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=35)
 @given(case=cases(most_steps=4), seed=SEEDS)
 def test_exact_in_many(case, seed):
     check_exact(case, seed)
@@ -139,7 +139,7 @@ def test_stalls(case, data):
 
 
 @pytest.mark.long
-@settings(max_examples=35)
+@settings(max_examples=25)
 @given(case=cases(sized=True, most_steps=4), data=st.data())
 def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))

@@ -119,7 +119,7 @@ def test_exact(case, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=35)
 @given(case=graph_cases(several=True, most_steps=5), seed=SEEDS)
 def test_exact_in_many(case, seed):
     check_exact(case, seed)
@@ -132,7 +132,7 @@ def test_stalls(case, data):
 
 
 @pytest.mark.long
-@settings(max_examples=35)
+@settings(max_examples=25)
 @given(case=graph_cases(several=True, sized=True, most_steps=4), data=st.data())
 def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
