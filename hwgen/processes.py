@@ -146,8 +146,9 @@ def end(thread: int | None = None) -> None:
 def _end_others() -> None:
     """End the children that libraries started (Amaranth's Yosys, Dask's workers), where the system lists them.
 
-    But for one: multiprocessing's tracker of what its processes share ends by itself with this process, and would be
-    started anew.
+    Among them may be a program of which nobody knows yet, as the signal came while it was started. It is ended with all
+    that it has started itself. One child is left: multiprocessing's tracker of what its processes share ends by itself
+    with this process, and would be started anew.
     """
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     spared = getattr(tracker, "_pid", None)
@@ -155,7 +156,13 @@ def _end_others() -> None:
         for task in Path("/proc/self/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
                 if child != spared:
-                    os.kill(child, signal.SIGKILL)
+                    _kill_whole(child)
+
+
+def _kill_whole(child: int) -> None:
+    """End a child, and the group of processes that it leads, if it does."""
+    with suppress(ProcessLookupError, PermissionError):
+        (os.killpg if os.getpgid(child) == child else os.kill)(child, signal.SIGKILL)
 
 
 # Folders

@@ -238,6 +238,18 @@ def test_signal_in_code_that_does_not_listen(workshop):
     workshop.check()
 
 
+def test_signal_while_a_program_is_started(workshop):
+    """Nobody knows it yet, and it has started another."""
+    work = (
+        "import subprocess, time; subprocess.Popen(['sh', '-c', 'sleep 300 & wait'], process_group=0); time.sleep(60)"
+    )
+    process = run_script(workshop, work)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    workshop.check()
+
+
 def test_signal_that_an_exception_handler_swallows(workshop):
     """As in a destructor: the work goes on, and ends as interrupted."""
     work = "\n        ".join(
