@@ -179,5 +179,4 @@ def test_readme_runs_as_printed(checkout):
 @pytest.mark.long
 def test_help_examples_run_as_printed(examples, capfd):
     for words in map(shlex.split, HELP):
-        if words[1:] not in OF_HWGEN:
-            assert cli.main(words[1:]) == 0, (words, capfd.readouterr().err)
+        assert cli.main(words[1:]) == 0, (words, capfd.readouterr().err)
