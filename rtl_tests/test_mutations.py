@@ -22,7 +22,7 @@ from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
-from hwgen.gateware.multiply import Chains, MultiplyConfig
+from hwgen.gateware.multiply import MultiplyConfig, _Sums
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.gateware.weights import Weights
@@ -183,13 +183,13 @@ def test_packed_without_a_fault():
 @pytest.mark.parametrize("kept", [[], [0], [1]])
 def test_lost_carry(monkeypatch, kept):
     """The upper sums of two multiply-adds a slice lack some of their chains' carries."""
-    right = Chains._part
+    right = _Sums._part
 
     def wrong(self, sums, lanes):
         parts = right(self, sums, lanes)
         return [(v, [c if n in kept else Const(0) for n, c in enumerate(carries)]) for v, carries in parts]
 
-    monkeypatch.setattr(Chains, "_part", wrong)
+    monkeypatch.setattr(_Sums, "_part", wrong)
     with pytest.raises(AssertionError):
         packed()
 

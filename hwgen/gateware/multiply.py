@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
@@ -443,19 +444,18 @@ class MultiplyConfig:
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """All that the hardware depends on besides its memories' contents: the same for most weights of a layer.
+        """All that `Chains` depend on: the same for most weights of a layer.
 
-        The sums of a channel's weights count where the bias is a part of the circuit, too. Where slices do two MACs
-        each, the bits count that the extremes take: those that take as many, and are farthest apart, stand for them.
+        Where slices do two MACs each, the bits count that the extremes take: those that take as many, and are farthest
+        apart, stand for them.
         """
-        sums = self.weights.sums(self.outputs) if self.whole else ()
         least, most = _extremes(self.weight_bits, self.macs_per_dsp)
         if self.macs_per_dsp == 2:
             # The greatest weight of which `field_bits` are as many.
             of_one = self.positions << (self.window.input.bits - 1)
             most = min(most, ((1 << self.field_bits - 1) - 2) // of_one)
             least = max(-1 << (self.weight_bits - 1), self.extremes[0]) if self.upper_bits > self.weight_bits else -most
-        return replace(self, weights=Bounds(len(self.weights), (least, most), sums))
+        return replace(self, weights=Bounds(len(self.weights), (least, most)))
 
     @cached_property
     def _output_weights(self) -> int:
@@ -642,134 +642,14 @@ class MultiplyConfig:
         cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
 
 
-class Multiply(Arithmetic[MultiplyConfig]):
-    """Weights, multipliers, chains, trees and accumulators of one convolution.
+class _Sums:
+    """Multipliers, chains, trees and accumulators: from the steps ``i`` and the weights' words to the sums ``o``."""
 
-    Parameters
-    ----------
-    config : MultiplyConfig
+    def __init__(self, config: MultiplyConfig, i: Any, o: Any, words: Sequence[Value]):
+        self.config, self.i, self.o, self.words = config, i, o, words
 
-    Members
-    -------
-    i : In(stream, always ready)
-        Steps, as the line buffer walks them.
-    o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
-    writes : In
-        If weights are loaded: by name of each of ``config.stores``, what writes it, between frames.
-
-    Latency and throughput
-        A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
-        Never stalls.
-
-    Number range
-        Exact, while every partial sum fits ``config.sum_bits``.
-    """
-
-    def __init__(self, config: MultiplyConfig):
-        more = {"writes": In(writes_of(config.stores))} if config.loaded else {}
-        super().__init__(config, **more)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.chains = chains = Chains(self.config.circuit)
-        connect(m, multiply=wiring.flipped(self.i), chains=chains.i)
-        connect(m, chains=chains.o, multiply=wiring.flipped(self.o))
-        for position, word in enumerate(self._elaborate_memories(m)):
-            m.d.comb += chains.word(position).eq(word)
-        return m
-
-    def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
-
-        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
-        it costs no cycle.
-        """
-        config = self.config
-        ahead = config.weight_memory == "block"
-        address = Signal(range(config.rom_depth))
-        enable: Value = Const(1)
-        step: Value = self.i.valid
-        if ahead:
-            begun = Signal()
-            m.d.sync += begun.eq(1)
-            step = enable = Signal(name="enable")
-            m.d.comb += enable.eq(self.i.valid | ~begun)
-        with m.If(step):
-            m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
-        if config.loaded and ahead:
-            address, enable = self._elaborate_held(m, address, step), Const(1)
-        if config.weights_joined:
-            joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
-            first = 0
-            for position, width in enumerate(config.rom_widths):
-                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
-                first += width
-            return
-        for position, words in enumerate(config.contents):
-            word = self._elaborate_memory(m, position, words, address, enable)
-            if position < config.positions - 1:
-                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
-                if ahead and not config.loaded:
-                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
-            yield word
-
-    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
-        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
-        m.d.comb += reading.eq(Mux(step, address, held))
-        m.d.sync += held.eq(reading)
-        return reading
-
-    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
-        """One weight memory, and the word that was read last."""
-        config = self.config
-        depth, width = config.rom_depth, config.memory_widths[number]
-        if config.loaded:
-            store = config.stores[number]
-            return stored(
-                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
-            )
-        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
-            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
-        )
-        read = rom.read_port()
-        m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
-        return read.data
-
-
-class Chains(Part[MultiplyConfig]):
-    """Multipliers, chains, trees and accumulators of one convolution, to which its weights come from memories.
-
-    Parameters
-    ----------
-    config : MultiplyConfig
-        A `MultiplyConfig.circuit`.
-
-    Members
-    -------
-    i : In(stream, always ready)
-        Steps, as the line buffer walks them.
-    word_0, word_1, .. : In
-        The weights of each position of the chains, as skewed as its operands; those of block RAM come a cycle before.
-    o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold.
-
-    Latency and throughput, Number range
-        As of `Multiply`.
-    """
-
-    def __init__(self, config: MultiplyConfig):
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
-        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
-
-    def word(self, position: int) -> Signal:
-        """The port by which the weights of a position come."""
-        return getattr(self, f"word_{position}")
-
-    def circuit(self):
-        m = Module()
+    def add_to(self, m: Module) -> None:
+        """The circuit, in a module."""
         config = self.config
         pixels = range(config.window.pixels)
         activations = [
@@ -806,7 +686,6 @@ class Chains(Part[MultiplyConfig]):
                         m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
                         total = accumulator
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
-        return m
 
     def _part(self, sums: list[Signal], lanes: int) -> list[tuple[list[Value], list[Value]]]:
         """The sums of each lane that the chains of a unit hold, and the carries that they lack."""
@@ -844,7 +723,7 @@ class Chains(Part[MultiplyConfig]):
         for position in range(config.positions):
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
-            m.d.comb += word.as_value().eq(self.word(position))
+            m.d.comb += word.as_value().eq(self.words[position])
             for unit, lanes in enumerate(config.units):
                 for number, chain in enumerate(chains):
                     weight: Value = word[unit * len(chains) + number]
@@ -965,6 +844,146 @@ class Chains(Part[MultiplyConfig]):
             m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
             rows = [row, saved, *rest]
         return rows[0], rows[1], carries
+
+
+class Multiply(Arithmetic[MultiplyConfig]):
+    """Weights, multipliers, chains, trees and accumulators of one convolution.
+
+    Parameters
+    ----------
+    config : MultiplyConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps, as the line buffer walks them.
+    o : Out(stream, always ready)
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
+    writes : In
+        If weights are loaded: by name of each of ``config.stores``, what writes it, between frames.
+
+    Latency and throughput
+        A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
+        Never stalls.
+
+    Number range
+        Exact, while every partial sum fits ``config.sum_bits``.
+    """
+
+    def __init__(self, config: MultiplyConfig):
+        more = {"writes": In(writes_of(config.stores))} if config.loaded else {}
+        super().__init__(config, **more)
+
+    def elaborate(self, platform):
+        m, config = Module(), self.config
+        if (
+            config.whole
+        ):  # made with the sums of the weights it is of no use for others, and here Yosys makes less of it
+            words = [Signal(width, name=f"word_{position}") for position, width in enumerate(config.rom_widths)]
+            _Sums(config, self.i, self.o, words).add_to(m)
+        else:
+            m.submodules.chains = chains = Chains(config.circuit)
+            connect(m, multiply=wiring.flipped(self.i), chains=chains.i)
+            connect(m, chains=chains.o, multiply=wiring.flipped(self.o))
+            words = chains.words
+        for word, content in zip(words, self._elaborate_memories(m), strict=True):
+            m.d.comb += word.eq(content)
+        return m
+
+    def _elaborate_memories(self, m: Module) -> Iterator[Value]:
+        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
+
+        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
+        it costs no cycle.
+        """
+        config = self.config
+        ahead = config.weight_memory == "block"
+        address = Signal(range(config.rom_depth))
+        enable: Value = Const(1)
+        step: Value = self.i.valid
+        if ahead:
+            begun = Signal()
+            m.d.sync += begun.eq(1)
+            step = enable = Signal(name="enable")
+            m.d.comb += enable.eq(self.i.valid | ~begun)
+        with m.If(step):
+            m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
+        if config.loaded and ahead:
+            address, enable = self._elaborate_held(m, address, step), Const(1)
+        if config.weights_joined:
+            joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
+            first = 0
+            for position, width in enumerate(config.rom_widths):
+                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
+                first += width
+            return
+        for position, words in enumerate(config.contents):
+            word = self._elaborate_memory(m, position, words, address, enable)
+            if position < config.positions - 1:
+                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
+                if ahead and not config.loaded:
+                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
+            yield word
+
+    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
+        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
+        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
+        m.d.comb += reading.eq(Mux(step, address, held))
+        m.d.sync += held.eq(reading)
+        return reading
+
+    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
+        """One weight memory, and the word that was read last."""
+        config = self.config
+        depth, width = config.rom_depth, config.memory_widths[number]
+        if config.loaded:
+            store = config.stores[number]
+            return stored(
+                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
+            )
+        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
+            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
+        )
+        read = rom.read_port()
+        m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
+        return read.data
+
+
+class Chains(Part[MultiplyConfig]):
+    """Multipliers, chains, trees and accumulators of one convolution, to which its weights come from memories.
+
+    Parameters
+    ----------
+    config : MultiplyConfig
+        A `MultiplyConfig.circuit`; not ``whole``, as what is added then is made of the weights' sums.
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps, as the line buffer walks them.
+    word_0, word_1, .. : In
+        The weights of each position of the chains, as skewed as its operands; those of block RAM come a cycle before.
+    o : Out(stream, always ready)
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold.
+
+    Latency and throughput, Number range
+        As of `Multiply`.
+    """
+
+    def __init__(self, config: MultiplyConfig):
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
+        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
+
+    @property
+    def words(self) -> list[Signal]:
+        """The ports by which the weights of each position come."""
+        return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
+
+    def circuit(self):
+        m = Module()
+        _Sums(self.config, self.i, self.o, self.words).add_to(m)
+        return m
 
 
 def _extremes(bits: int, macs_per_dsp: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 
 
@@ -72,19 +72,17 @@ class Weights:
 
 
 class Bounds(Weights):
-    """Weights of which no more is known than what a circuit depends on. Whoever asks for more gets an error.
+    """Weights of which no more is known than how many and how large they are. Whoever asks for more gets an error.
 
     Parameters
     ----------
     count : int
     extremes : tuple of int
         The least and the greatest.
-    sums : sequence of tuple of int, optional
-        Of each output channel, as `Weights.sums` gives them.
     """
 
-    def __init__(self, count: int, extremes: tuple[int, int], sums: Sequence[tuple[int, int]] = ()):
-        self._count, self._extremes, self._known = count, extremes, tuple(sums)
+    def __init__(self, count: int, extremes: tuple[int, int]):
+        self._count, self._extremes = count, extremes
 
     @property
     def values(self) -> memoryview:
@@ -94,14 +92,9 @@ class Bounds(Weights):
     def extremes(self) -> tuple[int, int]:
         return self._extremes
 
-    def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        if len(self._known) != channels:
-            raise AttributeError(f"the sums of {channels} channels' weights are not known")
-        return self._known
-
     @property
     def digest(self) -> bytes:
-        return hashlib.sha256(repr((self._count, self._extremes, self._known)).encode()).digest()
+        return hashlib.sha256(repr((self._count, self._extremes)).encode()).digest()
 
     def __len__(self) -> int:
         return self._count
