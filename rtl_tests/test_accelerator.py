@@ -115,7 +115,7 @@ def test_packed(case, seed, patterns):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
     seed=SEEDS,
