@@ -453,20 +453,34 @@ def test_long_searches_go_on_side_by_side(monkeypatch):
     assert [(step.what, step.done, step.total) for step in told] == [("searching", n, 20) for n in range(21)]
 
 
-def test_the_first_steps_are_done_here(monkeypatch):
-    monkeypatch.setattr(steps, "ALONE", 0.2)
-    told = []
-    with progress.told(told.append), work.beside(count=2):
-        found = work.spread(waits, [0.05] * 12, what="searching", unit="layer")
-    here = found.count(os.getpid())
-    assert 1 <= here <= 4
-    assert found[:here] == [os.getpid()] * here
-    assert [step.done for step in told] == [*range(here), *range(here, 13)]
+class Clock:
+    """Time that passes in the steps that this process does."""
+
+    now = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        return cls.now
 
 
-def waits(seconds):
-    time.sleep(seconds)
+def takes(seconds):
+    Clock.now += seconds
     return os.getpid()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(steps, "time", Clock)
+    monkeypatch.setattr(steps, "ALONE", 4.0)
+
+
+def test_the_first_steps_are_done_here(clock):
+    told, here = [], os.getpid()
+    with progress.told(told.append), work.beside(count=2):
+        found = work.spread(takes, [1] * 12, what="searching", unit="layer")
+    assert found[:4] == [here] * 4
+    assert here not in found[4:]
+    assert [step.done for step in told] == [0, 1, 2, 3, *range(4, 13)]
 
 
 def test_the_outermost_says_where(monkeypatch):
@@ -492,12 +506,11 @@ def test_a_step_whose_process_is_lost_is_done_again(monkeypatch, tmp_path):
     assert [number for number, _ in found] == list(range(7))
 
 
-def test_what_searches_spend_here_adds_up(monkeypatch):
-    monkeypatch.setattr(steps, "ALONE", 0.3)
+def test_what_searches_spend_here_adds_up(clock):
     with work.beside(count=2):
-        first, second = (work.spread(waits, [0.05] * count) for count in (4, 12))
-    assert first == [os.getpid()] * 4
-    assert second.count(os.getpid()) <= 2
+        first, second = (work.spread(takes, [1] * count) for count in (3, 9))
+    assert first == [os.getpid()] * 3
+    assert second.count(os.getpid()) == second[:1].count(os.getpid()) == 1
 
 
 def test_processes_end_with_the_block(monkeypatch):

@@ -876,9 +876,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m, config = Module(), self.config
-        if (
-            config.whole
-        ):  # made with the sums of the weights it is of no use for others, and here Yosys makes less of it
+        if config.whole:  # the weights' sums are in it: it is of no use for others, and here Yosys makes less of it
             words = [Signal(width, name=f"word_{position}") for position, width in enumerate(config.rom_widths)]
             _Sums(config, self.i, self.o, words).add_to(m)
         else:
