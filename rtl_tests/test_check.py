@@ -103,6 +103,36 @@ def test_ten_obstacles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert document["until"]["macs_covered"] == pytest.approx(2 * 144 * 64 / macs)
 
 
+@pytest.mark.parametrize("behind", ["QLinearLeakyRelu", "QLinearSigmoid", "MaxPool"])
+def test_behind_a_refused_layer(behind: str, tmp_path: Path) -> None:
+    """A scale that is no normal float32 number makes the factor infinite, once the layer already has its name."""
+    tiny, zero = np.float32(1e-45), np.uint8(3)
+    piece = Piece((4, 8, 8))
+    scale, zero_of_x = piece.label
+    weights = np.ones((4, 4, 3, 3), np.int8), np.float32(0.1), np.int8(0)
+    found = piece.node("QLinearConv", "x", np.float32(scale), np.uint8(zero_of_x), *weights, tiny, zero)
+    if behind == "MaxPool":
+        found = piece.node(behind, found, kernel_shape=[1, 1])
+    else:
+        given = {"alpha": 0.1} if behind == "QLinearLeakyRelu" else {}
+        found = piece.node(behind, found, tiny, zero, np.float32(0.1), zero, domain="com.microsoft", **given)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        piece.nodes,
+        "refused",
+        [value("x", TensorProto.UINT8, ["n", 4, 8, 8])],
+        [value(found, TensorProto.UINT8, ["n", 4, 6, 6])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in piece.constants.items()],
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    check = hwgen.check(saved(model, tmp_path))
+    assert refused(check) == ["QLinearConv"]
+    assert check.obstacles == (
+        "QLinearConv node 'QLinearConv0': x_scale * w_scale / y_scale must be finite in float32",
+    )
+
+
 def test_nodes_without_names(tmp_path: Path) -> None:
     """They are called by what they give."""
     found = hwgen.check(saved(ten_obstacles(named=False).model(), tmp_path))

@@ -10,7 +10,7 @@ import pytest
 from accelerators import frames_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_program import DIGITS, SMALL, alone, conv, networks, scheduled
+from test_program import DIGITS, SMALL, alone, clamped, conv, networks, scheduled
 
 import hwgen
 from hwgen.errors import PlanError
@@ -101,6 +101,11 @@ def test_a_convolution(circuit):
 )
 def test_networks(circuit, name, timing):
     check(circuit, schedule(hwgen.load(name).network, SMALL), timing)
+
+
+def test_a_clamp(circuit):
+    """A Relu with a quantiser of its own, whose products are exact."""
+    check(circuit, schedule(clamped(0.61, 0), SMALL))
 
 
 def test_port_and_array_in_turn(circuit):

@@ -169,8 +169,23 @@ def huge(operator: str) -> onnx.ModelProto:
         for _ in range(40):
             made = net.node("Concat", made, made, axis=0)
     elif operator == "MatMul":
-        row = net.node("ConstantOfShape", net.constant([1 << 13, 1 << 13], np.int64))
+        row = net.node("ConstantOfShape", net.constant([1 << 12, 1 << 12], np.int64))
         made = net.node("MatMul", row, row)
+    elif operator.startswith("MatMulInteger"):
+        times = 5 if operator.endswith("often") else 1
+        side = 1 << (13 if times == 1 else 10)
+        zeros = helper.make_tensor("zeros", TensorProto.INT8, [1], [0])
+        square = net.node("ConstantOfShape", net.constant([side, side], np.int64), value=zeros)
+        products = [net.node("MatMulInteger", square, square) for _ in range(times)]
+        made = net.node("Cast", net.node("Concat", *products, axis=0), to=TensorProto.FLOAT)
+    elif operator in ("MaxPool", "LRN"):
+        side = 1 << (11 if operator == "MaxPool" else 4)
+        image = net.node("ConstantOfShape", net.constant([1, 1, side, side], np.int64))
+        attributes = {"kernel_shape": [side // 2, side // 2]} if operator == "MaxPool" else {"size": (1 << 31) - 1}
+        made = net.node(operator, image, **attributes)
+    elif operator == "Conv":
+        image, kernel = (net.node("ConstantOfShape", net.constant([1, 1, 1, n], np.int64)) for n in (33_000, 20_000))
+        made = net.node("Conv", image, kernel)
     else:
         none = net.constant([0], np.int64)
         zero = net.node(operator, none, none)
@@ -185,7 +200,15 @@ def huge(operator: str) -> onnx.ModelProto:
         ("ConstantOfShape", r"ConstantOfShape node '.*': makes 4,398,046,511,104 bytes of constants"),
         ("Expand", r"Expand node '.*': makes 4,398,046,511,104 bytes of constants"),
         pytest.param("Concat", r"Concat node '.*': makes [\d,]* bytes of constants of the", marks=pytest.mark.long),
-        ("MatMul", r"MatMul node '.*': takes 549,755,813,888 multiplications of constants"),
+        ("MatMul", r"MatMul node '.*': takes 68,769,808,384 steps"),
+        ("MatMulInteger", r"MatMulInteger node '.*': takes 549,957,140,480 steps"),
+        (
+            "MatMulInteger, often",
+            r"'MatMulInteger\d+': takes 1,076,887,552 steps, 4,3[\d,]* with the model's constants",
+        ),
+        ("MaxPool", r"MaxPool node '.*': takes 1,1[\d,]* steps"),
+        ("LRN", r"LRN node '.*': takes [\d,]* steps"),
+        ("Conv", r"Conv node '.*': needs 1,040,080,000 bytes while it is computed"),
         ("Div", r"Div node '.*': divides integers by 0"),
         ("Mod", r"Mod node '.*': divides integers by 0"),
     ],

@@ -429,6 +429,9 @@ def external(folder: Path, **entries: str) -> Path:
     weights = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
     (path.parent / "weights.bin").write_bytes(b"\0\0\0\0" + weights.raw_data)
     (folder / "outside.bin").write_bytes(b"\0\0\0\0" + weights.raw_data)
+    (path.parent / "one").symlink_to("other")
+    (path.parent / "other").symlink_to("one")
+    (path.parent / "away").symlink_to("../outside.bin")
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL
     for key, value in ({"location": "weights.bin", "offset": "4", "length": "36"} | entries).items():
@@ -445,6 +448,8 @@ def external(folder: Path, **entries: str) -> Path:
         ({"location": "../outside.bin"}, r"must lie in the model's folder, not outside, in \.\./outside.bin"),
         ({"location": "/dev/zero"}, "must lie in the model's folder, not outside, in /dev/zero"),
         ({"location": "."}, r"\. is not a regular file"),
+        ({"location": "one"}, "'w' can't be read: Too many levels of symbolic links"),
+        ({"location": "away"}, "must lie in the model's folder, not outside, in away"),
         ({"location": ""}, "no file is named"),
         ({"offset": "8"}, "are cut short: weights.bin has 40 bytes, but 44 are needed"),
         ({"offset": "8", "length": ""}, "are cut short: weights.bin has 40 bytes, but 44 are needed"),

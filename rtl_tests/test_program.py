@@ -12,6 +12,8 @@ from accelerators import a_requantisation, frames_for, global_average_pool, inte
 from graphs import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces import Piece
+from pieces import check as agree
 
 import hwgen
 from hwgen import work
@@ -595,6 +597,47 @@ def test_layers_that_are_refused(change, message):
     else:
         layer = replace(layer, **change)
     with pytest.raises(ModelError, match=f"conv: .*{message}"):
+        schedule(alone(layer), SMALL)
+
+
+def clamped(scale: float, zero: int) -> Network:
+    """A convolution and a sum that another quantiser clamps (at the same scale, or another one), as ONNX Runtime."""
+    piece = Piece((4, 3, 5), np.int8, scale=0.5, zero=0)
+    values = piece.real()
+    branch = piece.requantise(piece.conv(values, 4, 4, pads=[1] * 4), 0.37, 0, np.int8)
+    total = piece.requantise(piece.node("Add", values, branch), 0.61, 0, np.int8)
+    model = piece.model(piece.quantise(piece.node("Relu", total), scale, zero, np.int8))
+    return agree(model, piece.frames(8))
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.61, 0), (1.22, 0)])
+def test_clamps(scale, zero):
+    """An Add and a Relu with a QuantizeLinear of its own: rounding to float32 on the way changes nothing."""
+    network = clamped(scale, zero)
+    if scale == 0.61:
+        rule = network.layers[-1].requantisation
+        assert not rule.float32
+        assert (set(rule.significand), set(rule.shift)) == ({1 << 23}, {23})
+    check(schedule(network, SMALL))
+
+
+def test_products_that_float32_would_round():
+    """An exact product just above a tie, which float32 takes for the tie."""
+    # 5 * 14260634 / 2**23 = 8.50000024 has 27 significant bits; in float32 it is the tie 8.5.
+    significand, shift = 14_260_634, 23
+    exact = 5 * significand / 2**shift
+    assert (np.rint(exact), np.rint(np.float32(5) * np.float32(significand / 2**shift))) == (9, 8)
+    layer = conv(kernel=1, channels=8, maps=8, weights=np.eye(8, dtype=np.int64).reshape(8, 8, 1, 1))
+    rule = replace(
+        layer.requantisation,
+        significand=np.full(8, significand),
+        shift=np.full(8, shift),
+        float32=False,
+    )
+    layer = replace(layer, bias=np.zeros(8, np.int64), requantisation=rule)
+    with pytest.raises(
+        ModelError, match=r"conv: the model rounds this layer's products once, .*; use --template stream"
+    ):
         schedule(alone(layer), SMALL)
 
 

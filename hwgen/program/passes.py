@@ -32,7 +32,7 @@ from hwgen.network.ops import (
     Sub,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation
+from hwgen.network.requantise import Requantisation, requantise
 from hwgen.network.shares import find_shares
 from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
@@ -404,12 +404,30 @@ def _check_weights(op: Conv) -> None:
 
 def _requantised(op: Op, given: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
     """The rule and the parameters of each map, if the engine has the like."""
-    if not given.float32:
-        raise ModelError(f"{op.name}: the engine rounds to float32, as integer kernels of 8 bits do")
+    if not given.float32 and not _rounds_alike(op, given):
+        raise ModelError(
+            f"{op.name}: the model rounds this layer's products once, because a constant factor or a scale of another "
+            "map went into them; the engine rounds them to float32 before, and some outputs would differ; "
+            "use --template stream, or quantise what comes before the factor"
+        )
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
     rule = _rule(op.output.type, given.zero_point, given.low, given.high)
     return rule, parameter_words(bias, given.significand, given.shift)
+
+
+def _rounds_alike(op: Op, given: Requantisation) -> bool:
+    """Whether rounding to float32 on the way changes no output, as where a layer only clips or rescales integers.
+
+    Only layers are looked at each of whose outputs depends on one input: all sums can be tried then.
+    """
+    if not isinstance(op, Conv) or np.count_nonzero(op.weights, axis=(1, 2, 3)).max() > 1:
+        return False
+    kind = op.input.type
+    values = np.arange(kind.minimum, kind.maximum + 1) - op.input.zero_point  # padding is 0, one of them
+    sums = (op.weights.sum(axis=(1, 2, 3))[:, None] * values << op.fraction) + op.bias[:, None]
+    bound = int(np.abs(sums).max())
+    return bool((requantise(sums, given, bound) == requantise(sums, replace(given, float32=True), bound)).all())
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:

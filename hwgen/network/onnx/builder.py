@@ -235,7 +235,6 @@ class Builder:
             count += 1
             name = f"{base}_{count}"
         self._names.add(name)
-        self.made.setdefault(id(node), []).append(name)
         return name
 
     def emit_conv(
@@ -264,7 +263,7 @@ class Builder:
                 float32=sums.factor is None and max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
-        self._append(step)
+        self._append(sums.node, step)
 
     def _warn_of_overflow(self, step: Step, sums: Sums, scale: np.float32) -> None:
         """Note scales with which what an integer stands for, as ONNX defines it, is infinite in float32."""
@@ -309,7 +308,7 @@ class Builder:
         """A layer without weights over the current map; ``parameters`` are its kind's own."""
         step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
-        self._append(step)
+        self._append(node, step)
 
     def emit_select(self, node: onnx.NodeProto, index: Sequence[int]) -> None:
         """Channel ``j`` of the current map is now the one that was channel ``index[j]``; any may be missing or repeat.
@@ -345,10 +344,11 @@ class Builder:
         )
         step.low, step.high = parameters["low"], parameters["high"]
         step.more = tuple(value.map for value in operands[1:])
-        self._append(step, tuple(value.source for value in operands))
+        self._append(node, step, tuple(value.source for value in operands))
 
-    def _append(self, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
-        """A layer over the current map, or over those of ``sources``; its output is the current map now."""
+    def _append(self, node: onnx.NodeProto, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
+        """Add the layer of a node over the current map, or over those of ``sources``; its output is the current map."""
+        self.made.setdefault(id(node), []).append(step.name)
         step.sources = (self.source,) if sources is None else sources
         self.steps.append(step)
         # What selects has the bounds of the layer before it, which others may read.
@@ -411,7 +411,7 @@ class Builder:
         step = Step(
             self._unique(node), self.map, output, Window(kernel=(1, 1)), square, bias, rule, rule.low, rule.high
         )
-        self._append(step)
+        self._append(node, step)
 
     def _emit_lookup(
         self, node: onnx.NodeProto, wanted: np.ndarray, scale: np.float32, zero: int, kind: IntegerType

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -49,14 +51,16 @@ def _check(tensor: TensorProto, folder: Path, where: str) -> None:
         raise ModelError(f"{where}: no file is named (location)")
     file = folder / location
     try:
-        if not file.resolve().is_relative_to(folder.resolve()):
+        # Unlike Path.resolve, realpath takes a loop of symbolic links; stat then says what is wrong with it.
+        if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
             raise ModelError(f"{where} must lie in the model's folder, not outside, in {location}")
-        if not file.exists():
-            raise ModelError(f"{where} are missing: there is no file {location} beside the model")
-        if not file.is_file():
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{where}: {location} is not a regular file")
-        size = file.stat().st_size
-    except (OSError, ValueError) as error:  # e.g. a name that is too long
+        size = status.st_size
+    except FileNotFoundError:
+        raise ModelError(f"{where} are missing: there is no file {location} beside the model") from None
+    except (OSError, ValueError) as error:  # e.g. a name that is too long, or a loop of symbolic links
         raise ModelError(f"{where} can't be read: {getattr(error, 'strerror', None) or error}") from None
     begin, needed = _number(entries, "offset", where) or 0, _bytes(tensor, where)
     length = _number(entries, "length", where)

@@ -2,7 +2,8 @@
 
 ONNX Runtime evaluates each such node: its kernels are those with which it folds constants itself, so that values are
 the referee's, and it takes all operators that it would take in the model. Sizes are known before. Shape inference says
-what a node gives, and what is too large is refused before anything is computed. What only moves the values of a
+what a node gives, and what is too large or takes too long (`hwgen.network.onnx.work`) is refused before anything is
+computed. What only moves the values of a
 dequantised constant moves its integers, so that weights behind Transpose or Reshape stay quantised. Shape is a constant
 where the sizes that are taken of it are known; of a symbolic batch, where it ends in the shape of a Reshape.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -21,11 +23,10 @@ from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import attribute, data_inputs, line, title
 from hwgen.network.onnx.host import may_run
+from hwgen.network.onnx.work import MOST_WORK, column_bytes, work
 
 MOST_BYTES = 1 << 29
 """Of all constants that are computed, together; each is copied several times on the way."""
-_MOST_WORK = 1 << 34
-"""Multiplications of a product of constants."""
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
 """The importer reads them itself; what they give is computed where another constant needs it."""
@@ -35,7 +36,6 @@ _MOVING = {
     *("Tile", "Transpose", "Unsqueeze"),
 }
 """They give values of their first input in other places."""
-_PRODUCTS = {"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"}
 _BATCHES = (2, 3)
 """A symbolic batch is taken for these: what differs depends on it."""
 _ROUNDS = 16
@@ -50,13 +50,23 @@ def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     ModelError
         If constants take more than `MOST_BYTES` together, or ONNX Runtime can't compute one; ``where`` starts it.
     """
-    spent = 0
+    spent = _Spent()
     for _ in range(_ROUNDS):
         folding = _Folding(model, where, spent)
         if not folding.run():
             break
-        model, spent = folding.result(), folding.spent
+        model = folding.result()
     return model
+
+
+@dataclass
+class _Spent:
+    """Cost of all constants of a model that were computed so far."""
+
+    size: int = 0
+    """Bytes of the results."""
+    work: int = 0
+    """Steps, as `hwgen.network.onnx.work` counts them."""
 
 
 class _UnknownError(Exception):
@@ -66,9 +76,8 @@ class _UnknownError(Exception):
 class _Folding:
     """One walk over a model's nodes."""
 
-    def __init__(self, model: onnx.ModelProto, where: str, spent: int) -> None:
-        self.spent = spent
-        """Bytes of constants that were computed so far."""
+    def __init__(self, model: onnx.ModelProto, where: str, spent: _Spent) -> None:
+        self._spent = spent
         self._model, self._where = model, where
         self._nodes = needed(model.graph)
         self._kept: list[onnx.NodeProto] = []
@@ -205,23 +214,29 @@ class _Folding:
         size: int,
     ) -> None:
         """Refuse what takes too much memory or time, and divisions that would end the process."""
-        self.spent += size
-        if self.spent > MOST_BYTES:
+        self._spent.size += size
+        if self._spent.size > MOST_BYTES:
             raise self._refusal(
                 node,
-                f"makes {self.spent:,} bytes of constants of the model up to here ({size:,} by itself); "
+                f"makes {self._spent.size:,} bytes of constants of the model up to here ({size:,} by itself); "
                 f"at most {MOST_BYTES:,} are computed",
             )
-        sizes = {tensor.name: math.prod(tensor.dims) for tensor in given}
-        elements = [sizes[name] for name in node.input if name]
-        result = max((math.prod(_dims(value)) for value in outputs), default=0)
-        work = 0
-        if node.op_type in ("Conv", "ConvTranspose"):
-            work = math.prod(sorted([*elements, result])[-2:])
-        elif node.op_type in _PRODUCTS:  # of matrices exactly, M * K * N
-            work = math.isqrt(math.prod(sorted([*elements, result])[-3:]))
-        if work > _MOST_WORK:
-            raise self._refusal(node, f"takes {work:,} multiplications of constants; at most {_MOST_WORK:,} are done")
+        dims = {tensor.name: tuple(tensor.dims) for tensor in given}
+        inputs, results = [dims[name] for name in node.input if name], [tuple(_dims(value)) for value in outputs]
+        steps = work(node, inputs, results)
+        self._spent.work += steps
+        if self._spent.work > MOST_WORK:
+            raise self._refusal(
+                node,
+                f"takes {steps:,} steps, {self._spent.work:,} with the model's constants up to here, and at most "
+                f"{MOST_WORK:,} are done on import; put its values in its place",
+            )
+        if (columns := column_bytes(node, inputs, results)) > MOST_BYTES:
+            raise self._refusal(
+                node,
+                f"needs {columns:,} bytes while it is computed, and at most {MOST_BYTES:,} are taken on import; "
+                "put its values in its place",
+            )
         if node.op_type in ("Div", "Mod"):
             values = {tensor.name: tensor for tensor in given}
             dividend, divisor = (numpy_helper.to_array(values[name]) for name in node.input)

@@ -122,13 +122,14 @@ class Ledger:
         """Only ``layers`` are left; the others were taken into those of the nodes of ``merged``, by their names."""
 
         def taken_by(node: onnx.NodeProto) -> str:
-            """The layer, or what else, that a node's became."""
+            """Return the layer, or what else, that a node's layers became."""
             made = self.layers.get(id(node), ())
             left = [name for name in made if name in layers]
-            if left or not made:
+            taker = None if left or not made else merged[made[-1]]
+            if taker is None or taker is node:  # a node's second selection can undo its first one
                 _, before = self.left.get(id(node), (None, ""))
                 return _into(left[0] if left else before)
-            return taken_by(merged[made[-1]])
+            return taken_by(taker)
 
         for key, names in self.layers.items():
             gone = [name for name in names if name not in layers]

@@ -1,0 +1,101 @@
+"""Work of an operator on constants: an upper bound on its steps, from sizes and attributes alone.
+
+ONNX Runtime can't be stopped inside a kernel, so that the bound is known before one starts. It depends on the model
+only, never on the machine. Operators whose steps grow with their tensors' sizes alone are listed, as are products and
+pools; every other operator has the bound of the worst kernel that can be thought of, which only small tensors meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx
+from onnx import helper
+
+from hwgen.network.onnx.file import attribute
+
+Shape = Sequence[int]
+
+MOST_WORK = 1 << 32
+"""Steps for all constants of a model: some seconds."""
+_LINEAR = {
+    # Functions of each value.
+    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BiasGelu"),
+    *("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh"),
+    *("DequantizeLinear", "Div", "Dropout", "DynamicQuantizeLinear", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor"),
+    *("Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu"),
+    *("Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow"),
+    *("QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "QuickGelu", "Reciprocal"),
+    *("Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub"),
+    *("Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor"),
+    # Values in other places.
+    *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Flatten", "Gather"),
+    *("GatherElements", "GatherND", "OneHot", "Pad", "QLinearConcat", "Range", "Reshape", "ReverseSequence", "Scatter"),
+    *("ScatterElements", "ScatterND", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+    *("Transpose", "Trilu", "Unsqueeze"),
+    # Sums along dimensions, and what divides by them.
+    *("ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "Hardmax"),
+    *("InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization"),
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
+    *("ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
+}
+"""Each value is read or written a bounded number of times."""
+_MATRICES = {"Gemm", "MatMul", "MatMulInteger", "QGemm", "QLinearMatMul"}
+_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+"""Convolutions, and which input holds the weights."""
+_POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
+"""Pools, and the steps that count for a tap: a power is slow."""
+_UNKNOWN_COST = 1 << 6
+"""Steps that count for one of an operator of which nothing is known: its kernel may be slow, or take memory."""
+
+
+def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """Return an upper bound on the steps that ONNX Runtime takes to compute a node.
+
+    Parameters
+    ----------
+    node : NodeProto
+    inputs, outputs : sequence
+        Shapes of the tensors that the node takes and gives, without those that it leaves out.
+    """
+    sizes = [math.prod(shape) for shape in (*inputs, *outputs)]
+    linear = sum(sizes)
+    operator = node.op_type
+    if operator in _LINEAR:
+        return linear
+    result = max((math.prod(shape) for shape in outputs), default=0)
+    if operator in _MATRICES and inputs:
+        summed = inputs[0][-2:][0 if attribute(node, "transA", 0) else -1] if inputs[0] else 1
+        return linear + result * summed
+    if (place := _CONVOLUTIONS.get(operator)) is not None and len(inputs) > place:
+        weights = inputs[place]
+        pixels = math.prod(inputs[0]) if operator == "ConvTranspose" else result
+        return linear + pixels * math.prod(weights[1:])
+    if operator in _POOLS:
+        return linear + result * _POOLS[operator] * math.prod(
+            abs(int(size)) for size in attribute(node, "kernel_shape", ())
+        )
+    if operator == "Einsum" and len(inputs) == 2:
+        # M * K * N, from M * K, K * N and M * N; what one operand alone has is summed before.
+        return linear + math.isqrt(math.prod(sorted(sizes)[-3:]))
+    return _UNKNOWN_COST * math.prod(max(1, size) for size in (*sizes, *_magnitudes(node)))
+
+
+def _magnitudes(node: onnx.NodeProto) -> list[int]:
+    """Return the squares of all integers among the node's attributes: of lengths and windows, in two dimensions."""
+    numbers = []
+    for entry in node.attribute:
+        value = helper.get_attribute_value(entry)
+        entries = value if isinstance(value, list) else [value]
+        numbers += [number * number for number in entries if isinstance(number, int)]
+    return numbers
+
+
+def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """Return the bytes of the columns into which a convolution copies a frame's windows; 0 for other operators."""
+    place = _CONVOLUTIONS.get(node.op_type)
+    if place is None or len(inputs) <= place or not outputs:
+        return 0
+    frame = inputs[0] if node.op_type == "ConvTranspose" else outputs[0]
+    return 4 * math.prod(inputs[place][1:]) * math.prod(frame[2:])
