@@ -6,11 +6,13 @@ import gc
 import os
 import re
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 import testbench
-from hypothesis import HealthCheck, settings
+from counted import counted
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 # Simulated hardware takes its time, and many random layers can't be. A failure prints the blob that repeats it
 # (``@reproduce_failure``). The default run draws the same examples each time, so that it fails for a change and not for
@@ -57,6 +59,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
         testbench.waves = Path(directory) / (re.sub(r"\W+", "_", item.nodeid) + ".vcd")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Every random test counts the cases that it checks; the mark ``cases`` names another least number of them."""
+    if not is_hypothesis_test(pyfuncitem.obj):
+        return (yield)
+    mark = pyfuncitem.get_closest_marker("cases")
+    with counted(pyfuncitem.obj, *(mark.args if mark else ())):
+        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -46,6 +46,9 @@ from hwgen.templates.unroll import Unroll
 #: Scales that meet in a sum: equal ones and powers of two make ties, others hardly ever do.
 SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
 
+#: Steps of a `Maker` that make layers which an engine doesn't compute.
+NOT_ON_ENGINES = {"product", "scaled", "sum", "lrn"}
+
 
 def pixels_of(source: FeatureMap) -> int:
     return source.height * source.width
@@ -60,10 +63,11 @@ def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scal
 
 
 class Maker:
-    """A network in the making."""
+    """A network in the making; for an engine, of layers that the engine computes."""
 
-    def __init__(self, draw, most_side: int, inputs: int = 1):
+    def __init__(self, draw, most_side: int, inputs: int = 1, *, for_engine: bool = False):
         self.draw, self.rng = draw, np.random.default_rng(draw(st.integers(0, 2**32)))
+        self.for_engine = for_engine
         self.layers: list[Op] = []
         self.edges: list[tuple[str, ...]] = []
         height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
@@ -169,7 +173,22 @@ class Maker:
         sizes = {self.maps[name].shape[1:] for name in left}
         if len(sizes) > 1:
             left = [self.whole(name) if self.maps[name].shape[1:] != (1, 1) else name for name in left]
-        return self.joined(Concat, *left) if len(left) > 1 else left[0]
+        return self.concatenated(*left) if len(left) > 1 else left[0]
+
+    def concatenated(self, *sources: str) -> str:
+        """The channels of some maps; an engine takes whole words of 8 from each."""
+        if self.for_engine:
+            sources = tuple(name if self.maps[name].channels % 8 == 0 else self.same(name, 8) for name in sources)
+        return self.joined(Concat, *sources)
+
+    def window(self, source: str) -> Window:
+        """Any window, not dilated; for an engine with the same stride both ways, where it then still fits."""
+        before = self.maps[source]
+        window = replace(self.draw(windows(before.height, before.width)), dilation=(1, 1))
+        if self.for_engine:
+            stride = max(window.stride) if min(window.output_size(before.height, before.width)) > 0 else 1
+            window = replace(window, stride=(stride, stride))
+        return window
 
     def upsample(self, source: str) -> str:
         before = self.maps[source]
@@ -181,10 +200,10 @@ class Maker:
         return self.add_layer(layer, source)
 
     def lookup(self, source: str) -> str:
-        """Any function of one value, the same for all channels or one for each."""
+        """Any function of one value, the same for all channels or (not for an engine) one for each."""
         before = self.maps[source]
         after = self.a_map(before.channels, before.height, before.width)
-        tables = self.draw(st.sampled_from([1, before.channels]))
+        tables = 1 if self.for_engine else self.draw(st.sampled_from([1, before.channels]))
         layer = Lookup(
             name=self.name("lookup"),
             input=before,
@@ -229,7 +248,8 @@ class Maker:
 
     def blocks(self, source: str) -> str:
         """Pixels of channels, or channels of pixels where the map has whole blocks."""
-        before, blocks = self.maps[source], self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1), (3, 2)]))
+        sizes = [(2, 2), (3, 3)] if self.for_engine else [(2, 2), (1, 2), (2, 1), (3, 2)]
+        before, blocks = self.maps[source], self.draw(st.sampled_from(sizes))
         count, channels = blocks[0] * blocks[1], before.channels
         common = {"window": Window(kernel=(1, 1)), "blocks": blocks}
         if before.height % blocks[0] == before.width % blocks[1] == 0:
@@ -247,7 +267,8 @@ class Maker:
         """A part of the map, or the map in a frame, or both."""
         before, pads = self.maps[source], self.draw(st.booleans())
         padding = tuple(self.draw(st.integers(-2, 2 * pads)) for _ in range(4))
-        window = Window(kernel=(1, 1), stride=self.draw(st.sampled_from([(1, 1), (2, 1), (1, 3)])), padding=padding)
+        strides = [(1, 1), (2, 2), (3, 3)] if self.for_engine else [(1, 1), (2, 1), (1, 3)]
+        window = Window(kernel=(1, 1), stride=self.draw(st.sampled_from(strides)), padding=padding)
         rows, columns = window.output_size(before.height, before.width)
         if min(rows, columns) < 1:
             return self.select(source)
@@ -270,17 +291,20 @@ class Maker:
         source = draw(st.sampled_from(list(self.maps)))
         kinds = ["conv", "pool", "residual", "residual", "double", "concat", "product", "scaled", "lookup", "sum"]
         kinds += ["select", "crop", "lrn"] + ["upsample", "blocks"] * (pixels_of(self.maps[source]) <= 12)
+        if self.for_engine:
+            kinds = [kind for kind in kinds if kind not in NOT_ON_ENGINES]
         kind = draw(st.sampled_from(kinds))
         before = self.maps[source]
         if kind == "conv":
-            self.conv(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
+            self.conv(source, self.window(source))
         elif kind == "pool":
-            self.pool(source, replace(draw(windows(before.height, before.width)), dilation=(1, 1)))
+            self.pool(source, self.window(source))
         elif kind == "residual":
             other = self.same(source, before.channels)
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
-            self.joined(draw(st.sampled_from([Add, Add, Sub, Max, Min])), *draw(st.permutations([source, other])))
+            sums = [Add, Add, Sub] if self.for_engine else [Add, Add, Sub, Max, Min]
+            self.joined(draw(st.sampled_from(sums)), *draw(st.permutations([source, other])))
         elif kind == "blocks":
             self.blocks(source)
         elif kind == "crop":
@@ -307,7 +331,7 @@ class Maker:
             self.joined(Add, source, source)
         else:
             others = [self.same(source) for _ in range(draw(st.integers(1, 2)))]
-            self.joined(Concat, *draw(st.permutations([source, *others])))
+            self.concatenated(*draw(st.permutations([source, *others])))
 
     def join_inputs(self) -> None:
         """Two inputs, as they come in, in one layer if their maps fit; and what nobody reads in a layer of its own."""
@@ -347,9 +371,11 @@ class Maker:
 
 
 @st.composite
-def graphs(draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False, inputs: int = 1) -> Network:
+def graphs(
+    draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False, inputs: int = 1, for_engine: bool = False
+) -> Network:
     """A network with forks, sums and concatenations; with ``several`` outputs, or one; with one input or more."""
-    maker = Maker(draw, most_side, inputs)
+    maker = Maker(draw, most_side, inputs, for_engine=for_engine)
     for _ in range(draw(st.integers(1, most_steps))):
         maker.step()
     if inputs > 1:

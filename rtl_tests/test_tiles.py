@@ -6,7 +6,7 @@ import re
 
 import pytest
 from chains import chains, conv
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from refusals import NOTHING_TO_DO, left_out_if
 from tiles import new_lanes, tilings, used_lanes, whole_lanes, window_pixels
@@ -94,7 +94,7 @@ def test_reloading(data, layers):
         both = axes(layers, tip, RELOAD)
     if len(layers) == 1:
         assert both == axes(layers, tip, RECOMPUTE)
-        return
+        reject()
     assert both[1:] == axes(layers[1:], tip)
     for place in (0, 1):
         first, following = both[0][place], both[1][place]
