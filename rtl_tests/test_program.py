@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -848,3 +853,47 @@ def test_rules_of_average_pools(scales, size, zero, power, seed):
     sums = frame.sum(axis=(1, 2)) - zero[0] * rows * columns
     wanted = layer.compute(frame.astype(np.uint8))[:, 0, 0]
     np.testing.assert_array_equal(requantise(sums[None], rule, 1 << 24)[0], wanted)
+
+
+def described(program: Program, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The file of a program whose description was changed, and whose checksum is right."""
+    content = bytes(program)
+    size = int.from_bytes(content[32:40], "little")
+    told = json.loads(content[48 : 48 + size])
+    change(told)
+    text = json.dumps(told).encode()
+    body = content[16:32] + struct.pack("<QQ", len(text), len(program.image)) + text + program.image
+    return content[:12] + struct.pack("<I", zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda told: told.clear(), "lacks 'engine'"),
+        (lambda told: told.update(engine=[]), "engine must be an object, not an array"),
+        (lambda told: told["engine"].update(maps="16"), 'engine: maps must be an integer, not "16"'),
+        (lambda told: told["engine"].update(depth=3), 'engine has no "depth": it has addend_words, '),
+        (lambda told: told["engine"].update(maps=20), "describes no engine: maps must be a multiple of 16, not 20"),
+        (lambda told: told.update(size=4), "size must be [0-9,]+ to 4,294,967,296, not 4"),
+        (lambda told: told.update(size=1e9), "size must be an integer, not 1000000000.0"),
+        (lambda told: told["input"].pop("map"), "input lacks 'map'"),
+        (lambda told: told["input"]["map"]["type"].update(bits=16), "type: bits must be 1 to 8, not 16"),
+        (lambda told: told["input"]["map"].update(height=10**9), "map is no map: a map must have at most 65,535"),
+        (lambda told: told["input"]["map"].update(scale="1"), 'scale must be a number, not "1"'),
+        (lambda told: told["input"].update(address=4), "address must be a multiple of 8, not 4"),
+        (lambda told: told["outputs"][0].update(address=1 << 31), "ends map '.*' at byte [0-9,]+, behind its memory"),
+        (lambda told: told.update(outputs=[]), "has no outputs"),
+        (lambda told: told["outputs"].append(7), r"outputs\[1\] must be an object, not 7"),
+        (lambda told: told.update(layers=[1]), "layers must be an array of strings, not of 1"),
+        (lambda told: told["owners"].append(-1), "owners must be an array of integers from 0 to 0, not of -1"),
+        (lambda told: told["owners"].pop(), "describes [0-9]+ jobs, but has [0-9]+; compile it again"),
+        (lambda told: told.update(batch=True), "batch must be an integer, not true"),
+        (lambda told: told.update(ends=None), "ends must be an object, not null"),
+    ],
+)
+def test_descriptions_that_make_no_sense(program, tmp_path, change, message):
+    """One line that says where, what must be there, and what is; never Python's."""
+    (tmp_path / "changed.program").write_bytes(described(program, change))
+    with pytest.raises(InputError, match=message) as caught:
+        Program.read(tmp_path / "changed.program")
+    assert str(caught.value).endswith("; compile it again")

@@ -288,10 +288,13 @@ def test_report_shows_what_vivado_made(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "vivado.json can't be read: it is not JSON"),
-        ("[]", "vivado.json can't be read: it is no JSON object"),
-        ("{}", "vivado.json is not what project.tcl writes (KeyError('build_hash')): run it again"),
-        (json.dumps({**MEASURED, "design": None}), "vivado.json is not what project.tcl writes (TypeError("),
+        ("{", "vivado.json is not JSON: "),
+        ("[]", "vivado.json must be an object, not an array; run project.tcl again, or delete it"),
+        ("{}", "vivado.json lacks 'build_hash'; run project.tcl again, or delete it"),
+        (json.dumps({**MEASURED, "design": None}), "vivado.json: design must be an object, not null; run project.tcl"),
+        (json.dumps({**MEASURED, "design": None, "ip": [1]}), "vivado.json: ip must be an object, not an array"),
+        (json.dumps({**MEASURED, "design": None, "wns_ns": "2"}), 'vivado.json: wns_ns must be a number, not "2"'),
+        (json.dumps({**MEASURED, "clock_mhz": 0, "design": None}), "vivado.json must have a clock of more than 0 MHz"),
     ],
 )
 def test_report_of_what_vivado_did_not_make(folder, capsys, text, reason):

@@ -244,8 +244,8 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
     ("name", "old", "new", "message"),
     [
         ("engine.v", b"endmodule", b"endmodule ", "engine.v: has been changed since it was written; build the engine"),
-        ("engine.json", b"{", b"[", "engine.json: is not what hwgen wrote: no JSON; build it again"),
-        ("engine.json", b'"hwgen"', b'"me"', "engine.json: is not what hwgen wrote; build it again"),
+        ("engine.json", b"{", b"[", "in line 2; it is not what hwgen wrote: build it again"),
+        ("engine.json", b'"hwgen"', b'"me"', 'engine.json: written_by must be "hwgen", not "me"; it is not'),
         (
             "engine.json",
             b'"version": 1',
@@ -254,15 +254,20 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
         ),
         ("engine.json", b'"maps": 16', b'"maps": 20', "maps must be a multiple of 16, not 20; build it again"),
         ("engine.json", b'"maps": 16', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
-        ("engine.json", b'"pace"', b'"peace"', "memory must have latency, pace, write_latency; build it again"),
+        ("engine.json", b'"pace"', b'"peace"', 'memory has no "peace": it has latency, pace, write_latency; it'),
         (
             "engine.json",
             b'"pace": 2',
             b'"pace": "2"',
-            "memory: pace must be 1 to 255 and latencies 0 or more, not pace '2'",
+            'memory: pace must be an integer, not "2"; it is not what hwgen wrote',
         ),
         ("engine.json", b'"latency": 11', b'"latency": -4', "latencies 0 or more, not pace 2, latency -4 and"),
-        ("engine.json", b'"engine.v"', b'"../engine.v"', "verilog must have files and their digests; build it again"),
+        (
+            "engine.json",
+            b'"engine.v"',
+            b'"../engine.v"',
+            'verilog must name files in its folder, not "../engine.v"; it is not',
+        ),
     ],
 )
 def test_engines_that_were_changed(engine, refuse, name, old, new, message):

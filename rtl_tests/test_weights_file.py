@@ -457,22 +457,36 @@ def test_simulate_refusals(design, tmp_path, refuse):
     )
 
 
-@pytest.mark.parametrize("name", ["weights.json", "plan.json"])
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reason"),
     [
-        "[]",
-        "{",
-        "[" * 100_000,
-        '{"module": 1, "digest": 2, "layers": []}',
-        '{"module": 1, "digest": 2, "layers": {"first": {"compute.weight_bits": "9999"}}, "inputs": [], "outputs": []}',
+        ("[]", " must be an object, not an array"),
+        ("{", " is not JSON: Expecting property name enclosed in double quotes in line 1"),
+        ("[" * 100_000, " is not JSON: a number is none, or too long, or it is nested too deep"),
+        ('{"module": 1, "digest": 2, "layers": []}', ": layers must be an object, not an array"),
+        (
+            '{"module": 1, "digest": 2, "layers": {"first": {"compute.weight_bits": "9999"}}}',
+            ': first: compute.weight_bits must be 1 to 17, not "9999"',
+        ),
+        ('{"layers": {"first": {"name": null}}}', ": layers: first: name must be a string, not null"),
+        ('{"layers": {}, "inputs": {}}', ": inputs must be an array, not an object"),
+        ('{"layers": {}, "inputs": [], "outputs": ["a", 1]}', ": outputs must be an array of strings, not of 1"),
     ],
 )
-def test_damaged_designs(design, tmp_path, refuse, name, content):
+def test_damaged_designs(design, tmp_path, refuse, content, reason):
     copy = shutil.copytree(design, tmp_path / "copy")
-    (copy / name).write_text(content)
+    (copy / "weights.json").write_text(content)
     assert refuse("weights", model(tmp_path, 1), "--design", copy) == (
-        f"{copy / name} is not the one that hwgen wrote: build the design again"
+        f"{copy / 'weights.json'}{reason}; build the design again"
+    )
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000])
+def test_damaged_plans_of_designs(design, tmp_path, refuse, content):
+    copy = shutil.copytree(design, tmp_path / "copy")
+    (copy / "plan.json").write_text(content)
+    assert refuse("weights", model(tmp_path, 1), "--design", copy) == (
+        f"{copy / 'plan.json'} is not the one that hwgen wrote: build the design again"
     )
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from hwgen.boards import Board
 from hwgen.emit import c_driver, engine_wrapper, ip_xact, kept, package, project, testbench, wrapper
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.emit.verilog import convert
-from hwgen.errors import HwgenError, InputError
+from hwgen.errors import BoardError, ConfigError, InputError
+from hwgen.fields import Entries, shown
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
@@ -153,55 +153,53 @@ def read(directory: str | Path) -> Circuit:
     folder = Path(directory)
     path = folder / NAME
     document = _document(path)
+    engine, memory = document.entries("engine"), document.entries("memory")
+    verilog = document.entries("verilog")
     try:
         circuit = Circuit(
-            engine=EngineConfig(**_fields(EngineConfig, document, "engine")),
-            memory=MemoryTiming(**_fields(MemoryTiming, document, "memory")),
-            board=Board(**_fields(Board, document, "board")),
-            verilog={name: _checked(folder, name, wanted) for name, wanted in _strings(document, "verilog").items()},
+            engine=EngineConfig(**engine.sizes([each.name for each in fields(EngineConfig)])),
+            memory=MemoryTiming(**memory.sizes([each.name for each in fields(MemoryTiming)])),
+            board=_board(document.entries("board")),
+            verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
         )
-    except InputError:
-        raise
-    except (HwgenError, TypeError, ValueError) as error:
+    except (ConfigError, BoardError) as error:
         raise InputError(f"{path}: is not what hwgen wrote: {error}; build it again") from None
-    if document.get("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
+    if document.text("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
         raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
     return circuit
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> Entries:
     try:
         if path.stat().st_size > _LARGEST:
             raise InputError(f"{path}: is too large to be what hwgen wrote; build it again")
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or error
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # a name with a zero in it is no OSError
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"{path.parent} is no folder of an engine: {path} can't be read: {reason} (hwgen build --template tile)"
         ) from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: is not what hwgen wrote: no JSON; build it again") from None
-    if not isinstance(document, dict) or document.get("written_by") != "hwgen":
-        raise InputError(f"{path}: is not what hwgen wrote; build it again")
-    if document.get("version") != _VERSION:
+    document = Entries.parsed(content, str(path), help="it is not what hwgen wrote: build it again")
+    document.text("written_by", of=["hwgen"])
+    if document.integer("version") != _VERSION:
         raise InputError(f"{path}: is of another version of hwgen, this one reads {_VERSION}; build it again")
     return document
 
 
-def _fields(kind: type, document: dict[str, Any], key: str) -> dict[str, Any]:
-    entry, known = document.get(key), {each.name for each in fields(kind)}
-    if not isinstance(entry, dict) or not entry.keys() <= known:
-        raise ValueError(f"{key} must have {', '.join(sorted(known))}")
-    return entry
+def _board(entries: Entries) -> Board:
+    """Return the board that an object describes; its class looks at the values."""
+    every = fields(Board)
+    entries.only([each.name for each in every])
+    if missing := [each.name for each in every if each.default is MISSING and each.name not in entries]:
+        entries.refuse(f"lacks {', '.join(missing)}")
+    return Board(**entries.values)
 
 
-def _strings(document: dict[str, Any], key: str) -> dict[str, str]:
-    entry = document.get(key)
-    if not isinstance(entry, dict) or any(
-        not isinstance(each, str) or Path(name).name != name for name, each in entry.items()
-    ):
-        raise ValueError(f"{key} must have files and their digests")
-    return entry
+def _file_name(files: Entries, name: str) -> str:
+    """Return the name of a file in the engine's folder, if it is one."""
+    if Path(name).name != name or "\0" in name:
+        files.refuse(f"must name files in its folder, not {shown(name)}")
+    return name
 
 
 def _checked(folder: Path, name: str, wanted: str) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from hwgen.emit import manifest
 from hwgen.errors import InputError
+from hwgen.fields import Entries, shown
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.names import file_name
 
@@ -145,16 +146,29 @@ def read_design(folder: str | Path) -> Loadable:
         raise InputError(f"there is no design in {folder}: 'hwgen build --weights runtime' writes one")
     if not place.is_file():
         raise InputError(f"the weights of the design in {folder} are constants: build it with --weights runtime")
+    help = "build the design again"
     try:
-        document = json.loads(place.read_text())
-        layers = {name: dict(described) for name, described in document["layers"].items()}
-        bits = {name: int(described[_BITS]) for name, described in layers.items() if _BITS in described}
-        if not all(0 < each <= _MOST_BITS for each in bits.values()):
-            raise ValueError
-        ends = (tuple(map(str, document[each])) for each in ("inputs", "outputs"))
-        return Loadable(Path(folder), str(document["module"]), document["digest"], layers, bits, *ends)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(f"{place} is not the one that hwgen wrote: build the design again") from None
+        document = Entries.parsed(place.read_bytes(), str(place), help=help)
+    except OSError as error:
+        raise InputError(f"{place} can't be read: {error.strerror or error}; {help}") from None
+    layers = {name: _described(document.entries("layers"), name) for name in document.entries("layers").values}
+    bits = {name: _weight_bits(fields, f"{place}: {name}") for name, fields in layers.items() if _BITS in fields}
+    inputs, outputs = document.texts("inputs"), document.texts("outputs")
+    return Loadable(Path(folder), document.text("module"), document.text("digest"), layers, bits, inputs, outputs)
+
+
+def _described(layers: Entries, name: str) -> dict[str, str]:
+    """Return the fields of a layer's hardware, which are texts."""
+    fields = layers.entries(name)
+    return {key: fields.text(key) for key in fields.values}
+
+
+def _weight_bits(described: Mapping[str, str], where: str) -> int:
+    """Return the bits of a layer's weights."""
+    text = described[_BITS]
+    if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MOST_BITS:
+        raise InputError(f"{where}: {_BITS} must be 1 to {_MOST_BITS}, not {shown(text)}; build the design again")
+    return int(text)
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
@@ -190,13 +204,13 @@ def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
         raise InputError(f"{name} is cut off: it has {len(content):,} bytes; make it again")
     if zlib.crc32(text) != check:
         raise InputError(f"{name} was changed: the CRC-32 of its head is wrong; make it again")
-    document = json.loads(text)
-    if len(load) != 4 * document["words"]:
-        wanted = _HEAD + size + 4 * document["words"]
-        raise InputError(f"{name} must have {wanted:,} bytes, not {len(content):,}; make it again")
+    document = Entries.parsed(text, f"{name}: its head", help="make it again")
+    words = document.integer("words", 1)
+    if len(load) != 4 * words:
+        raise InputError(f"{name} must have {_HEAD + size + 4 * words:,} bytes, not {len(content):,}; make it again")
     if zlib.crc32(load[:-4]) != unpack_from("<I", load, len(load) - 4)[0]:
         raise InputError(f"{name} was changed: the CRC-32 of its weights is wrong; make it again")
-    return document, load
+    return dict(document.values), load
 
 
 def _digest(config: AcceleratorConfig) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
+from hwgen.fields import parse
 from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.loaded import is_loaded, loaded
@@ -133,12 +134,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
     PlanError
         If it is not a plan, not of this network, or can't work on this board.
     """
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise PlanError(f"plan is not JSON: {error.msg} in line {error.lineno}") from None
-    except (ValueError, RecursionError):
-        raise PlanError("plan is not one of hwgen: its numbers are too long, or it is nested too deep") from None
+    document = parse(text, "plan", PlanError)
     entries = field(document, "groups", list, "plan")
     network = _loaded(document, network)
     _check_part(until(text), network)
@@ -287,7 +283,7 @@ def _with_weights(group: Group, places: list[Any]) -> Group:
     layers = list(group.layers)
     for number, (layer, place) in enumerate(zip(group.config.layers, places, strict=True)):
         if place not in (None, "lut", "block", "stream"):
-            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {place!r}")
+            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {shown(place)}")
         if place in ("lut", "block") and layer.compute.weight_memory is not None:
             layers[number] = replace(layers[number], weights_in=None if place == layer.compute.weight_memory else place)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
@@ -299,7 +295,8 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     shape = list(layer.output.shape)
     if entry.get("output", shape) != shape:
         raise PlanError(
-            f"{where} is of another network: its output is {entry['output']} in the plan, but {shape} in the model"
+            f"{where} is of another network: its output is {str(entry['output'])[:60]} in the plan, "
+            f"but {shape} in the model"
         )
     unroll = field(entry, "unroll", dict, where)
     place = f"plan FIFO from {layer.name}"

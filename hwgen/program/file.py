@@ -18,16 +18,19 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hwgen.errors import InputError
+from hwgen.errors import ConfigError, InputError
+from hwgen.fields import Entries
 from hwgen.gateware.engine.check import faults
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, digest, seal
 from hwgen.network.maps import FeatureMap, IntegerType
-from hwgen.program.layout import map_bytes
+from hwgen.program.batch import MOST_FRAMES
+from hwgen.program.jobs import ADDRESSES
+from hwgen.program.layout import WORD, map_bytes
 
 MAGIC, VERSION = b"hwgenPRG", 2
 #: Of programs that compute several frames: readers of the other version take programs for those of one.
@@ -162,7 +165,7 @@ class Program:
                 f"{path}: is for engine {made_for.decode()}, this one is {digest(engine)}; compile it for this one"
             )
         told, image = data[_HEADER.size : _HEADER.size + told_size], data[_HEADER.size + told_size :]
-        program = cls._of(json.loads(told), image)
+        program = cls._of(Entries.parsed(told, f"{path}: its description", help="compile it again"), image)
         if version != program.version:  # which the checksum doesn't cover
             raise InputError(
                 f"{path}: has been changed: its version is not that of its frames; copy or compile it again"
@@ -172,19 +175,42 @@ class Program:
         return program
 
     @classmethod
-    def _of(cls, told: dict[str, Any], image: bytes) -> Program:
-        return cls(
-            name=told["name"],
-            engine=EngineConfig(**told["engine"]),
+    def _of(cls, told: Entries, image: bytes) -> Program:
+        """Return the program of a description whose fields fit each other and the image."""
+        known = [each.name for each in fields(EngineConfig)]
+        try:
+            engine = EngineConfig(**told.entries("engine").sizes(known))
+        except ConfigError as error:
+            told.refuse(f"describes no engine: {error}")
+        layers = told.texts("layers")
+        program = cls(
+            name=told.text("name"),
+            engine=engine,
             image=image,
-            size=told["size"],
-            input=_region(told["input"]),
-            outputs=tuple(map(_region, told["outputs"])),
-            layers=tuple(told["layers"]),
-            owners=tuple(told["owners"]),
-            ends=told.get("ends", {}),
-            batch=told.get("batch", 1),
+            size=told.integer("size", len(image), ADDRESSES),
+            input=_region(told.entries("input")),
+            outputs=tuple(map(_region, told.objects("outputs"))),
+            layers=layers,
+            owners=told.integers("owners", 0, len(layers) - 1),
+            ends=dict(told.entries("ends", {}).values),
+            batch=told.integer("batch", 1, MOST_FRAMES, default=1),
         )
+        program._check_places(told)
+        return program
+
+    def _check_places(self, told: Entries) -> None:
+        """Refuse jobs and maps that don't lie in memory."""
+        if not self.outputs:
+            told.refuse("has no outputs")
+        if len(self.owners) * Job.BYTES > len(self.image):
+            told.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
+        for region in (self.input, *self.outputs):
+            if region.frame_bytes is not None and region.frame_bytes < region.size:
+                told.refuse(f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other")
+            if (end := region.at(self.batch - 1).stop) > self.size:
+                told.refuse(f"ends map {region.name!r} at byte {end:,}, behind its memory of {self.size:,}")
+        if self.input.address < len(self.image):
+            told.refuse(f"puts the input at byte {self.input.address:,}, into the image of {len(self.image):,}")
 
 
 def _faults(program: Program) -> Iterator[str]:
@@ -199,12 +225,41 @@ def _faults(program: Program) -> Iterator[str]:
         job = Job.unpack(packed)
         yield from faults(program.engine, number, job)
         number, end = number + 1, job.load.end
+    if number != len(program.owners):
+        yield f"describes {len(program.owners):,} jobs, but has {number:,}"
 
 
 def _told(region: Region) -> dict[str, Any]:
     return {name: value for name, value in asdict(region).items() if name != "frame_bytes" or value is not None}
 
 
-def _region(told: dict[str, Any]) -> Region:
-    source = FeatureMap(**told["map"] | {"type": IntegerType(**told["map"]["type"])})
-    return Region(name=told["name"], map=source, address=told["address"], frame_bytes=told.get("frame_bytes"))
+def _region(told: Entries) -> Region:
+    """Return a map of at most 8 bits and its place."""
+    entry = told.entries("map")
+    number = entry.entries("type")
+    kind = IntegerType(bits=number.integer("bits", 1, LANES), signed=number.flag("signed"))
+    try:
+        source = FeatureMap(
+            channels=entry.integer("channels", 1),
+            height=entry.integer("height", 1),
+            width=entry.integer("width", 1),
+            type=kind,
+            zero_point=entry.integer("zero_point", kind.minimum, kind.maximum, default=0),
+            scale=entry.number("scale", None),
+        )
+    except ConfigError as error:
+        entry.refuse(f"is no map: {error}")
+    return Region(
+        name=told.text("name"),
+        map=source,
+        address=_address(told, "address"),
+        frame_bytes=_address(told, "frame_bytes") if "frame_bytes" in told else None,
+    )
+
+
+def _address(told: Entries, key: str) -> int:
+    """Return a place in memory, where a word begins."""
+    address = told.integer(key, 0, ADDRESSES - 1)
+    if address % WORD:
+        told.refuse(f"must be a multiple of {WORD}, not {address:,}", key)
+    return address

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from hwgen.errors import PlanError
+from hwgen.fields import MOST, shown
 from hwgen.network.graph import Network
 from hwgen.templates.layers import LayerPlan
 
-#: No number of a plan is larger: far beyond every board, and small enough to reckon with.
-MOST = 1_000_000_000
+__all__ = ["bounded", "field", "read_input_pixels", "shown"]
 
 #: JSON's names of Python's types.
 _KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
@@ -37,14 +36,6 @@ def field(document: Any, key: str, kind: type, where: str) -> Any:
     if kind is int and abs(value) > MOST:
         raise PlanError(f"{where}: {key} must be at most {MOST:,}, not {shown(value)}")
     return value
-
-
-def shown(value: Any) -> str:
-    """A JSON value for a message, not at any length."""
-    if isinstance(value, dict | list):
-        return _KINDS[type(value)]
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def read_input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:

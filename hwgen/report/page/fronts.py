@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hwgen.errors import InputError
 from hwgen.explore.fronts import WORD_BYTES, Exploration, place
 from hwgen.explore.fusion import CyclesPoint
+from hwgen.fields import Entries
 from hwgen.network.graph import Network
 from hwgen.plan.cuts import Span, text
 
@@ -47,6 +47,9 @@ _FRONTS = {
         "All layers at work together, a multiply-add a slice; requantisers come on top.",
     ),
 }
+
+#: Cycles beyond every plan's.
+_LONGEST = 1 << 62
 
 
 def document(found: Exploration, plan: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -139,12 +142,11 @@ def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
     InputError
         If it is no plan of these layers. ``path`` is its name in the message.
     """
-    try:
-        given = json.loads(plan)
-        groups = [[layer["name"] for layer in group["layers"]] for group in given["groups"]]
-        slices, cycles = int(given["resources"]["dsp"]), int(given["cycles"]["interval"] or given["cycles"]["latency"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"plan {path} is not a plan.json of hwgen's") from error
+    given = Entries.parsed(plan, f"plan {path}", help="give a plan.json of hwgen's")
+    groups = [[layer.text("name") for layer in group.objects("layers")] for group in given.objects("groups")]
+    cycles = given.entries("cycles")
+    interval = cycles.integer("interval", 0, _LONGEST, default=None) or cycles.integer("latency", 0, _LONGEST)
+    slices = given.entries("resources").integer("dsp", 0)
     names = [layer.name for layer in network.layers]
     own = [[name for name in group if name in names] for group in groups]  # without the copies in front of groups
     if [name for group in own for name in group] != names:
@@ -153,7 +155,7 @@ def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
     for group in own:
         spans.append((begin, begin + len(group)))
         begin += len(group)
-    return {"name": path, "points": _places(network, spans, slices, cycles)}
+    return {"name": path, "points": _places(network, spans, slices, interval)}
 
 
 def _places(network: Network, spans: Sequence[Span], slices: int, cycles: int) -> dict[str, tuple[int, int]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hwgen.errors import InputError
+from hwgen.fields import Entries
 
 __all__ = ["MEASURED", "StaleError", "document", "line"]
 
@@ -40,30 +40,32 @@ def document(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     found, registers, plan = (_read(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
-    try:
-        if found["build_hash"] != registers["build_hash"]:
-            raise StaleError(
-                f"{MEASURED} is left out: it is of another build ({found['build_hash']}) than the folder "
-                f"({registers['build_hash']}); run project.tcl again"
-            )
-        # Vivado may have dissolved the accelerator's cell, but no other.
-        parts = {name: found[name] for name in _PARTS if name != "accelerator" or found[name] is not None}
-        rows = [
-            {"name": _PARTS[name], "used": {key: float(used[key]) for key in _USED}} for name, used in parts.items()
-        ]
-        period = 1000 / float(found["clock_mhz"])
-        return {
-            "vivado": str(found["vivado"]),
-            "board_files": str(found["board_files"]),
-            "clock_mhz": float(found["clock_mhz"]),
-            "wns_ns": float(found["wns_ns"]),
-            "whs_ns": float(found["whs_ns"]),
-            "most_mhz": 1000 / (period - float(found["wns_ns"])),
-            "rows": rows,
-            "estimate": {key: float(plan["resources"][key]) for key in _USED},
-        }
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise InputError(f"{path} is not what project.tcl writes ({error!r}): run it again, or delete it") from error
+    measured, built = found.text("build_hash"), registers.text("build_hash")
+    if measured != built:
+        raise StaleError(
+            f"{MEASURED} is left out: it is of another build ({measured}) than the folder ({built}); "
+            "run project.tcl again"
+        )
+    # Vivado may have dissolved the accelerator's cell, but no other.
+    parts = [name for name in _PARTS if name != "accelerator" or found.values.get(name) is not None]
+    clock, slack = found.number("clock_mhz"), found.number("wns_ns")
+    if clock <= 0 or (period := 1000 / clock) <= slack:
+        found.refuse(f"must have a clock of more than 0 MHz with a period above its slack, not {clock:g}, {slack:g} ns")
+    return {
+        "vivado": found.text("vivado"),
+        "board_files": found.text("board_files"),
+        "clock_mhz": clock,
+        "wns_ns": slack,
+        "whs_ns": found.number("whs_ns"),
+        "most_mhz": 1000 / (period - slack),
+        "rows": [{"name": _PARTS[name], "used": _counts(found.entries(name))} for name in parts],
+        "estimate": _counts(plan.entries("resources")),
+    }
+
+
+def _counts(resources: Entries) -> dict[str, float]:
+    """Return how much is used of each resource."""
+    return {key: resources.number(key) for key in _USED}
 
 
 def line(found: Mapping[str, Any]) -> str:
@@ -75,12 +77,10 @@ def line(found: Mapping[str, Any]) -> str:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Entries:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not JSON"
-        raise InputError(f"{path} can't be read: {reason}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path} can't be read: it is no JSON object")
-    return found
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}") from error
+    help = "run project.tcl again, or delete it" if path.name == MEASURED else "build the design again"
+    return Entries.parsed(content, str(path), help=help)
