@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 class HwgenError(Exception):
-    """Base of every error that the user can mend."""
+    """Base of every error that hwgen raises on purpose."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -56,6 +56,10 @@ class BoardError(HwgenError):
 
 class ToolError(HwgenError):
     """An outside tool (compiler, simulator) that is missing or failed."""
+
+
+class InternalError(HwgenError):
+    """A defect of hwgen that it found itself before it wrote anything; no model or option is wrong."""
 
 
 class CheckError(HwgenError):

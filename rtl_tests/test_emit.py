@@ -90,7 +90,7 @@ def test_names_and_heads():
     files = verilog.files(config(), component=Simple)
     assert list(files) == ["my_net.v", "my_net.table.mem"]
     text = files["my_net.v"].decode()
-    assert text.startswith("// my-net: written by hwgen.")
+    assert text.startswith("// Accelerator of my-net, written by hwgen.")
     assert "// i: 5 x 11 x 9 (channels, rows, columns), signed 20-bit values" in text
     assert "\nmodule my_net (" in text
     assert "\nmodule my_net_rom_block #(" in text

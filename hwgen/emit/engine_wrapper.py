@@ -34,7 +34,7 @@ def files(shell: EngineShellConfig, top: str) -> dict[str, bytes]:
     """
     name = wrapper.module(top)
     head = (
-        f"{name}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.\n"
+        f"Bus wrapper {name}, written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.\n"
         "An AXI4 master to memory, registers on AXI4-Lite (registers.json says which), an interrupt."
     )
     document = json.dumps(to_json(shell, name), indent=1) + "\n"

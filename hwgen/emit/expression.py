@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from hwgen.emit.netlist import Choice, cut, is_const, joined, value_of, width_of
 from hwgen.emit.rtlil import Cell, Chunk, Sig
-from hwgen.errors import ToolError
+from hwgen.errors import InternalError, ToolError
 
-__all__ = ["Expressions", "Text", "const", "range_text"]
+__all__ = ["Expressions", "Text", "const", "selected"]
 
 #: Characters of an expression within another one at most; a longer one is a wire of its own.
 LONGEST = 80
@@ -104,9 +104,7 @@ class Expressions:
             text = self._standing(self._operators[chunk.wire])
             if text is not None and len(text.text) <= LONGEST:
                 return text
-        if chunk.width == full:
-            return Text(self._name(chunk.wire))
-        return Text(f"{self._name(chunk.wire)}[{range_text(chunk.low, chunk.width)}]")
+        return Text(selected(self._name(chunk.wire), full, chunk.low, chunk.width))
 
     def _concatenation(self, sig: Sig) -> str:
         parts: list[tuple[str, int]] = []
@@ -307,9 +305,31 @@ def _extended(sig: Sig, width: int) -> Sig:
     return (Chunk("", 0, width, value & (1 << width) - 1),)
 
 
-def range_text(low: int, width: int) -> str:
-    """``7:4``, or ``4`` for a single bit."""
-    return str(low) if width == 1 else f"{low + width - 1}:{low}"
+def selected(name: str, declared: int, low: int, width: int) -> str:
+    """Return bits ``low`` and up of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
+
+    Parameters
+    ----------
+    name : str
+    declared : int
+        Bits that ``name`` is declared with.
+    low, width : int
+        Lowest bit of the selection, and its bits.
+
+    Raises
+    ------
+    InternalError
+        If ``name`` is not declared with all of these bits.
+    """
+    high = low + width - 1
+    if low < 0 or width < 1 or high >= declared:
+        raise InternalError(
+            f"the Verilog writer selects bits {high}:{low} of {name}, which is declared with {declared}: "
+            "this is a defect of hwgen, please report it with the model and the command"
+        )
+    if width == declared:
+        return name
+    return f"{name}[{low}]" if width == 1 else f"{name}[{high}:{low}]"
 
 
 def _runs(bits: str) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from amaranth import Elaboratable, Instance, Module, Shape
@@ -192,14 +191,29 @@ def _array(shape: Any) -> str:
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    text = _first_sentence(component)
-    lines = textwrap.wrap(f"{name}: {text}" if text else f"{name}, a part of the module that it is in.", COLUMNS)
+    text = _first_sentence(component) or "A part of the module that it is in."
+    lines = _wrapped([f"Module {name}:", *text.split()])
     config = getattr(component, "config", None)
     if dataclasses.is_dataclass(config):
         values = ((each.name, getattr(config, each.name)) for each in dataclasses.fields(config) if each.repr)
         texts = [text for key, value in values if (text := _parameter(key, value))]
-        lines += textwrap.wrap(", ".join(texts), COLUMNS, initial_indent="  ", subsequent_indent="  ")
+        lines += [f"  {line}" for line in _wrapped([*(f"{text}," for text in texts[:-1]), *texts[-1:]])]
         lines += _latency(config)
+    return lines
+
+
+def _wrapped(texts: Iterable[str]) -> list[str]:
+    """Return ``texts`` side by side, in lines that break between two of them only.
+
+    A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). So no line begins
+    within a text, as it may hold a user's name.
+    """
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + 1 + len(text) <= COLUMNS:
+            lines[-1] += f" {text}"
+        else:
+            lines.append(text)
     return lines
 
 

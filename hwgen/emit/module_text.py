@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hwgen.emit.expression import Expressions, const, range_text
+from hwgen.emit.expression import Expressions, const, selected
 from hwgen.emit.netlist import (
     Choice,
     Clock,
@@ -98,7 +98,7 @@ class Face:
 
 @dataclass
 class _Drivers:
-    """What drives a wire, by the part of it (empty for all of it), and what stands before."""
+    """What drives a wire, by the wire's name or by the selection of it that is driven, and what stands before."""
 
     values: dict[str, str]
     before: list[str] = field(default_factory=list)
@@ -414,34 +414,34 @@ class ModuleText:
 
     def _driven(self, wire: str, drivers: _Drivers, *, declared: bool) -> list[str]:
         lines = list(drivers.before)
-        if not declared and list(drivers.values) == [""]:
-            return [*lines, *wrapped(f"    {self._declaration(wire)} = {drivers.values['']};")]
+        whole = drivers.values.get(self.names[wire])
+        if not declared and whole is not None:
+            return [*lines, *wrapped(f"    {self._declaration(wire)} = {whole};")]
         lines += [] if declared else [f"    {self._declaration(wire)};"]
-        for place, value in drivers.values.items():
-            lines += wrapped(f"    assign {self.names[wire]}{place} = {value};")
+        for target, value in drivers.values.items():
+            lines += wrapped(f"    assign {target} = {value};")
         return lines
 
     def _drivers(self, wire: str) -> _Drivers:
         name = self.names[wire]
         if wire in self._reads:
             memory, cell = self._reads[wire]
-            return _Drivers({"": f"{self.memories[memory.memory.name]}[{self._address(cell)}]"})
+            return _Drivers({name: f"{self.memories[memory.memory.name]}[{self._address(cell)}]"})
         if wire in self._net.operators:
             return self._operator(name, self._net.operators[wire])
         found = _Drivers({})
         for piece in self._net.logic[wire]:
-            whole = piece.width == self._wires[wire].width
-            place = "" if whole else f"[{range_text(piece.low, piece.width)}]"
-            found.values[place] = self._piece(name if whole else f"{name}_{piece.low}", piece, found.before)
+            target = selected(name, self._wires[wire].width, piece.low, piece.width)
+            found.values[target] = self._piece(name if target == name else f"{name}_{piece.low}", piece, found.before)
         return found
 
     def _operator(self, name: str, cell: Cell) -> _Drivers:
         if not self._express.needs_room(cell):
-            return _Drivers({"": self._express.result(cell)})
+            return _Drivers({name: self._express.result(cell)})
         room, width = self._new(f"{name}_shifted"), width_of(cell.ports["A"])
         wide = replace(cell, ports={**cell.ports, "Y": cell.ports["A"]})
         before = wrapped(f"    wire {_bits(width)}{room} = {self._express.result(wide)};")
-        return _Drivers({"": f"{room}[{range_text(0, width_of(cell.ports['Y']))}]"}, before)
+        return _Drivers({name: selected(room, width, 0, width_of(cell.ports["Y"]))}, before)
 
     def _piece(self, name: str, piece: Piece, before: list[str]) -> str:
         table = _table(piece.node)
@@ -587,7 +587,7 @@ class ModuleText:
                 )
             key = cell.ports["CLK"], int(cell.parameters["CLK_POLARITY"])
             by_clock.setdefault(key, []).extend(
-                self._write(name, cell) if cell.kind == "$memwr_v2" else self._read(name, cell)
+                self._write(name, each.memory.width, cell) if cell.kind == "$memwr_v2" else self._read(name, cell)
             )
         for (signal, rising), lines in by_clock.items():
             edge = f"{'posedge' if rising else 'negedge'} {self._express.operand(signal).text}"
@@ -597,7 +597,8 @@ class ModuleText:
         text = f"{self._name(cell.ports['DATA'][0].wire)} <= {name}[{self._address(cell)}];"
         return wrapped(f"        {self._enabled(cell.ports['EN'])}{text}")
 
-    def _write(self, name: str, cell: Cell) -> list[str]:
+    def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
+        """Return the statements that write the enabled bits of a memory's word of ``stored`` bits."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
         bits = [cut(enable, place, 1) for place in range(width_of(enable))]
         lines, low = [], 0
@@ -605,9 +606,10 @@ class ModuleText:
             high = low
             while high + 1 < len(bits) and bits[high + 1] == bits[low]:
                 high += 1
-            part = "" if high - low + 1 == len(bits) else f"[{high}:{low}]" if high > low else f"[{low}]"
-            value = self._express.right_side(joined([cut(data, low, high - low + 1)]), high - low + 1)
-            lines += wrapped(f"        {self._enabled(bits[low])}{name}[{self._address(cell)}]{part} <= {value};")
+            width = high - low + 1
+            word = selected(f"{name}[{self._address(cell)}]", stored, low, width)
+            value = self._express.right_side(joined([cut(data, low, width)]), width)
+            lines += wrapped(f"        {self._enabled(bits[low])}{word} <= {value};")
             low = high + 1
         return lines
 

@@ -326,8 +326,8 @@ class _Arrangement:
             data = cell.ports["D"]
             source = data[0].wire if len(data) == 1 else ""
             left = Chunk(wire, 0, self.module.wires[wire].width)
-            if source in self.bodies and unnamed(source) and uses[source] == 1 and data[0].width == left.width:
-                self.bodies[wire] = _retargeted(self.bodies.pop(source), wire)
+            if source in self.bodies and unnamed(source) and uses[source] == 1:
+                self.bodies[wire] = _retargeted(self.bodies.pop(source), wire, data[0])
             else:
                 self.bodies[wire] = (Assign((left,), data),)
 
@@ -561,13 +561,21 @@ def _settled_switch(switch: Switch) -> Switch:
     return Switch(switch.test, tuple(cases))
 
 
-def _retargeted(body: Body, wire: str) -> Body:
-    return tuple(
-        Assign(tuple(replace(chunk, wire=wire) for chunk in each.left), each.right)
-        if isinstance(each, Assign)
-        else Switch(each.test, tuple((patterns, _retargeted(b, wire)) for patterns, b in each.cases))
-        for each in body
-    )
+def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
+    """Return what statements assign to the bits ``part`` of their wire as statements about ``wire``, bit 0 and up."""
+    statements: list[Assign | Switch] = []
+    for statement in body:
+        if isinstance(statement, Assign):
+            start, width = statement.left[0].low, width_of(statement.left)
+            low, high = max(start, part.low), min(start + width, part.low + part.width)
+            if low < high:
+                left = Chunk(wire, low - part.low, high - low)
+                statements.append(Assign((left,), cut(statement.right, low - start, high - low)))
+        else:
+            cases = tuple((patterns, _retargeted(inner, wire, part)) for patterns, inner in statement.cases)
+            if any(inner for _, inner in cases):
+                statements.append(Switch(statement.test, cases))
+    return tuple(statements)
 
 
 def _without_hold(body: Body) -> Body:

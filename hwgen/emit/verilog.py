@@ -124,7 +124,8 @@ def files(
     """
     top = top or identifier(config.name)
     head = [
-        f"{config.name}: written by hwgen. Do not edit: it is written anew from the model and the plan.",
+        f"Accelerator of {_on_one_line(config.name)}, written by hwgen. Do not edit: it is written anew from the model "
+        "and the plan.",
         "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
         *(line for port in (*input_ports(config), *output_ports(config)) for line in _describe(port)),
     ]
@@ -218,6 +219,11 @@ class _Elaborated(Elaboratable):
     def elaborate(self, platform: Any) -> Fragment:
         self.fragment = Fragment.get(self._component, platform)
         return self.fragment
+
+
+def _on_one_line(name: str) -> str:
+    """Return a user's name with escapes for what can't be printed: behind an end of a line a comment would end."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 
 def _describe(of: Port) -> list[str]:

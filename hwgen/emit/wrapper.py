@@ -69,7 +69,7 @@ def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
     """
     name = module(top)
     head = [
-        f"{name}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
+        f"Bus wrapper {name}, written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
         "AXI4-Stream at both ends, registers on AXI4-Lite (registers.json says which), an interrupt.",
         *(f"{end.name}: {describe(end)}" for end in (*shell.inputs, *shell.outputs)),
     ]

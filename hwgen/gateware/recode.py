@@ -135,5 +135,7 @@ class Recode(Arithmetic[RecodeConfig]):
     def _look_up(self, m: Module, name: str, number: int, value: Value) -> Value:
         """What an input's table makes of a value, a cycle later."""
         if not self.config.tables[number]:
-            return delayed(m, f"kept_{name}", value[: self.config.bits], 1)
+            # A slice is unsigned: chosen from beside the signed words of a table it would take a bit more.
+            kept = value[: self.config.bits]
+            return delayed(m, f"kept_{name}", kept.as_signed() if self.config.signed else kept, 1)
         return look_up(m, f"table_{name}", self.config.result, self.config.words(number), value)
