@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"
 
 REGISTERS, DMA, MEMORY = 0x43C00000, 0x40400000, 0x10000000
 NAMES = ["OK", "NOT_THERE", "OTHER_VERSION", "OTHER_DESIGN", "UNALIGNED", "TIMEOUT", "DMA_ERROR", "WRONG_LENGTH"]
-NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS"]
+NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS", "NO_BUFFER"]
 
 _PLATFORM = """
 #include <stdint.h>
@@ -63,14 +63,14 @@ def gcc(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def compiled(built: Path, folder: Path) -> Path:
+def compiled(built: Path, folder: Path, options: Sequence[str] = ("-O1",)) -> Path:
     """A library of the driver in ``built``."""
     (source,) = built.glob("*_driver.c")
     (folder / "platform.h").write_text(_PLATFORM)
     (folder / "bench.c").write_text(_BENCH)
     library = folder / "driver.so"
     platform = '-DHWGEN_PLATFORM="platform.h"'
-    gcc("-O1", "-shared", "-fPIC", f"-I{folder}", platform, source, folder / "bench.c", "-o", library)
+    gcc(*options, "-shared", "-fPIC", f"-I{folder}", platform, source, folder / "bench.c", "-o", library)
     return library
 
 
@@ -307,7 +307,7 @@ class Channel:
         Told address and length when a frame is to be moved.
     """
 
-    CONTROL, STATUS, ADDRESS, LENGTH = 0x00, 0x04, 0x18, 0x28
+    CONTROL, STATUS, ADDRESS, HIGH_ADDRESS, LENGTH = 0x00, 0x04, 0x18, 0x1C, 0x28
 
     def __init__(self, move: Callable[[int, int], None], cancel: Callable[[], None] = lambda: None):
         self._move, self._cancel = move, cancel
@@ -335,6 +335,8 @@ class Channel:
             self.complete &= not value >> 12 & 1
         elif offset == self.ADDRESS:
             self.address = value
+        elif offset == self.HIGH_ADDRESS:
+            assert not value, "memory is below 4 GiB"
         else:
             assert offset == self.LENGTH
             assert self.running, "a length written to a channel that is halted is lost"

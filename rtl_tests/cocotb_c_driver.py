@@ -16,12 +16,13 @@ from typing import Any
 import c_driver
 import cocotb
 import numpy as np
-from c_driver import DMA, MEMORY, REGISTERS, Channel, Dma, Driver
+from c_driver import MEMORY, Driver
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotb_bench import scenario
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamSink, AxiStreamSource
+from cocotb_dma import Streams
+from wrapper_model import Memory
 
 PERIOD_NS = 10
 #: Longest that an interrupt may take.
@@ -49,57 +50,12 @@ class Hardware:
     """What the driver's macros reach: the wrapper's registers, and DMAs at its streams."""
 
     def __init__(self, dut: Any, told: dict[str, Any]):
-        clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
-        described = told["registers"]
-        names = [[stream["name"] for stream in described[side]] for side in ("inputs", "outputs")]
-        self.clock, self.cut, self.line = dut.aclk, 0, Line(dut)
-        self.control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
-        sources = [AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking) for name in names[0]]
-        sends = [self._sender(source, first=number == 0) for number, source in enumerate(sources)]
-        receives = [self._receiver(AxiStreamSink(AxiStreamBus.from_prefix(dut, name), **clocking)) for name in names[1]]
-        count = max(len(sends), len(receives))
-        ends = [[*each, *[None] * (count - len(each))] for each in (sends, receives)]
-        self.dmas = [Dma(*pair) for pair in zip(*ends, strict=True)]
-        self.driver = Driver(Path(told["library"]), described, resume(self._read), resume(self._write))
-
-    def _sender(self, source: Any, *, first: bool) -> Channel:
-        """Of an input; only the first one's frames are cut, since each wrong frame raises the interrupt anew."""
-
-        async def send(address: int, length: int) -> None:
-            begin = address - MEMORY
-            sent = length - self.cut if first else length
-            await source.send(self.driver.memory[begin : begin + sent].tobytes())
-            await source.wait()
-            channel.done(length)
-
-        channel = Channel(lambda address, length: self._start(send(address, length)), source.clear)
-        return channel
-
-    def _receiver(self, sink: Any) -> Channel:
-        async def receive(address: int, length: int) -> None:
-            frame = bytes((await sink.recv()).tdata)
-            assert len(frame) <= length
-            begin = address - MEMORY
-            self.driver.memory[begin : begin + len(frame)] = np.frombuffer(frame, np.uint8)
-            channel.done(len(frame))
-
-        channel = Channel(lambda address, length: self._start(receive(address, length)), sink.clear)
-        return channel
-
-    def _start(self, task: Any) -> None:
-        cocotb.start_soon(task)
-
-    async def _read(self, address: int) -> int:
-        await ClockCycles(self.clock, 20)  # a processor is not faster
-        if address >= REGISTERS:
-            return await self.control.read_dword(address - REGISTERS)
-        return self.dmas[(address - DMA) >> 16].read((address - DMA) & 0xFFFF)
-
-    async def _write(self, address: int, value: int) -> None:
-        if address >= REGISTERS:
-            await self.control.write_dword(address - REGISTERS, value)
-        else:
-            self.dmas[(address - DMA) >> 16].write((address - DMA) & 0xFFFF, value)
+        self.memory = Memory()
+        self.streams = Streams(dut, told["registers"], self.memory)
+        self.line = Line(dut)
+        reach = resume(self.streams.read), resume(self.streams.write)
+        self.driver = Driver(Path(told["library"]), told["registers"], *reach)
+        self.memory.add(MEMORY, self.driver.memory)
 
 
 def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, status: str) -> list[np.ndarray]:
@@ -129,10 +85,10 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         assert driver.load_weights(content) == "OK"
     inputs = [np.load(each) for each in told["x"]]
     if told["cut"]:
-        hardware.cut = 1
+        hardware.streams.cut = 1
         assert driver.infer([each[0] for each in inputs])[0] == "WRONG_FRAME"
         interrupted(hardware, [each[0] for each in inputs], ERROR, "WRONG_FRAME")
-        hardware.cut = 0
+        hardware.streams.cut = 0
     *frames, last = zip(*inputs, strict=True)
     found = []
     for each in frames:

@@ -1,25 +1,31 @@
 """The Python driver on simulated hardware: a bench that the simulator runs (`cocotb_bench`).
 
-PYNQ's objects are played by cocotbext-axi's models. Its scenario (`cocotb_bench`):
+PYNQ's objects are those of `pynq_model`, on DMAs that cocotbext-axi's models play. Its scenario (`cocotb_bench`):
 
 - ``driver``: the driver's file; ``design``: the folder of the design; ``registers``: what ``registers.json`` holds;
 - ``runs``: each with the ``frames``, their files ``x`` for the inputs, ``integers``, a file ``y`` for the outputs,
   ``cut``, bytes that the DMA leaves out of each frame, and ``error``, what the driver must say, if anything;
-  and perhaps ``weights``, a file that is loaded before.
+  and perhaps ``weights``, a file that is loaded before, ``interrupted``, the access that Ctrl-C ends (then ``error`` is
+  "interrupted"), and ``restarts``, whether another driver is opened behind it.
 """
 
 from __future__ import annotations
 
 from importlib import util
+from types import SimpleNamespace
 from typing import Any
 
 import cocotb
 import numpy as np
+from c_driver import DMA, REGISTERS
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles
 from cocotb_bench import scenario
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamSink, AxiStreamSource
+from cocotb_dma import Streams
+from cocotbext.axi import AxiLiteMaster
+from pynq_model import PynqDma
+from wrapper_model import Memory
 
 PERIOD_NS = 10
 
@@ -32,92 +38,91 @@ class Registers:
         self.write = resume(master.write_dword)
 
 
-class Channel:
-    """As a channel of PYNQ's DMA: moves a buffer at a time; looking at it takes time."""
+class Processor:
+    """What a program on PYNQ reaches, with accesses that Ctrl-C ends.
 
-    def __init__(self, clock: Any, end: Any, sends: bool):
-        self.clock, self.end, self.sends = clock, end, sends
-        self.cut = 0
-        self.task: Any = None
+    Parameters
+    ----------
+    streams : Streams
+        Registers of the wrapper and of the DMAs.
+    """
 
-    @resume
-    async def transfer(self, buffer: np.ndarray) -> None:
-        assert self.task is None, "the channel is still busy"
-        self.task = cocotb.start_soon(self._send(buffer) if self.sends else self._receive(buffer))
+    def __init__(self, streams: Streams):
+        self.streams = streams
+        self._read, self._write = resume(streams.read), resume(streams.write)
+        #: Accesses until one is interrupted; none is where this is negative.
+        self.left = -1
 
-    async def _send(self, buffer: np.ndarray) -> None:
-        content = buffer.tobytes()
-        await self.end.send(content[: len(content) - self.cut])
-        await self.end.wait()
+    def _count(self) -> None:
+        self.left -= self.left >= 0
+        if self.left == 0:
+            self.left = -1
+            raise KeyboardInterrupt
 
-    async def _receive(self, buffer: np.ndarray) -> None:
-        frame = await self.end.recv()
-        assert len(frame.tdata) == buffer.nbytes
-        buffer[:] = np.frombuffer(bytes(frame.tdata), buffer.dtype)
+    def read(self, address: int) -> int:
+        self._count()
+        return self._read(address)
 
-    @property
-    def idle(self) -> bool:
-        return self._look()
+    def write(self, address: int, value: int) -> None:
+        self._count()
+        self._write(address, value)
 
-    @resume
-    async def _look(self) -> bool:
-        await ClockCycles(self.clock, 20)
-        return self.task is None or self.task.done()
+    def registers(self) -> Any:
+        """As PYNQ's MMIO."""
+        return SimpleNamespace(
+            read=lambda offset: self.read(REGISTERS + offset),
+            write=lambda offset, value: self.write(REGISTERS + offset, value),
+        )
 
-    def wait(self) -> None:
-        assert self.task.done()
-        self.task = None
-
-
-class Dma:
-    """As PYNQ's, for one stream in and one out, as far as there are so many."""
-
-    def __init__(self, send: Any, receive: Any):
-        self.sendchannel, self.recvchannel = send, receive
-
-
-def buses(dut: Any, told: dict[str, Any]) -> tuple[Registers, list[Dma]]:
-    clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
-    names = [[stream["name"] for stream in told[side]] for side in ("inputs", "outputs")]
-    sends = [AxiStreamSource(AxiStreamBus.from_prefix(dut, name), **clocking) for name in names[0]]
-    receives = [AxiStreamSink(AxiStreamBus.from_prefix(dut, name), **clocking) for name in names[1]]
-    channels = [
-        [Channel(dut.aclk, end, ends is sends) for end in ends] + [None] * (max(map(len, names)) - len(ends))
-        for ends in (sends, receives)
-    ]
-    control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
-    return Registers(control), [Dma(*pair) for pair in zip(*channels, strict=True)]
+    def dmas(self) -> list[PynqDma]:
+        """PYNQ's objects of the DMAs."""
+        return [
+            PynqDma(
+                lambda offset, base=base: self.read(base + offset),
+                lambda offset, value, base=base: self.write(base + offset, value),
+                sends=dma.channels[0x00] is not None,
+                receives=dma.channels[0x30] is not None,
+            )
+            for base, dma in ((DMA + 0x10000 * number, dma) for number, dma in enumerate(self.streams.dmas))
+        ]
 
 
-def drive(told: dict[str, Any], registers: Registers, dmas: list[Dma]) -> None:
+def drive(told: dict[str, Any], processor: Processor, memory: Memory) -> None:
     """What a user's program does."""
     spec = util.spec_from_file_location("driver", told["driver"])
     assert spec is not None
     assert spec.loader is not None
     driver = util.module_from_spec(spec)
     spec.loader.exec_module(driver)
-    accelerator = driver.Accelerator(registers, dmas, folder=told["design"], timeout=600)
+    accelerator, frames = open_driver(driver, told, processor, memory), 0
     for each in told["runs"]:
-        for dma in dmas:
-            if dma.sendchannel is not None:
-                dma.sendchannel.cut = each["cut"]
-        said = ""
+        processor.streams.cut, processor.left, said = each["cut"], each.get("interrupted", -1), ""
         try:
             if "weights" in each:
                 accelerator.load_weights(each["weights"])
             outputs = accelerator.run(*map(np.load, each["x"]), integers=each["integers"])
             np.savez(each["y"], *(outputs if isinstance(outputs, tuple) else [outputs]))
+            frames += each["frames"]
         except driver.DriverError as error:
             said = str(error)
+            frames *= "weights" in each  # where a load is refused by its file, nothing is reset
+        except KeyboardInterrupt:
+            said, frames = "interrupted", 0
         assert said == each["error"]
+        if each.get("restarts"):
+            accelerator, frames = open_driver(driver, told, processor, memory), 0
     counters = accelerator.counters()
-    refused = ("weights",)  # before any frame was sent
-    assert counters["FRAMES"] == sum(
-        each["frames"] for each in told["runs"] if not (each["error"] and each.keys() & refused)
-    )
+    assert counters["FRAMES"] == frames
     assert counters["CYCLES"] > 0
     accelerator.reset()
     assert set(accelerator.counters().values()) == {0}
+
+
+def open_driver(driver: Any, told: dict[str, Any], processor: Processor, memory: Memory) -> Any:
+    """As a program does that begins."""
+    return driver.Accelerator(
+        processor.registers(), processor.dmas(), allocate=memory.allocate, folder=told["design"], timeout=600
+    )
 
 
 @cocotb.test()
@@ -125,9 +130,10 @@ async def runs(dut: Any) -> None:
     """All of them."""
     told = scenario()
     dut.aresetn.value = 0
-    registers, dmas = buses(dut, told["registers"])
+    memory = Memory()
+    processor = Processor(Streams(dut, told["registers"], memory))
     cocotb.start_soon(Clock(dut.aclk, PERIOD_NS, unit="ns").start())
     await ClockCycles(dut.aclk, 3)
     dut.aresetn.value = 1
     await ClockCycles(dut.aclk, 2)
-    await bridge(drive)(told, registers, dmas)
+    await bridge(drive)(told, processor, memory)

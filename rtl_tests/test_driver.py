@@ -26,7 +26,7 @@ DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 
 
 def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: Any) -> list[np.ndarray]:
-    """All outputs of the last of two runs; the first one's frames are cut short."""
+    """All outputs of the last of several runs: frames of the first are cut short, and Ctrl-C ends two others."""
     built = design.build(folder / "built")
     registers = json.loads((built / "registers.json").read_text())
     top = registers["module"]
@@ -50,7 +50,10 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
     (script,) = built.glob("*_driver.py")
     cocotb_bench.run(
         {path.name: path.read_bytes() for path in sources}, top, "cocotb_driver", folder,
-        driver=str(script), design=str(built), registers=registers, runs=[run | {"cut": 1, "error": errors}, run],
+        driver=str(script), design=str(built), registers=registers, runs=[
+            run | {"cut": 1, "error": errors}, run | {"interrupted": 45, "error": "interrupted"},
+            run | {"interrupted": 90, "error": "interrupted", "restarts": True}, run,
+        ],
     )  # fmt: skip
     with np.load(folder / "y.npz") as found:
         return [found[name] for name in found.files]
@@ -155,8 +158,10 @@ class Still:
 
 
 def still_dma() -> SimpleNamespace:
-    channel = SimpleNamespace(transfer=lambda buffer: None, idle=False, wait=lambda: None)
-    return SimpleNamespace(sendchannel=channel, recvchannel=channel)
+    """A DMA that moves nothing."""
+    channel = SimpleNamespace(transfer=lambda buffer: None, idle=False, wait=lambda: None, start=lambda: None)
+    registers = {"read": lambda offset: 0, "write": lambda offset, value: None}
+    return SimpleNamespace(sendchannel=channel, recvchannel=channel, **registers)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_frames_that_do_not_fit(built):
         accelerator.run(np.zeros((2, 1), np.uint8))
     with pytest.raises(driver.DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
         accelerator.run(right, right)
-    with pytest.raises(driver.DriverError, match=r" must lie in -?\d+ \.\. \d+$"):
+    with pytest.raises(driver.DriverError, match=r" must lie in -?\d+ \.\. \d+: frame 0 does not$"):
         accelerator.run(right.astype(np.int32) + 1000)
     with pytest.raises(driver.DriverError, match=r"^nothing moved for 0\.01 s: STATUS 0, FRAMES 0, "):
         accelerator.run(right)
@@ -191,10 +196,13 @@ def test_frames_that_do_not_fit(built):
         driver.Accelerator(Still(built), still_dma(), folder=built / "nowhere")
 
 
+_STANDARD = {"__future__", "asyncio", "contextlib", "json", "math", "pathlib", "struct", "time", "typing", "zlib"}
+
+
 def test_the_driver_stands_alone(built):
     """As it lies in the folder it needs no hwgen."""
     (script,) = built.glob("*_driver.py")
     assert script.read_bytes() == Path(driver.__file__).read_bytes()
     imports = [line for line in script.read_text().splitlines() if line.startswith(("import ", "from "))]
     names = {line.split()[1].split(".")[0] for line in imports}
-    assert names - {"__future__", "asyncio", "json", "pathlib", "struct", "time", "typing", "zlib"} == {"numpy"}
+    assert names - _STANDARD == {"numpy"}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import struct
 import zlib
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from program_mutations import changed, parts, sealed, spoilt
 from test_program import SMALL, alone, conv
 
 from hwgen.emit import driver, engine_wrapper, wrapper
@@ -136,6 +140,151 @@ def test_where_a_program_may_lie(folder, address):
         engine(folder, address).load("conv.program")
 
 
+def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
+    """What the driver says of a program, empty if it takes it; frames of what it takes can be run."""
+
+    def allocate(shape: tuple[int], dtype: Any) -> Any:
+        if shape[0] > size:
+            raise MemoryError("that is too much")
+        return buffer(0x1000)(shape, dtype)
+
+    (folder / "changed.program").write_bytes(program)
+    document = json.loads((folder / "registers.json").read_text())
+    found = driver.Engine(Still(document, STATUS=DONE), allocate=allocate, folder=folder, timeout=0.01)
+    try:
+        found.load("changed.program")
+    except driver.DriverError as error:
+        return f"several lines: {error}" if "\n" in str(error) or found._memory is not None else str(error)
+    frames = np.zeros((found._batch + 1, *found._input.shape), found._input.stream.dtype)
+    if frames.nbytes < size:
+        assert len(np.atleast_1d(found.run(frames, integers=True))) >= 1
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda told: told.pop("size"), r"there is no size, which must be an integer from [\d,]+ to 4,294,967,296"),
+        (lambda told: told.update(size=64), r"size must be an integer from [\d,]+ to 4,294,967,296, not 64"),
+        (lambda told: told.update(size="8"), r'size must be an integer .*, not "8"'),
+        (lambda told: told.update(batch=0), r"batch must be an integer from 1 to 268,435,456, not 0"),
+        (lambda told: told.update(batch=1 << 20), r"input: address must be such that 1,048,576 frames end within the"),
+        (lambda told: told.update(outputs=[]), r"outputs must be a list of one object or more, not \[\]"),
+        (lambda told: told.update(outputs=None), r"outputs must be a list of objects, not null"),
+        (lambda told: told.update(input=[]), r"input must be an object, not \[\]"),
+        (lambda told: told["input"].update(address=told["size"]), r"input: address must be such that 1 frames end"),
+        (lambda told: told["input"].update(address=12), r"input: address must be a multiple of 8, not 12"),
+        (lambda told: told["input"].update(frame_bytes=8), r"input: frame_bytes must be an integer from 144 to"),
+        (lambda told: told["outputs"][0]["map"].update(height=10**9), r"outputs\[0\]: map: height must be an integer"),
+        (lambda told: told["outputs"][0]["map"].update(width=10**7), r"outputs\[0\]: address must be such that 1 f"),
+        (lambda told: told["input"]["map"].update(scale=-1), r"input: map: scale must be a positive number of float32"),
+        (lambda told: told["input"]["map"]["type"].update(signed=1), r"input: map: type: signed must be true or false"),
+        (lambda told: told["input"]["map"]["type"].update(bits=9), r"input: map: type: bits must be an integer from 1"),
+        (lambda told: told.update(ends={"input": {"name": "x", "shape": [5], "scale": None, "zero_point": 0}}),
+         r"ends: input: shape must be that of 81 values, not \[5\]"),
+        (lambda told: told.update(owners=[0] * 99), r"job \d+ is damaged or of another engine; compile it again"),
+    ],
+)  # fmt: skip
+def test_fields_of_programs(folder, program, change, message):
+    """Each field that makes no sense is named, with what would."""
+    told, image = parts(program)
+    change(told)
+    said = verdict(folder, sealed(program, json.dumps(told).encode(), image))
+    assert re.search(rf"changed\.program: {message}", said), said
+
+
+def test_damaged_programs(folder, program):
+    """Any change under a right checksum: a `DriverError` in one line, or a program that runs within its memory."""
+    rng, said = np.random.default_rng(1), Counter[str]()
+    for _ in range(300):
+        content = (changed if rng.integers(3) else spoilt)(program, rng)
+        message = verdict(folder, content)
+        assert not message.startswith("several lines")
+        said["refused" if message else "taken"] += 1
+    assert said["refused"] > 100
+    assert said["taken"] > 15
+
+
+@pytest.mark.parametrize("name", ["registers", "engine", "build_hash"])
+def test_damaged_folders(folder, name):
+    """What hwgen did not write is named."""
+    path = folder / "registers.json"
+    document = json.loads(path.read_text())
+    for value in (None, 5, "x", [], [5], {}, [{}]):
+        path.write_text(json.dumps(document | {name: value}))
+        with pytest.raises(driver.DriverError, match=r"^[^\n]+$"):
+            engine_of(document, folder).load("conv.program")
+    for text in ("", "[1", "[]", "\xff", "[" * 100_000):
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(driver.DriverError, match=r"registers\.json (is not the JSON|must be a JSON object)"):
+            engine_of(document, folder)
+
+
+def engine_of(document: dict[str, Any], folder: Path) -> driver.Engine:
+    """With the registers of a document, whatever its folder says."""
+    return driver.Engine(Still(document), allocate=buffer(0x1000), folder=folder, timeout=0.01)
+
+
+class Running:
+    """An engine that computes: each run takes some accesses, and writes memory at its end unless it is stopped."""
+
+    def __init__(self, document: dict[str, Any], compute: Callable[[], None]):
+        self.still, self.compute = Still(document), compute
+        self.left, self.accesses, self.interrupted = 0, 0, -1
+
+    def _count(self) -> None:
+        self.accesses += 1
+        if self.accesses == self.interrupted:
+            raise KeyboardInterrupt
+        self.left -= self.left > 0
+        if self.left == 1:
+            self.compute()
+            self.still.values[self.still.offsets["STATUS"]] = DONE
+
+    def read(self, offset: int) -> int:
+        self._count()
+        return 1 if self.left and offset == self.still.offsets["STATUS"] else self.still.read(offset)
+
+    def write(self, offset: int, value: int) -> None:
+        self._count()
+        self.still.write(offset, value)
+        if offset == self.still.offsets["CONTROL"]:
+            self.left = 7 if value == 1 else 0
+            self.still.values[self.still.offsets["STATUS"]] = 0 if value == 1 else DONE
+
+
+def test_an_interrupt_at_any_access(folder, program):
+    """Ctrl-C at each access of a run in turn: the engine is stopped, and writes nothing into memory any more."""
+    document, found = json.loads((folder / "registers.json").read_text()), SimpleNamespace(engine=None)
+    told = parts(program)[0]
+    source, result = told["input"], told["outputs"][0]
+
+    def compute() -> None:
+        memory = found.engine._memory
+        size = result["map"]["height"] * result["map"]["width"] * 8 * -(-result["map"]["channels"] // 8)
+        memory[result["address"] :][:size] = 3 + int(memory[source["address"]])
+
+    running = Running(document, compute)
+    found.engine = driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10)
+    found.engine.load("conv.program")
+    x, interrupted = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros((3, 9, 3, 3), np.uint8), 0
+    for access in range(1, 1000):
+        running.interrupted = running.accesses + access
+        try:
+            outputs = found.engine.run(x, integers=True)
+        except KeyboardInterrupt:
+            assert running.left == 0
+            interrupted += 1
+        else:
+            break
+        with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255: frame 2 does not$"):
+            found.engine.run(x.astype(np.int32) + [[[[254]]]] * 3)
+        assert running.left == 0
+    assert interrupted > 20
+    # Values in memory are signed: 0 lies there as -128, and what lies there is 128 more.
+    np.testing.assert_array_equal(outputs[:, 0, 0, 0].astype(int), (128 + np.arange(3) + 3 + 128) % 256)
+
+
 def test_frames_that_do_not_fit(folder):
     found = engine(folder)
     right = np.zeros((2, 9, 3, 3), np.uint8)
@@ -145,7 +294,7 @@ def test_frames_that_do_not_fit(folder):
     for wrong in (right[0], right[:0], right[:, :8], right.astype(str)):
         with pytest.raises(driver.DriverError, match=r"^input must be numbers of shape \(n, 9, 3, 3\), not "):
             found.run(wrong)
-    with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255$"):
+    with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255: frame 0 does not$"):
         found.run(right.astype(np.int32) - 1)
     with pytest.raises(driver.DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
         found.run(right.astype(np.float32))

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from c_driver import Channel, Dma
+from pynq_model import PynqDma
 from test_program import SMALL
+from wrapper_model import Memory
 
 import hwgen
 from hwgen.emit import driver, engine_wrapper
@@ -46,46 +49,43 @@ def block(page: str, word: str, name: str = NAME) -> str:
     return text.replace("digits", name)
 
 
-class Channel:
-    """As one of PYNQ's: done at once; into the model, or out of it."""
-
-    idle = True
-
-    def __init__(self, move: Any):
-        self.transfer = move
-
-    def wait(self) -> None: ...
-
-
 class Overlay:
-    """The model between two channels, by the names that cells have in the project."""
+    """The model behind a DMA, by the names that cells have in the project."""
 
-    def __init__(self, model: hwgen.Model, folder: Path):
+    def __init__(self, model: hwgen.Model, folder: Path, memory: Memory):
         described = json.loads((folder / "registers.json").read_text())
         registers = {each["offset"]: each["reset"] for each in described["registers"]}
         control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
         ends = [Stream(described[side][0]) for side in ("inputs", "outputs")]
         waiting: list[np.ndarray] = []
-        buffers: list[np.ndarray] = []
+        asked: list[np.ndarray] = []
 
-        def send(buffer: np.ndarray) -> None:
-            made = model.golden(ends[0].unpack(buffer)[None], integers=True)
+        def found(address: int, length: int) -> np.ndarray:
+            content = memory.find(address, length)
+            assert content is not None
+            return content
+
+        def send(address: int, length: int) -> None:
+            made = model.golden(ends[0].unpack(found(address, length).view(ends[0].dtype))[None], integers=True)
             assert isinstance(made, np.ndarray)
             waiting.append(ends[1].pack(made[0]))
+            sender.done(length)
             give()
 
-        def receive(buffer: np.ndarray) -> None:
-            buffers.append(buffer)
+        def receive(address: int, length: int) -> None:
+            asked.append(found(address, length))
             give()
 
         def give() -> None:
-            while waiting and buffers:
-                buffers.pop(0)[:] = waiting.pop(0)
-            receiver.idle = not buffers
+            while waiting and asked:
+                content = waiting.pop(0).view(np.uint8)
+                asked.pop(0)[:] = content
+                receiver.done(len(content))
 
-        receiver = Channel(receive)
+        sender, receiver = Channel(send, waiting.clear), Channel(receive, asked.clear)
+        dma = Dma(sender, receiver)
         vars(self)[f"{NAME}_axi_0"] = control
-        self.axi_dma_0 = SimpleNamespace(sendchannel=Channel(send), recvchannel=receiver)
+        self.axi_dma_0 = PynqDma(dma.read, dma.write)
 
 
 def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
@@ -97,8 +97,9 @@ def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "images.npy", frames)
     np.save(tmp_path / "labels.npy", expected.argmax(axis=1))
     pynq: Any = ModuleType("pynq")
-    pynq.Overlay = lambda name: Overlay(model, tmp_path) if name == f"{NAME}.bit" else None
-    pynq.allocate = lambda shape, dtype: np.zeros(shape, dtype)
+    memory = Memory()
+    pynq.Overlay = lambda name: Overlay(model, tmp_path, memory) if name == f"{NAME}.bit" else None
+    pynq.allocate = memory.allocate
     monkeypatch.setitem(sys.modules, "pynq", pynq)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,161 @@
+"""Runs of the drivers of an accelerator on `wrapper_model`: designs, what they compute, and faults."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from pynq_model import PynqDma
+from wrapper_model import DMA, REGISTERS, Memory, Wrapper
+
+from hwgen.emit import driver, wrapper
+from hwgen.gateware.bus.shell import ShellConfig, ends_of
+from hwgen.gateware.stream import BeatFormat, Port
+
+DIGEST = 0x0123_4567_89AB_CDEF
+SCALE = 0.25
+
+
+def _port(name: str, channels: int, height: int, width: int) -> Port:
+    beat = BeatFormat(channels=channels, height=height, width=width, lanes=1, bits=8, signed=False)
+    return Port(name, beat, beat.raster)
+
+
+def shell_of(inputs: int, outputs: int, *, weights: bool = False) -> ShellConfig:
+    """The wrapper of an accelerator with so many streams; all have maps of other sizes."""
+    sources = [_port(f"i_{number}", 2 + number, 3, 3) for number in range(inputs)]
+    results = [_port(f"o_{number}", 5 - number, 2, 1 + number) for number in range(outputs)]
+    return ShellConfig(
+        inputs=ends_of(sources, "s_axis"), outputs=ends_of(results, "m_axis"), build_hash=0xABCD, weights=weights
+    )
+
+
+def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequence[int]) -> list[bytes]:
+    """Frames of the outputs, ``sizes`` bytes each: every byte depends on bytes of every input, and on the weights."""
+    whole = np.concatenate([np.frombuffer(bytes(frame), np.uint8) for frame in frames]).astype(np.int64)
+    made = []
+    for number, size in enumerate(sizes):
+        index = np.arange(size)
+        values = 3 * whole[index % len(whole)] + 5 * whole[(7 * index + number) % len(whole)] + whole.sum()
+        made.append((values + index + weights[0] + 2 * weights[1]).astype(np.uint8).tobytes())
+    return made
+
+
+class Clock:
+    """The driver's ``time``: as much passes as registers are accessed."""
+
+    def __init__(self, hardware: Wrapper):
+        self._hardware = hardware
+
+    def monotonic(self) -> float:
+        return self._hardware.accesses / 1000
+
+
+class Bench:
+    """A design in a folder, hardware, and the Python driver on it.
+
+    Parameters
+    ----------
+    folder : Path
+        To work in.
+    seed : int
+        For how fast the hardware is.
+    inputs, outputs : int
+        Streams.
+    weights : bool
+        They are loaded at run time.
+    """
+
+    def __init__(self, folder: Path, seed: int, inputs: int = 1, outputs: int = 1, *, weights: bool = False):
+        self.folder, self.shell = folder, shell_of(inputs, outputs, weights=weights)
+        self.document = json.loads(json.dumps(wrapper.to_json(self.shell, "net_axi")))
+        shapes = {"input": _shapes(self.document["inputs"]), "output": _shapes(self.document["outputs"])}
+        self.shapes = shapes
+        (folder / "registers.json").write_text(json.dumps(self.document))
+        (folder / "plan.json").write_text(json.dumps(self._ends(SCALE)))
+        if weights:
+            (folder / "weights.json").write_text(json.dumps({"digest": f"0x{DIGEST:016x}"}))
+        self.sizes = [each["frame_bytes"] for each in self.document["outputs"]]
+        self.memory = Memory()
+        rng = np.random.default_rng(seed)
+        self.hardware = Wrapper(self.document, self._compute, rng, self.memory, DIGEST)
+        self.scale, self.weights = SCALE, [0, 0]
+
+    def _compute(self, frames: Sequence[bytes], weights: Sequence[int]) -> list[bytes]:
+        return compute(self.sizes, frames, weights)
+
+    def _ends(self, scale: float) -> dict[str, Any]:
+        """Both ends as ``plan.json`` has them."""
+        return {
+            f"{kind}s": [
+                {"name": f"{kind}{number}", "shape": shape, "scale": scale, "zero_point": 0}
+                for number, shape in enumerate(shapes)
+            ]
+            for kind, shapes in self.shapes.items()
+        }
+
+    def open(self, timeout: float = 0.5) -> driver.Accelerator:
+        """Begin a program: what the one before held in memory is free."""
+        self.memory.free_all()
+        for dma in self.hardware.dmas:
+            dma.settle()
+        dmas = [
+            PynqDma(
+                lambda offset, base=base: self.hardware.read(base + offset),
+                lambda offset, value, base=base: self.hardware.write(base + offset, value),
+                sends=dma.send is not None,
+                receives=dma.receive is not None,
+            )
+            for base, dma in ((DMA + 0x10000 * number, dma) for number, dma in enumerate(self.hardware.dmas))
+        ]
+        registers = SimpleNamespace(
+            read=lambda offset: self.hardware.read(REGISTERS + offset),
+            write=lambda offset, value: self.hardware.write(REGISTERS + offset, value),
+        )
+        accelerator = driver.Accelerator(
+            registers, dmas, allocate=self.memory.allocate, folder=self.folder, timeout=timeout
+        )
+        self.scale = SCALE
+        return accelerator
+
+    def frames(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
+        """Random frames of all inputs."""
+        return [rng.integers(0, 256, (count, *shape)).astype(np.uint8) for shape in self.shapes["input"]]
+
+    def expected(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What the accelerator computes of them: a frame in memory is an array ``(H, W, C)`` (docs/board.md)."""
+        made = []
+        for each in zip(*frames, strict=True):
+            outputs = compute(self.sizes, [frame.transpose(1, 2, 0).tobytes() for frame in each], self.weights)
+            made.append([
+                np.frombuffer(content, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+                for content, (channels, height, width) in zip(outputs, self.shapes["output"], strict=True)
+            ])  # fmt: skip
+        return [np.stack(each) for each in zip(*made, strict=True)]
+
+    def check(self, accelerator: driver.Accelerator, frames: Sequence[np.ndarray], *, integers: bool = True) -> None:
+        """Run frames; each output must be the one of its frame."""
+        found = accelerator.run(*frames, integers=integers)
+        outputs = found if isinstance(found, tuple) else (found,)
+        for output, expected in zip(outputs, self.expected(frames), strict=True):
+            wanted = expected if integers else expected.astype(np.float32) * np.float32(self.scale)
+            np.testing.assert_array_equal(output, wanted)
+
+    def weights_file(self, weights: Sequence[int], scale: float) -> Path:
+        """A file of weights, as docs/board.md describes it."""
+        load = np.array([DIGEST & 0xFFFF_FFFF, DIGEST >> 32, *weights], "<u4").tobytes()
+        load += zlib.crc32(load).to_bytes(4, "little")
+        text = json.dumps({"design": f"0x{DIGEST:016x}", "words": len(load) // 4, **self._ends(scale)}).encode()
+        head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+        path = self.folder / "new.weights"
+        path.write_bytes(b"hwgenwts" + head + text + load)
+        return path
+
+
+def _shapes(streams: Sequence[dict[str, Any]]) -> list[list[int]]:
+    return [[each["layout"][size] for size in ("channels", "height", "width")] for each in streams]

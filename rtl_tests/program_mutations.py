@@ -1,0 +1,110 @@
+"""Programs of the engine that were changed, with a checksum that is right: for tests of all that reads them."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+_HEADER = struct.Struct("<8sII16sQQ")
+#: Values of other types, at the edges of ranges, and beyond.
+_VALUES: list[Any] = [
+    None, True, False, 0, 1, -1, 7, 8, 255, 256, 4096, 65_535, 1 << 28, (1 << 28) + 1, (1 << 31) - 1, 1 << 31,
+    (1 << 32) - 8, (1 << 32) - 1, 1 << 32, 1 << 63, 1 << 64, 10**30, 1.5, -0.0, 1e308, "", "8", "x", [], {}, [[]],
+    [1, 2, 3], {"size": 1}, [{}], "\u0000\\\"", "]}",
+]  # fmt: skip
+
+
+def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
+    """What a program tells of itself, and its image."""
+    told_size = _HEADER.unpack_from(program)[4]
+    return json.loads(program[_HEADER.size :][:told_size]), program[_HEADER.size + told_size :]
+
+
+def sealed(program: bytes, text: bytes, image: bytes) -> bytes:
+    """A program with the header of another one, this text and this image."""
+    magic, version, _, digest, _, _ = _HEADER.unpack_from(program)
+    body = digest + struct.pack("<QQ", len(text), len(image)) + text + image
+    return struct.pack("<8sII", magic, version, zlib.crc32(body)) + body
+
+
+def resealed(program: bytes) -> bytes:
+    """The same bytes with the checksum that they need."""
+    return program[:12] + struct.pack("<I", zlib.crc32(program[16:])) + program[16:]
+
+
+def changed(program: bytes, rng: np.random.Generator) -> bytes:
+    """Change up to three fields of a program; its checksum is right."""
+    told, image = parts(program)
+    for _ in range(int(rng.integers(1, 4))):
+        _change(told, rng)
+    return sealed(program, _text(told), image)
+
+
+def spoilt(program: bytes, rng: np.random.Generator) -> bytes:
+    """Change bytes of the text, the image or the header of a program; its checksum is right."""
+    told, image = parts(program)
+    way = int(rng.integers(6, 10))
+    text = _text(told)
+    if way < 8:
+        return sealed(program, _spoilt(text, rng), image)
+    if way == 8:
+        size = int(rng.integers(0, 2 * len(image) + 1))
+        return sealed(program, text, image[:size] if rng.integers(2) else image.ljust(size, b"\1"))
+    return resealed(_spoilt(program, rng, first=8, end=_HEADER.size))
+
+
+def _text(told: dict[str, Any]) -> bytes:
+    return json.dumps(told).encode()
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each object or list in a value, with each of its keys."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from _places(value[key])
+
+
+def _change(told: dict[str, Any], rng: np.random.Generator) -> None:
+    """Take a field away, or give it another value: any, or one near its own, or another field's."""
+    #: Not in lists of jobs and layers, which are long: each field counts as much as another.
+    places = [(holder, key) for holder, key in _places(told) if isinstance(key, str) or key < 2]
+    if not places:
+        return
+    holder, key = places[int(rng.integers(len(places)))]
+    way, value = int(rng.integers(6)), holder[key]
+    other, other_key = places[int(rng.integers(len(places)))]
+    if way == 0:
+        holder.pop(key)
+    elif way < 3 and isinstance(value, int) and not isinstance(value, bool):
+        changes = (value + 1, value - 1, 2 * value, value // 2, value + 8, value ^ 1 << int(rng.integers(34)))
+        holder[key] = changes[int(rng.integers(len(changes)))]
+    elif way == 3 and other_key in (other if isinstance(other, dict) else range(len(other))):
+        holder[key] = json.loads(json.dumps(other[other_key]))
+    else:
+        holder[key] = _VALUES[int(rng.integers(len(_VALUES)))]
+
+
+def _spoilt(content: bytes, rng: np.random.Generator, first: int = 0, end: int | None = None) -> bytes:
+    """Change, insert or drop bytes of a range; in a range with an end, only change them."""
+    found, whole = bytearray(content), end is None
+    for _ in range(int(rng.integers(1, 5))):
+        index = int(rng.integers(first, len(found) if end is None else end))
+        way = int(rng.integers(4)) if whole else 0
+        byte = b'{}[]":,\\ 0189nt'[int(rng.integers(15))] if whole and rng.integers(2) else int(rng.integers(256))
+        if way == 0:
+            found[index] = byte
+        elif way == 1:
+            found.insert(index, byte)
+        elif way == 2:
+            del found[index]
+        else:
+            del found[index:]
+        if not found:
+            return b""
+    return bytes(found)
