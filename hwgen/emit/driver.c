@@ -17,6 +17,7 @@ enum {
     DMA_RECEIVE_AT = 0x30,
     CONTROL_RUN_BIT = 1 << 0,
     CONTROL_RESET_BIT = 1 << 2,
+    STATUS_STILL_BITS = 3 << 0, /* halted, or idle */
     STATUS_ERROR_BITS = 7 << 4,
     STATUS_COMPLETE_BIT = 1 << 12
 };
@@ -61,17 +62,41 @@ static accelerator_status reset_dma(const accelerator_device *device, uintptr_t 
     return ACCELERATOR_DMA_ERROR;
 }
 
-accelerator_status accelerator_reset(const accelerator_device *device)
+/* A reset by one channel of a DMA is one of both. */
+static accelerator_status reset_dmas(const accelerator_device *device)
 {
     accelerator_status status = ACCELERATOR_OK;
     unsigned stream;
 
-    /* The DMAs first, so that none goes on with a frame into the accelerator behind its reset. A reset by one channel is one of
-     * both. */
     for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
         status = reset_dma(device, channel_of(device, stream));
-    write_register(device, ACCELERATOR_RESET, ACCELERATOR_RESET_RESET);
     return status;
+}
+
+accelerator_status accelerator_reset(const accelerator_device *device)
+{
+    /* The DMAs first, so that none goes on with a frame into the accelerator behind its reset. */
+    const accelerator_status status = reset_dmas(device);
+
+    write_register(device, ACCELERATOR_RESET, ACCELERATOR_RESET_RESET);
+    (void)read_register(device, ACCELERATOR_STATUS); /* answered when the reset was written */
+    /* And again: they take a few words from the accelerator before anybody asks for them. */
+    return status == ACCELERATOR_OK ? reset_dmas(device) : status;
+}
+
+/* Whether something is on its way that nobody waits for. */
+static int is_busy(const accelerator_device *device)
+{
+    unsigned stream;
+
+    for (stream = 0; stream < ACCELERATOR_STREAMS; stream++) {
+        const uintptr_t channel = channel_of(device, stream);
+
+        if (HWGEN_READ32(channel + DMA_CONTROL_AT) & CONTROL_RESET_BIT ||
+            !(HWGEN_READ32(channel + DMA_STATUS_AT) & STATUS_STILL_BITS))
+            return 1;
+    }
+    return (read_register(device, ACCELERATOR_STATUS) & ACCELERATOR_STATUS_BUSY) != 0;
 }
 
 accelerator_status accelerator_open(
@@ -79,6 +104,8 @@ accelerator_status accelerator_open(
 {
     uint64_t hash;
 
+    if (device == NULL || dmas == NULL)
+        return ACCELERATOR_NO_BUFFER;
     device->registers = registers;
     memcpy(device->dmas, dmas, sizeof device->dmas);
     device->patience = patience;
@@ -91,6 +118,7 @@ accelerator_status accelerator_open(
     if (hash != ACCELERATOR_BUILD_HASH)
         return ACCELERATOR_OTHER_DESIGN;
     write_register(device, ACCELERATOR_INTERRUPT_ENABLE, 0);
+    write_register(device, ACCELERATOR_CONTROL, ACCELERATOR_CONTROL_ENABLE);
     return accelerator_reset(device);
 }
 
@@ -126,12 +154,22 @@ static accelerator_status finish(const accelerator_device *device, unsigned stre
 accelerator_status accelerator_start(const accelerator_device *device, const void *const *inputs, void *const *outputs)
 {
     const void *buffers[ACCELERATOR_STREAMS];
+    accelerator_status status;
     unsigned stream;
 
+    if (inputs == NULL || outputs == NULL)
+        return ACCELERATOR_NO_BUFFER;
     for (stream = 0; stream < ACCELERATOR_STREAMS; stream++) {
         buffers[stream] = stream < ACCELERATOR_INPUTS ? inputs[stream] : outputs[stream - ACCELERATOR_INPUTS];
+        if (buffers[stream] == NULL)
+            return ACCELERATOR_NO_BUFFER;
         if (HWGEN_BUS_ADDRESS(buffers[stream]) % layouts[stream].bytes)
             return ACCELERATOR_UNALIGNED;
+    }
+    if (is_busy(device)) {
+        status = accelerator_reset(device);
+        if (status != ACCELERATOR_OK)
+            return status;
     }
     write_register(device, ACCELERATOR_ERRORS, 0xFFFFFFFFu);
     /* Outputs first: whatever comes is awaited. Nothing of them may be written from a cache while the DMA writes them. */
@@ -142,17 +180,26 @@ accelerator_status accelerator_start(const accelerator_device *device, const voi
     return ACCELERATOR_OK;
 }
 
+/* Whether there is a buffer for each output. */
+static int are_there(void *const *outputs)
+{
+    unsigned output;
+
+    for (output = 0; outputs != NULL && output < ACCELERATOR_STREAMS - ACCELERATOR_INPUTS; output++)
+        if (outputs[output] == NULL)
+            return 0;
+    return outputs != NULL;
+}
+
 accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs)
 {
-    accelerator_status status = ACCELERATOR_OK;
+    accelerator_status status = are_there(outputs) ? ACCELERATOR_OK : ACCELERATOR_NO_BUFFER;
     unsigned stream;
 
     for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
         status = finish(device, stream);
-    if (status != ACCELERATOR_OK) {
-        accelerator_reset(device);
-        return status;
-    }
+    if (status != ACCELERATOR_OK)
+        return accelerator_reset(device) == ACCELERATOR_OK ? status : ACCELERATOR_DMA_ERROR;
     for (stream = ACCELERATOR_INPUTS; stream < ACCELERATOR_STREAMS; stream++)
         HWGEN_INVALIDATE(outputs[stream - ACCELERATOR_INPUTS], layouts[stream].frame_bytes);
     return read_register(device, ACCELERATOR_ERRORS) ? ACCELERATOR_WRONG_FRAME : ACCELERATOR_OK;
@@ -211,6 +258,8 @@ accelerator_status accelerator_load_weights(const accelerator_device *device, co
     accelerator_status status;
     uint32_t place;
 
+    if (content == NULL)
+        return ACCELERATOR_NO_BUFFER;
     if (bytes < fixed || memcmp(content, "hwgenwts", 8) != 0 || word_of(content + 8) > bytes - fixed)
         return ACCELERATOR_WRONG_WEIGHTS;
     place = fixed + word_of(content + 8);
@@ -272,10 +321,12 @@ static void move_map(const stream_layout *layout, unsigned char *map, unsigned c
 
 void accelerator_pack(unsigned stream, const void *map, void *frame)
 {
-    move_map(&layouts[stream], (unsigned char *)(uintptr_t)map, (unsigned char *)frame, 1);
+    if (stream < ACCELERATOR_STREAMS && map != NULL && frame != NULL)
+        move_map(&layouts[stream], (unsigned char *)(uintptr_t)map, (unsigned char *)frame, 1);
 }
 
 void accelerator_unpack(unsigned stream, const void *frame, void *map)
 {
-    move_map(&layouts[stream], (unsigned char *)map, (unsigned char *)(uintptr_t)frame, 0);
+    if (stream < ACCELERATOR_STREAMS && map != NULL && frame != NULL)
+        move_map(&layouts[stream], (unsigned char *)map, (unsigned char *)(uintptr_t)frame, 0);
 }

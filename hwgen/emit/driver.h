@@ -36,7 +36,8 @@ typedef enum {
     ACCELERATOR_DMA_ERROR,     /* a DMA was refused by memory, or does not answer; all was reset */
     ACCELERATOR_WRONG_LENGTH,  /* a frame of another length came out; all was reset */
     ACCELERATOR_WRONG_FRAME,   /* ERRORS says that a frame that went in was too short or too long */
-    ACCELERATOR_WRONG_WEIGHTS  /* a file of weights is none, is cut off, or was refused by the hardware */
+    ACCELERATOR_WRONG_WEIGHTS, /* a file of weights is none, is cut off, or was refused by the hardware */
+    ACCELERATOR_NO_BUFFER      /* a pointer is NULL */
 } accelerator_status;
 
 typedef struct {
@@ -45,18 +46,19 @@ typedef struct {
     uint32_t patience;               /* how often a DMA is looked at before a frame is given up */
 } accelerator_device;
 
-/* Checks that the hardware is the one of this folder, disables its interrupt, and resets it and its DMAs. */
+/* Checks that the hardware is the one of this folder, disables its interrupt, enables its inputs, and resets it and its DMAs. */
 accelerator_status accelerator_open(
     accelerator_device *device, uintptr_t registers, const uintptr_t *dmas, uint32_t patience);
 
-/* Drops all frames on their way, in the accelerator and in its DMAs. */
+/* Drops all frames on their way, in the accelerator and in its DMAs. ACCELERATOR_DMA_ERROR if a DMA does not end its reset. */
 accelerator_status accelerator_reset(const accelerator_device *device);
 
 /* One frame: all inputs in, all outputs out. Buffers hold frames as they lie in memory, ACCELERATOR_.._FRAME_BYTES each, and
  * begin at multiples of 64, so that no line of a cache is shared. */
 accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs);
 
-/* The same in two steps. Between them the frame is computed, and its buffers are the DMAs'. */
+/* The same in two steps. Between them the frame is computed, and its buffers are the DMAs'. What is on its way before, of a
+ * frame that nobody finished, is dropped. */
 accelerator_status accelerator_start(const accelerator_device *device, const void *const *inputs, void *const *outputs);
 accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs);
 
@@ -75,7 +77,8 @@ uint32_t accelerator_handle_interrupt(const accelerator_device *device);
 accelerator_status accelerator_load_weights(const accelerator_device *device, const void *file, uint32_t bytes);
 #endif
 
-/* A map (channels, rows, columns) of integers as a frame in memory. Streams are numbered: inputs first, then outputs. */
+/* A map (channels, rows, columns) of integers as a frame in memory. Streams are numbered: inputs first, then outputs. Where
+ * there is no stream of a number, or a pointer is NULL, nothing is done. */
 void accelerator_pack(unsigned stream, const void *map, void *frame);
 
 /* The inverse. */

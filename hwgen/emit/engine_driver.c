@@ -19,7 +19,8 @@ enum {
     FORMAT_OF_SEVERAL_IS = 3, /* of programs that compute several frames in a run */
     DIGEST_DIGITS = 16,
     PAGE = 4096,
-    LANES = 8
+    LANES = 8,
+    MOST = 1 << 28 /* channels, rows or columns of a map, and frames of a run */
 };
 
 static uint32_t read_register(const engine_device *device, uintptr_t offset)
@@ -47,6 +48,8 @@ engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t p
 {
     uint64_t hash;
 
+    if (device == NULL)
+        return ENGINE_NO_BUFFER;
     device->registers = registers;
     device->patience = patience;
     device->memory = NULL;
@@ -77,23 +80,28 @@ static int take(text *left, text *item)
         at++;
     item->begin = at;
     for (; at < left->end && (depth > 0 || quoted || *at != ','); at++) {
-        if (quoted && *at == '\\')
+        if (quoted && *at == '\\' && at + 1 < left->end)
             at++; /* of what follows no quote counts */
         else if (*at == '"')
             quoted = !quoted;
         else if (!quoted)
             depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
     }
-    item->end = left->begin = at < left->end ? at : left->end;
+    left->begin = at;
+    while (at > item->begin && at[-1] == ' ')
+        at--;
+    item->end = at;
     return item->begin < item->end;
 }
 
-/* The items of a list or an object. */
+/* The items of a list or an object; none of anything else. */
 static text items(text value)
 {
-    if (value.end - value.begin >= 2) {
+    if (value.end - value.begin >= 2 && (*value.begin == '{' || *value.begin == '[')) {
         value.begin++;
         value.end--;
+    } else {
+        value.begin = value.end;
     }
     return value;
 }
@@ -106,7 +114,7 @@ static text value_of(text object, const char *key)
 
     while (take(&left, &item))
         if ((size_t)(item.end - item.begin) > length + 3 && item.begin[0] == '"' && item.begin[length + 1] == '"' &&
-            memcmp(item.begin + 1, key, length) == 0) {
+            item.begin[length + 2] == ':' && memcmp(item.begin + 1, key, length) == 0) {
             item.begin += length + 3; /* two quotes and a colon */
             while (item.begin < item.end && *item.begin == ' ')
                 item.begin++;
@@ -116,16 +124,34 @@ static text value_of(text object, const char *key)
     return item;
 }
 
-/* A number below 2^32, as all are that count. */
-static uint32_t number_of(text object, const char *key)
+/* Whether a value is a word of JSON. */
+static int is_word(text value, const char *word)
+{
+    const size_t length = strlen(word);
+
+    return (size_t)(value.end - value.begin) == length && memcmp(value.begin, word, length) == 0;
+}
+
+/* Whether a key has a number of some range, which is given back. */
+static int number_of(text object, const char *key, uint32_t least, uint32_t most, uint32_t *number)
 {
     const text value = value_of(object, key);
     const char *at;
-    uint32_t number = 0;
+    uint64_t found = 0;
 
-    for (at = value.begin; at < value.end && *at >= '0' && *at <= '9'; at++)
-        number = 10 * number + (uint32_t)(*at - '0');
-    return number;
+    for (at = value.begin; at < value.end && *at >= '0' && *at <= '9' && found <= most; at++)
+        found = 10 * found + (uint64_t)(*at - '0');
+    *number = (uint32_t)found;
+    return value.begin < value.end && at == value.end && least <= found && found <= most;
+}
+
+/* The same where a key may be missing, or null: then the number is a default. */
+static int number_or(text object, const char *key, uint32_t least, uint32_t most, uint32_t missing, uint32_t *number)
+{
+    const text value = value_of(object, key);
+
+    *number = missing;
+    return value.begin == value.end || is_word(value, "null") || number_of(object, key, least, most, number);
 }
 
 static uint32_t map_bytes(const engine_map *map)
@@ -133,21 +159,33 @@ static uint32_t map_bytes(const engine_map *map)
     return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
 }
 
-/* A map that a program tells of. */
-static engine_map map_of(text region)
+/* Whether the sizes of a map make one of at most so many bytes. */
+static int fits(const engine_map *map, uint32_t size)
 {
-    const text map = value_of(region, "map"), is_signed = value_of(value_of(map, "type"), "signed");
-    engine_map found;
+    uint32_t left = size / LANES / ((map->channels + LANES - 1) / LANES);
 
-    found.address = number_of(region, "address");
-    found.channels = number_of(map, "channels");
-    found.height = number_of(map, "height");
-    found.width = number_of(map, "width");
-    found.is_signed = is_signed.begin < is_signed.end && *is_signed.begin == 't';
-    found.frame_bytes = number_of(region, "frame_bytes");
-    if (found.frame_bytes == 0) /* it is not told where there is one frame, or each begins at the end of another one */
-        found.frame_bytes = map_bytes(&found);
-    return found;
+    left /= map->height;
+    return left / map->width > 0;
+}
+
+/* Whether a program tells of a map that makes sense, and whose frames lie in the program's memory of so many bytes. */
+static int read_map(text region, uint32_t frames, uint32_t size, engine_map *found)
+{
+    const text map = value_of(region, "map"), type = value_of(map, "type"), is_signed = value_of(type, "signed");
+    uint32_t bits;
+
+    if (!number_of(map, "channels", 1, MOST, &found->channels) || !number_of(map, "height", 1, MOST, &found->height) ||
+        !number_of(map, "width", 1, MOST, &found->width) || !number_of(type, "bits", 1, 8, &bits) ||
+        !number_of(region, "address", 0, UINT32_MAX, &found->address))
+        return 0;
+    if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !fits(found, size))
+        return 0;
+    found->is_signed = is_word(is_signed, "true");
+    /* It is not told where there is one frame, or each begins at the end of another one. */
+    if (!number_or(region, "frame_bytes", map_bytes(found), UINT32_MAX, map_bytes(found), &found->frame_bytes))
+        return 0;
+    return found->address % LANES == 0 && found->frame_bytes % LANES == 0 &&
+           found->address + (uint64_t)(frames - 1) * found->frame_bytes + map_bytes(found) <= size;
 }
 
 /* The bytes of a number of a file, the lowest one first. */
@@ -203,48 +241,53 @@ static engine_status check(const engine_device *device, const unsigned char *fil
     return is_of_this_engine(device, file + DIGEST_AT) ? ENGINE_OK : ENGINE_OTHER_ENGINE;
 }
 
-/* What a program tells of its maps; whether there is room for as many outputs as it has. */
-static int describe(engine_device *device, text told)
+/* What a program tells of its maps in a memory of so many bytes; whether it makes sense, and there is room for as many
+ * outputs as it has. */
+static int describe(engine_device *device, text told, uint32_t size)
 {
     text left = items(value_of(told, "outputs")), output;
 
-    device->frames = number_of(told, "batch");
-    if (device->frames == 0) /* it is told where there are several */
-        device->frames = 1;
-    device->input = map_of(value_of(told, "input"));
-    for (device->output_count = 0; take(&left, &output); device->output_count++) {
-        if (device->output_count == ENGINE_MOST_OUTPUTS)
+    if (!number_or(told, "batch", 1, MOST, 1, &device->frames) || /* it is told where there are several */
+        !read_map(value_of(told, "input"), device->frames, size, &device->input))
+        return 0;
+    for (device->output_count = 0; take(&left, &output); device->output_count++)
+        if (device->output_count == ENGINE_MOST_OUTPUTS ||
+            !read_map(output, device->frames, size, &device->outputs[device->output_count]))
             return 0;
-        device->outputs[device->output_count] = map_of(output);
-    }
-    return 1;
+    return device->output_count > 0;
 }
 
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes)
 {
     const unsigned char *const content = file;
-    const uint32_t address = HWGEN_BUS_ADDRESS(memory);
-    engine_status status = check(device, content, file_bytes);
-    engine_device next = *device;
-    uint32_t size, told_bytes;
+    uint32_t address, size, told_bytes, image_bytes;
+    engine_status status;
+    engine_device next;
     text told;
 
+    if (device == NULL || file == NULL || memory == NULL)
+        return ENGINE_NO_BUFFER;
+    status = check(device, content, file_bytes);
     if (status != ENGINE_OK)
         return status;
+    address = HWGEN_BUS_ADDRESS(memory);
     told_bytes = (uint32_t)bytes_of(content + TOLD_BYTES_AT, 8);
+    image_bytes = file_bytes - HEADER_BYTES - told_bytes;
     told.begin = (const char *)content + HEADER_BYTES;
     told.end = told.begin + told_bytes;
-    size = number_of(told, "size");
+    if (!number_of(told, "size", image_bytes, UINT32_MAX, &size))
+        return ENGINE_WRONG_PROGRAM;
+    next = *device;
+    if (!describe(&next, told, size))
+        return ENGINE_WRONG_PROGRAM;
     if (size > memory_bytes)
         return ENGINE_TOO_SMALL;
     if (address % PAGE || (uint64_t)address + size > UINT64_C(1) << 32)
         return ENGINE_UNALIGNED;
-    if (!describe(&next, told))
-        return ENGINE_WRONG_PROGRAM;
     status = engine_stop(device);
     if (status != ENGINE_OK)
         return status;
-    memcpy(memory, told.end, file_bytes - HEADER_BYTES - told_bytes);
+    memmove(memory, told.end, image_bytes); /* the file may lie in the same memory */
     HWGEN_FLUSH(memory, size); /* the maps as well: nothing of them may be written from a cache during a run */
     next.memory = memory;
     *device = next;
@@ -306,6 +349,8 @@ engine_status engine_start(const engine_device *device, const void *maps)
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
+    if (maps == NULL)
+        return ENGINE_NO_BUFFER;
     status = engine_stop(device);
     if (status != ENGINE_OK)
         return status;
@@ -320,6 +365,17 @@ engine_status engine_start(const engine_device *device, const void *maps)
     return ENGINE_OK;
 }
 
+/* Whether there is a buffer for each output. */
+static int are_there(const engine_device *device, void *const *results)
+{
+    uint32_t output;
+
+    for (output = 0; results != NULL && output < device->output_count; output++)
+        if (results[output] == NULL)
+            return 0;
+    return results != NULL;
+}
+
 engine_status engine_finish(const engine_device *device, void *const *results)
 {
     uint32_t looks, output, frame;
@@ -327,6 +383,8 @@ engine_status engine_finish(const engine_device *device, void *const *results)
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
+    if (!are_there(device, results))
+        return ENGINE_NO_BUFFER;
     for (looks = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); looks++)
         if (looks == device->patience) {
             status = engine_stop(device);
@@ -347,8 +405,13 @@ engine_status engine_finish(const engine_device *device, void *const *results)
 
 engine_status engine_run(const engine_device *device, const void *maps, void *const *results)
 {
-    const engine_status status = engine_start(device, maps);
+    engine_status status;
 
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    if (!are_there(device, results))
+        return ENGINE_NO_BUFFER;
+    status = engine_start(device, maps);
     return status == ENGINE_OK ? engine_finish(device, results) : status;
 }
 
