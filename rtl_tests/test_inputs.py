@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,18 @@ from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.network import golden
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.ops import MaxPool
+from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import quantise
+from hwgen.network.requantise import Requantisation
 from hwgen.plan import document
-from hwgen.schedule.solve import Schedule
+from hwgen.schedule.buffers import size_buffers
+from hwgen.schedule.solve import Schedule, steady_cycles
 from hwgen.simulate import check
 from hwgen.simulate.memory import Memory, Traffic
+from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan, with_buffers
 
 COUNTS = st.integers(2, 3)
 
@@ -162,6 +167,56 @@ def test_nothing_could_be_less(case):
 @settings(max_examples=100)
 @given(case=cases(sized=True, most_steps=4))
 def test_nothing_could_be_less_in_many(case):
+    assert least_depths(case) == []
+
+
+def beside_each_other(height: int, width: int) -> Case:
+    """Six 7 x 7 convolutions of such a map, in a row; and, joined to nothing, a layer of 3 x 5 pixels and 3 channels.
+
+    The layer computes a beat a cycle, 45 a frame, and its outputs come long before those of the others.
+    """
+    map_of = partial(FeatureMap, channels=1, type=UINT8)
+    before, small = map_of(height=height, width=width), map_of(height=3, width=5)
+    rule = Requantisation(significand=np.array([1 << 23]), shift=np.array([30]), zero_point=0, low=0, high=255)
+    wide = Conv(
+        name="wide",
+        input=before,
+        output=before,
+        window=Window(kernel=(7, 7), padding=(3,) * 4),
+        weights=np.ones((1, 1, 7, 7), int),
+        bias=np.zeros(1, int),
+        requantisation=rule,
+    )
+    fast = Conv(
+        name="fast",
+        input=small,
+        output=replace(small, channels=3, type=INT32),
+        window=Window(kernel=(1, 1)),
+        weights=np.ones((3, 1, 1, 1), int),
+        bias=np.zeros(3, int),
+        requantisation=None,
+    )
+    names = [f"wide{number}" for number in range(6)]
+    layers = (*(replace(wide, name=name) for name in names), fast)
+    edges = (("left",), *((name,) for name in names[:-1]), ("right",))
+    ends = {"inputs": ("left", "right"), "outputs": (names[-1], "fast")}
+    network = Network(name="beside", layers=layers, edges=edges, **ends)
+    unroll = {"tn": 1, "tm": 1, "chain": 1, "line_rows": 20, "fifo_depths": (1,)}
+    plans = tuple(LayerPlan(name=layer.name, kind="conv", tk=layer.window.taps, **unroll) for layer in layers)
+    rows, depths = size_buffers(compose(network, plans))
+    return Case(network, compose(network, with_buffers(plans, rows, depths)))
+
+
+@pytest.mark.parametrize(("size", "depth"), [((6, 8), 12), ((7, 7), 12), ((1, 53), 11), ((6, 9), 10), ((6, 10), 9)])
+def test_outputs_that_come_early_lend_no_credits(size, depth):
+    """By hand: a credit comes back after 12 cycles, so 45 beats take 45 * 12 / depth cycles, at most the interval.
+
+    With 12 to 9 credits they take 45, 49.09, 54 and 60 cycles. With 11 credits and an interval of 49 more than 2,000
+    frames are on time before one is late.
+    """
+    case = beside_each_other(*size)
+    assert steady_cycles(case.config).interval == size[0] * size[1]
+    assert case.config.layers[-1].fifo_depths == (depth,)
     assert least_depths(case) == []
 
 

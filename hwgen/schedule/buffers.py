@@ -3,8 +3,8 @@
 Nothing lost means: the latency and interval of line buffers with rows to spare and FIFOs without end, in a run of any
 number of frames. Rows are settled first, by the least number that keeps every frame's last output where it was; then
 the FIFOs one after the other, each by the least depth that keeps latency and interval, given the others. The interval
-is kept if no frame follows the one before it at a greater distance than it did, and no layer takes longer for each of
-the last frames than the interval, or than it did: it would live on what came early, until that is gone. There is no
+is kept if no frame follows the one before it at a greater distance than it did, and no layer takes longer on average
+of the last frames than the interval, or than it did: it would live on what came early, until that is gone. There is no
 interval between the first two frames, so a slip of all frames but the first is no loss, nor one that later frames make
 good. It may let other FIFOs slip too, so they are gone through again until none can be less. In a graph those FIFOs
 come first that would hold the most bits. The test is the exact schedule, not a simulation.
@@ -60,13 +60,13 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     schedule = Schedule(config, frames, depths=depths)
     schedule.mark()
     target = schedule.frame_ends
-    latest, most = schedule.latest(target), _longest(schedule)
+    latest, paces = schedule.latest(target), _paces(schedule)
     what, count = "sizing buffers", len(config.layers) + len(config.links)
     for number, layer in enumerate(config.layers):
         tell(what, number, count, "buffer")
         for rows in range(layer.least_rows, layer.window.rows):
             schedule.shrink(number, rows=rows)
-            if schedule.solve(latest) and (schedule.last_distances() <= most).all():
+            if schedule.solve(latest) and not schedule.falls_behind(paces):
                 schedule.mark()
                 break
             schedule.revert()
@@ -75,7 +75,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         # A ring of one row is read a cycle faster: fewer credits are in flight.
         schedule = Schedule(shrunk, frames, depths=depths)
         schedule.solve()
-        target, most = schedule.frame_ends, _longest(schedule)
+        target, paces = schedule.frame_ends, _paces(schedule)
     deadline = target + MOST_SLIP
     deadline[0] = target[0]
     latest = schedule.latest(deadline)
@@ -84,7 +84,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         before = list(schedule.depths)
         for number in list(undecided):
             least = max(config.layers[config.links[number].source].fold_beats)
-            if _least_depth(schedule, number, least, target, latest, most):
+            if _least_depth(schedule, number, least, target, latest, paces):
                 undecided.remove(number)
                 tell(what, count - len(undecided), count, "buffer")
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
@@ -108,13 +108,13 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
     return replace(config, layers=tuple(layers))
 
 
-def _longest(schedule: Schedule) -> Times:
-    """Cycles that each input of a layer may be taken in at most, in the best of the last frames."""
+def _paces(schedule: Schedule) -> Times:
+    """Return the cycles a frame in which each stream may be taken at most in the long run."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
-    return np.maximum(schedule.last_distances(), interval)
+    return np.maximum(schedule.paces(), interval)
 
 
-def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times, most: Times) -> bool:
+def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times, paces: Times) -> bool:
     """Make FIFO ``number`` as shallow as may be, between what is needed for sure and what is used.
 
     What is needed for all to be in time, if nothing else comes later, is mostly enough; it is tried first, then what
@@ -131,7 +131,7 @@ def _least_depth(schedule: Schedule, number: int, least: int, target: Times, lat
         schedule.shrink(number, depth=middle)
         on_time = schedule.solve(latest)
         late = schedule.frame_ends[1:] - target[1:]
-        if on_time and (np.diff(late) <= 0).all() and (schedule.last_distances() <= most).all():
+        if on_time and (np.diff(late) <= 0).all() and not schedule.falls_behind(paces):
             high = middle
         else:
             schedule.revert()

@@ -46,6 +46,13 @@ from hwgen.schedule.tall import shortened
 #: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
 MOST_FRAMES = 64
 
+#: Frames, at most, within which layers that take turns at being longer and shorter come round. A loop of credits that
+#: loses a cycle in fewer frames than these is seen while no output is late yet.
+MOST_TURNS = 21
+
+#: Frames, at most, each of which takes longer than the pace where a layer falls behind.
+LAST_FRAMES = 8
+
 #: Frames that a schedule of frames that follow each other has at least, by `enough_frames`: no frame is done before the
 #: next can begin, as its latency is more than the slowest layer's cycles.
 LEAST_FRAMES = 5
@@ -370,22 +377,44 @@ class Schedule:
         return Cycles(
             latency=int(ends[0]) - min(int(self.taken[place][0]) for place in range(len(self.config.entries))),
             interval=int(distances[-1]) if self.frames >= 3 else None,
-            steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.drains(distances[-1])),
+            steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.falls_behind(distances[-1])),
         )
 
-    def last_distances(self) -> Times:
-        """Cycles from the end of a frame to that of the next, as an input of a layer took them: the least of the last.
+    @property
+    def _turns(self) -> int:
+        """Number of frames in which a pattern of longer and shorter frames is looked for."""
+        return min(max((self.frames - 1) // 2, 1), MOST_TURNS)
 
-        Looked at are the last half of the frames, and eight at most: layers that take turns at being longer are not
-        slower. Of one frame alone 0.
+    def paces(self) -> Times:
+        """Return the cycles a frame in which each stream is taken, on average over the last frames, rounded up.
+
+        With one frame alone they are 0.
         """
-        looked = min(max((self.frames - 1) // 2, 1), 8)
-        ends = (self._frame_ends(times)[-1 - looked :] for times in self.taken)
-        return np.array([np.diff(each).min() if len(each) > 1 else 0 for each in ends])
+        turns = min(self._turns, self.frames - 1)
+        ends = (self._frame_ends(times).astype(np.int64) for times in self.taken)
+        return np.array([-(-(each[-1] - each[-1 - turns]) // max(turns, 1)) for each in ends])
 
-    def drains(self, interval: int) -> bool:
-        """Whether a layer took longer than ``interval`` for each of the last frames: outputs will be late in time."""
-        return bool((self.last_distances() > interval).any())
+    def falls_behind(self, paces: Times | int) -> bool:
+        """Tell whether a layer takes longer than its pace in the long run, so that outputs will be late in time.
+
+        Either each of its last frames takes longer than the pace. Or the latest of them, measured against the pace, is
+        later than the latest of as many frames before them. At a pace of 49 a layer that takes 48 and 50 cycles by
+        turns keeps up. One that takes 49 cycles, but 50 in every eleventh frame, does not: its outputs are late once
+        the lead is gone that they have over others.
+
+        Parameters
+        ----------
+        paces : Times or int
+            Cycles a frame, for each stream or for all.
+        """
+        turns = self._turns
+        if self.frames < 2:
+            return False
+        ends = np.array([self._frame_ends(times) for times in self.taken], dtype=np.int64)
+        late = ends - np.arange(self.frames) * np.broadcast_to(paces, len(ends))[:, None]
+        later = late[:, -turns:].max(axis=1) > late[:, -2 * turns : -turns].max(axis=1)
+        longer = (np.diff(late)[:, -min(turns, LAST_FRAMES) :] > 0).all(axis=1)
+        return bool((later | longer).any())
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
