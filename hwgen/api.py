@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
+from hwgen.arguments import checked
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
@@ -60,6 +61,7 @@ _MOST_VALUES = 1 << 32
 """Of random frames."""
 
 
+@checked
 def load(
     source: str | Path,
     calibration: Inputs | str | Path | None = None,
@@ -98,6 +100,7 @@ def load(
     return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
 
 
+@checked
 def check(
     source: str | Path,
     calibration: Inputs | str | Path | None = None,
@@ -133,6 +136,7 @@ def check(
     return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
 
 
+@checked
 def sweep(
     models: Model | Sequence[Model],
     board: str | Board | Sequence[str | Board],
@@ -182,15 +186,25 @@ def sweep(
     from hwgen.report import notebook
 
     work.check_count(jobs)
-    boards = [board] if isinstance(board, str | Board) else list(board)
+    boards = [board] if isinstance(board, str | Board) else _several(board, str | Board, "board", "boards")
+    taken = [models] if isinstance(models, Model) else _several(models, Model, "models", "Models")
     asked = Sweep(
-        networks=[model.network for model in ([models] if isinstance(models, Model) else models)],
-        boards=[each if isinstance(each, Board) else load_board(str(each)) for each in boards],
+        networks=[model.network for model in taken],
+        boards=[each if isinstance(each, Board) else load_board(each) for each in boards],
         options={name: list(value) if isinstance(value, list | range) else [value] for name, value in options.items()},
         front=tuple(front),
     )
     with followed(progress), work.pool(cluster, min(jobs or work.cores(), asked.count)) as pool:
         return replace(asked.run(pool), html=notebook.sweep)
+
+
+def _several(given: Any, kind: Any, name: str, what: str) -> list[Any]:
+    """Return the members of a sequence, which must not be empty, and all of one kind."""
+    one = {"board": "a board's name or a Board", "models": "a Model"}[name]
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(each, kind) for each in given):
+        kinds = ", ".join(type(each).__name__ for each in given) if isinstance(given, list | tuple) else repr(given)
+        raise InputError(f"{name} must be {one}, or a sequence of {what}, not {kinds[:60] or 'empty'}")
+    return list(given)
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
@@ -357,6 +371,7 @@ class Model:
 
         return host.describe(self.network)
 
+    @checked
     def prepare(self, x: Inputs) -> Values:
         """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
 
@@ -375,6 +390,7 @@ class Model:
         made = quantise.prepare_inputs(self.network, x)
         return made[0] if len(made) == 1 else dict(zip(self.network.input_names, made, strict=True))
 
+    @checked
     def random_frames(self, count: int, seed: int = 0) -> Values:
         """``count`` random frames of the model's integer type, over its whole range: the same for the same ``seed``.
 
@@ -408,6 +424,7 @@ class Model:
                 found[end.name] = generator.normal(size=shape).astype(np.float32)
         return found if len(found) > 1 else next(iter(found.values()))
 
+    @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
         """Outputs of the golden model.
 
@@ -465,6 +482,7 @@ class Model:
         made = [host.integers(self.network, values, place) for place, values in enumerate(maps)]
         return made[0] if len(made) == 1 else dict(zip(self.network.output_names, made, strict=True))
 
+    @checked
     def runtime(
         self, source: str | Path, calibration: Inputs | str | Path | None = None, bits: int | None = None
     ) -> RuntimeLayers:
@@ -478,6 +496,7 @@ class Model:
             calibration = read_inputs([calibration], "calibration")
         return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
 
+    @checked
     def plan(
         self,
         board: str | Board,
@@ -537,6 +556,7 @@ class Model:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         return Design(self, planner.read(_plan_text(plan), self.network, board))
 
+    @checked
     def retrained(self, design: str | Path, *, board: str | Board | None = None) -> Retrained:
         """This model in a design that was built of another one of its shape, with weights that are loaded.
 
@@ -581,6 +601,7 @@ class Model:
         known.refuse(found.config, self.name)
         return found
 
+    @checked
     def compile(
         self,
         engine: str | Path,
@@ -626,6 +647,7 @@ class Model:
             plan_of = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
         return Design(self, plan_of, circuit)
 
+    @checked
     def run(
         self,
         engine: str | Path,
@@ -783,10 +805,12 @@ class Design:
 
         return document.write(self.plan)
 
+    @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
         """Outputs of the golden model; see ``Model.golden``."""
         return self.model.golden(x, integers=integers)
 
+    @checked
     def build(
         self,
         directory: str | Path | None = None,
@@ -897,6 +921,7 @@ class Design:
             "times": times.document(self.plan),
         }
 
+    @checked
     def simulate(
         self,
         x: Inputs,
@@ -1008,6 +1033,7 @@ class Design:
             simulator=run.simulator,
         )
 
+    @checked
     def compare(
         self,
         x: Inputs,

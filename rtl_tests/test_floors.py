@@ -20,6 +20,7 @@ FLOORS = {
     "digest": "",
     "cache": "errors processes",
     "boards": "errors",
+    "arguments": "errors boards",
     "network": "errors progress processes",
     "gateware": "errors",
     "blocking": "errors boards network gateware",
@@ -32,7 +33,8 @@ FLOORS = {
     "emit": "errors fields installing progress processes work digest cache boards gateware schedule program report",
     "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
     "doctor": "installing report simulate",
-    "api": "errors progress work boards network gateware schedule program templates plan explore report emit simulate",
+    "api": "errors arguments progress work boards network gateware schedule program templates plan explore report emit "
+    "simulate",
     "hwgen": "errors api",
     "cli": "errors processes cache progress work boards network blocking templates plan explore report emit simulate "
     "doctor api hwgen",

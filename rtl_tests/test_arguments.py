@@ -1,0 +1,142 @@
+"""Arguments of the Python interface: what is of a wrong type is refused in one sentence, before any work begins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwgen
+from hwgen import api, arguments
+from hwgen.errors import HwgenError
+
+MODEL = str(Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.onnx")
+#: Public functions of the interface that are no concern of `arguments.checked`: they take paths and texts only.
+READERS = {"read_array", "read_archive", "read_inputs"}
+
+
+@pytest.fixture(scope="module")
+def model() -> api.Model:
+    return hwgen.load(MODEL)
+
+
+@pytest.fixture(scope="module")
+def design(model: api.Model) -> api.Design:
+    return model.plan("zedboard")
+
+
+def refuse(function: Callable[..., Any], *given: Any, **named: Any) -> str:
+    with pytest.raises(HwgenError) as caught:
+        function(*given, **named)
+    assert len(caught.value.lines) == 1
+    assert "object at 0x" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cluster", 3, "cluster must be the address of a Dask scheduler, or local:N, not 3"),
+        ("cluster", ["local:2"], "cluster must be the address of a Dask scheduler, or local:N, not a list"),
+        ("plan", 7, "plan must be the path of a plan.json, not 7"),
+        ("plan", {"groups": []}, "plan must be the path of a plan.json, not a dict"),
+        ("plan", "a\0b", r"plan must be the path of a plan.json, not 'a\x00b'"),
+        ("progress", "yes", "progress must be True, False, or a function that takes a Step, not 'yes'"),
+        ("jobs", 2.0, "jobs must be a positive integer, not 2.0"),
+        ("jobs", 0, "jobs must be a positive integer, not 0"),
+        ("colour", 1, "unknown option colour: a plan has "),
+    ],
+)
+def test_plans(model: api.Model, name: str, value: Any, message: str) -> None:
+    assert refuse(model.plan, "zedboard", **{name: value}).startswith(message)
+
+
+@pytest.mark.parametrize("board", [None, 3, ["zedboard"], b"zedboard", ""])
+def test_boards(model: api.Model, board: Any) -> None:
+    assert refuse(model.plan, board).startswith(
+        "board must be the name of a board, the path of a .toml file, or a Board"
+    )
+
+
+@pytest.mark.parametrize("boards", [3, None, ["zedboard", 3], [], [None]])
+def test_boards_of_a_sweep(model: api.Model, boards: Any) -> None:
+    assert "board must be " in refuse(hwgen.sweep, model, boards)
+
+
+def test_several_boards(model: api.Model) -> None:
+    made = hwgen.sweep([model], ["zedboard", "arty-z7-20"], dsp=[100, 200])
+    assert [row["board"] for row in made.rows] == ["zedboard", "zedboard", "arty-z7-20", "arty-z7-20"]
+
+
+@pytest.mark.parametrize("models", [3, "vgg16", [MODEL], []])
+def test_models_of_a_sweep(models: Any) -> None:
+    assert refuse(hwgen.sweep, models, "zedboard").startswith("models must be a Model, or a sequence of Models, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("seed", "1", "seed must be an integer, 0 or more, not '1'"),
+        ("seed", -1, "seed must be an integer, 0 or more, not -1"),
+        ("seed", 1.5, "seed must be an integer, 0 or more, not 1.5"),
+        ("stalls", 0.5, "stalls must be a sequence of probabilities, each from 0 to below 1, not 0.5"),
+        ("stalls", ("0.5",), "stalls must be a sequence of probabilities, each from 0 to below 1, not a tuple"),
+        ("waves", 1, "waves must be the path of a .vcd or .fst file, not 1"),
+        ("wave_frames", 3, "wave_frames must be two integers, the first frame and the one behind the last, not 3"),
+        ("wave_layers", [1], "wave_layers must be a sequence of layers' names, not a list"),
+        ("simulator", None, "simulator must be verilator, icarus or amaranth, not None"),
+        ("memory_latency", -3, "memory_latency must be a number of cycles, 0 or more, not -3"),
+        ("bandwidth", float("nan"), "bandwidth must be a positive number of GB/s, not nan"),
+        ("progress", 1, "progress must be True, False, or a function that takes a Step, not 1"),
+    ],
+)
+def test_simulations(design: api.Design, name: str, value: Any, message: str) -> None:
+    x = np.zeros((1, 1, 8, 8), np.float32)
+    assert refuse(design.simulate, x, **{name: value}) == message
+
+
+@pytest.mark.parametrize("x", [None, 3, "x.npy", [1, 2], {"x": [1]}, b""])
+def test_frames(model: api.Model, x: Any) -> None:
+    for function in (model.golden, model.prepare):
+        assert refuse(function, x).startswith("x must be an array of frames, or one for each input")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "name"),
+    [
+        (hwgen.load, (3,), "source"),
+        (hwgen.load, ("a\0.onnx",), "source"),
+        (hwgen.load, (MODEL, 3), "calibration"),
+        (hwgen.load, (MODEL, None, "8"), "bits"),
+        (hwgen.check, (None,), "source"),
+    ],
+)
+def test_models(function: Callable[..., Any], given: tuple[Any, ...], name: str) -> None:
+    assert refuse(function, *given).startswith(f"{name} must be ")
+
+
+def test_missing_arguments(model: api.Model) -> None:
+    """Those are Python's own errors, in a sentence."""
+    with pytest.raises(TypeError, match=r"^Model\.plan: missing a required argument: 'board'$"):
+        model.plan()  # type: ignore[call-arg]
+
+
+def test_every_parameter_is_checked() -> None:
+    """Of all public functions and methods; ``options`` are those of a plan, which its request checks."""
+    others = {"self", "options", "count", "models", "boards"}
+    functions = [getattr(hwgen, name) for name in hwgen.__all__ if inspect.isfunction(getattr(hwgen, name))]
+    functions += [
+        function
+        for owner in (api.Model, api.Design)
+        for name, function in inspect.getmembers(owner, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+    assert len(functions) > 15
+    for function in functions:
+        parameters = set(inspect.signature(function).parameters) - others
+        assert parameters <= set(arguments._KINDS), function
+        assert not parameters or hasattr(function, "__wrapped__") or function.__name__ in READERS, function
