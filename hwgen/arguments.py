@@ -6,6 +6,7 @@ A parameter's name means the same in every function of the interface, so that on
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -89,8 +90,18 @@ def _is_count(value: Any) -> bool:
     return _is_integer(value) and value >= 0
 
 
+def _number(value: Any) -> float:
+    """Return a real number, infinite if it is too large; NaN, which no range holds, for anything else."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _is_rate(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < float("inf")
+    return 0 < _number(value) < math.inf
 
 
 def _are_texts(value: Any) -> bool:
@@ -100,7 +111,7 @@ def _are_texts(value: Any) -> bool:
 def _are_chances(value: Any) -> bool:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return False
-    return all(isinstance(chance, Real) and not isinstance(chance, bool) and 0 <= chance < 1 for chance in value)
+    return all(0 <= _number(chance) < 1 for chance in value)
 
 
 def _is_range(value: Any) -> bool:

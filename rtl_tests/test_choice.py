@@ -664,7 +664,7 @@ def test_weights_moved_by_hand(lenet):
     assert moved.resources.lut < made.resources.lut
     assert json.loads(plan.write(moved))["groups"][0]["layers"][0]["weights"] == "block"
     first["weights"] = "flash"
-    with pytest.raises(PlanError, match="plan layer conv1: weights must be 'lut', 'block' or 'stream', not .flash."):
+    with pytest.raises(PlanError, match=r"plan layer conv1: weights must be 'lut', 'block' or 'stream', not .flash."):
         plan.read(json.dumps(document), lenet, ZEDBOARD)
 
 
