@@ -78,13 +78,13 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
         target, paces = schedule.frame_ends, _paces(schedule)
     deadline = target + MOST_SLIP
     deadline[0] = target[0]
-    latest = schedule.latest(deadline)
+    deadlines = _Deadlines(schedule, deadline)
     undecided, before = _order(schedule), None
     while undecided and before != schedule.depths:
         before = list(schedule.depths)
         for number in list(undecided):
             least = max(config.layers[config.links[number].source].fold_beats)
-            if _least_depth(schedule, number, least, target, latest, paces):
+            if _least_depth(schedule, number, least, target, deadlines, paces):
                 undecided.remove(number)
                 tell(what, count - len(undecided), count, "buffer")
     return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
@@ -114,22 +114,47 @@ def _paces(schedule: Schedule) -> Times:
     return np.maximum(schedule.paces(), interval)
 
 
-def _least_depth(schedule: Schedule, number: int, least: int, target: Times, latest: Times, paces: Times) -> bool:
+class _Deadlines:
+    """Latest times of all events of a schedule, for no frame to end later than it may."""
+
+    def __init__(self, schedule: Schedule, deadline: Times):
+        self._schedule, self._deadline = schedule, deadline
+        self.endless = schedule.latest(deadline)
+        """Latest times, whatever the depths are: FIFOs count as endless."""
+        self._latest, self._wasted = self.endless, 0
+
+    def sharpen(self) -> None:
+        """Take the present depths into account, if trials that failed moved as many events as that costs."""
+        if self._wasted >= self._schedule.events:
+            self._latest, self._wasted = self._schedule.latest(self._deadline, endless=False), 0
+
+    def solve(self) -> bool:
+        """Solve the schedule as far as no event is later than it may be; whether none is."""
+        on_time = self._schedule.solve(self._latest)
+        if not on_time:
+            self._wasted += self._schedule.moved
+        return on_time
+
+
+def _least_depth(
+    schedule: Schedule, number: int, least: int, target: Times, deadlines: _Deadlines, paces: Times
+) -> bool:
     """Make FIFO ``number`` as shallow as may be, between what is needed for sure and what is used.
 
     What is needed for all to be in time, if nothing else comes later, is mostly enough; it is tried first, then what
     lies between by bisection. Returns whether the depth stays the least when other FIFOs become shallower, because
     with less a frame would be later than any slip allows.
 
-    ``latest``: by when events must happen for frames to slip no more than is allowed.
+    ``deadlines``: by when events must happen for frames to slip no more than is allowed.
     """
-    low, high = (max(schedule.credits_used(number, times), least) for times in (latest, None))
+    low, high = (max(schedule.credits_used(number, times), least) for times in (deadlines.endless, None))
     schedule.shrink(number, depth=high)
     middle, final = low, True
     while low < high:
         schedule.mark()
+        deadlines.sharpen()
         schedule.shrink(number, depth=middle)
-        on_time = schedule.solve(latest)
+        on_time = deadlines.solve()
         late = schedule.frame_ends[1:] - target[1:]
         if on_time and (np.diff(late) <= 0).all() and not schedule.falls_behind(paces):
             high = middle

@@ -143,6 +143,10 @@ class System:
         self._readers = np.argsort(self._waits[:, _SOURCE], kind="stable")
         self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], numbers)
 
+    def __len__(self) -> int:
+        """Number of events."""
+        return len(self._times)
+
     def times(self, key: Any) -> Times:
         """Those of a sequence: a view."""
         return self.part(key, self._times)
@@ -216,15 +220,30 @@ class System:
         """Events of a sequence that have been computed, when the system is stuck."""
         return int(self._sequences[self.numbers[key], _LOW])
 
-    def latest(self, bounds: dict[Any, tuple[Times, Times]]) -> Times:
-        """By when each event must happen for some events of a sequence to happen by when they must.
+    @property
+    def moved(self) -> int:
+        """Number of events that were computed to move since `mark`, each time counted."""
+        return 0 if self._journal is None else int(self._journal[2][0])
 
-        Only waits for data are looked at, so less may be allowed in truth; never more.
+    def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
+        """Return by when each event must happen for some events of a sequence to happen by when they must.
+
+        Parameters
+        ----------
+        bounds : dict
+            For sequences some of their events, and the latest times of these.
+        data_only : bool
+            Only waits for data are looked at. Otherwise all waits are, as they are now: the result is earlier, and
+            exact. It holds as long as waits become stricter only; in it a trial that fails is seen to fail soon.
         """
         found = np.full_like(self._times, _AFTER_ALL[self._times.dtype])
         for key, (events, times) in bounds.items():
             found[int(self._sequences[self.numbers[key], _FIRST]) + events] = times
-        _go_back(found, self._sequences, self._waits, self._tables, self._delays, self._into)
+        tables = self._sequences, self._waits, self._tables, self._delays, self._into
+        if data_only:
+            _go_back(found, *tables)
+        else:
+            _go_all_back(found, *tables, self._out_of, self._readers)
         return found
 
 
@@ -330,33 +349,69 @@ def _compute(
 def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used):
     """Compute all events that have not been yet, each when those have been that it waits for.
 
-    What a sequence waits for is mostly the one before it, or in front of which it makes room.
+    A sequence is computed as far as its waits allow. Then the sequence that it waits for is, until that has come far
+    enough: ``asking`` holds the sequences that wait for each other in this way, and ``until`` the event that is asked
+    of each.
     """
-    number, idle, visits = 0, 0, 0
-    while idle < len(sequences):
-        visits += 1
-        if visits > VISITS:
-            return _PAUSED
-        low, high = sequences[number, _LOW], sequences[number, _HIGH]
-        progress = False
-        if low < high:
+    asking, until = np.empty(len(sequences), np.int64), np.empty(len(sequences), np.int64)
+    listed = np.zeros(len(sequences), np.bool_)
+    visits = 0
+    for root in range(len(sequences) - 1, -1, -1):
+        asking[0], until[0], listed[root], depth = root, sequences[root, _HIGH] - 1, True, 1
+        while depth:
+            visits += 1
+            if visits > VISITS:
+                return _PAUSED
+            number = asking[depth - 1]
             status, event, _, _ = _compute(
                 times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, 0, False
             )
             sequences[number, _LOW] = event
             if status and status != _STUCK:
                 return status
-            progress = event > low
-        if progress:
-            idle = 0
-            number = max(number - 1, 0)
-        else:
-            idle += 1
-            number = (number + 1) % len(sequences)
-    for number in range(len(sequences)):
-        if sequences[number, _LOW] < sequences[number, _HIGH]:
-            return _STUCK
+            if event > until[depth - 1]:
+                listed[number] = False
+                depth -= 1
+                continue
+            other, source = _blocking(sequences, waits, tables, into, turns, number)
+            if listed[other]:
+                return _solve_rest(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used)
+            asking[depth], until[depth], listed[other] = other, source, True
+            depth += 1
     return _DONE
+
+
+@_compiled
+def _blocking(sequences, waits, tables, into, turns, number):
+    """The sequence, and the event of it, that the next event of a sequence waits for and that has not been computed."""
+    for row in range(into[number], into[number + 1]):
+        if turns[row, _UNTIL] or turns[row, _BEFORE]:
+            continue
+        source, other = tables[turns[row, _ENTRY]] + turns[row, _OFFSET], waits[row, _SOURCE]
+        if source >= sequences[other, _LOW] and other != number:
+            return other, source
+    return number, 0  # never: it is asked of sequences only that wait
+
+
+@_compiled
+def _solve_rest(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used):
+    """Compute all events that don't wait for a circle of others, which never happen."""
+    visits, progress = 0, True
+    while progress:
+        progress = False
+        for number in range(len(sequences)):
+            visits += 1
+            if visits > VISITS:
+                return _PAUSED
+            low = sequences[number, _LOW]
+            status, event, _, _ = _compute(
+                times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, 0, False
+            )
+            sequences[number, _LOW] = event
+            if status and status != _STUCK:
+                return status
+            progress = progress or event > low
+    return _STUCK
 
 
 @_compiled
@@ -496,3 +551,63 @@ def _go_back(latest, sequences, waits, tables, delays, into):
                 if entry == waits[row, _INDEX] + waits[row, _PERIOD]:
                     entry = waits[row, _INDEX]
                     offset += waits[row, _AHEAD]
+
+
+@_compiled
+def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
+    """Latest times, each when those of all events are known that wait for it: `_solve` backwards."""
+    left = sequences[:, _COUNT].copy()
+    last = len(sequences) - 1
+    number, idle = last, 0
+    while idle <= last:
+        low, high = left[number], left[number]
+        if high:
+            low = _first_known(waits, tables, out_of, readers, left, number)
+        if low >= high:
+            idle += 1
+            number = number - 1 if number else last
+            continue
+        first, gap = sequences[number, _FIRST], sequences[number, _GAP]
+        for event in range(first + min(high, sequences[number, _COUNT] - 1) - 1, first + low - 1, -1):
+            latest[event] = min(latest[event], latest[event + 1] - gap)
+        for row in range(into[number], into[number + 1]):
+            _pass_back(latest, sequences, waits, tables, delays, row, low, high)
+        left[number] = low
+        idle = 0
+        number = min(number + 1, last)
+
+
+@_compiled
+def _first_known(waits, tables, out_of, readers, left, number):
+    """The first event of a sequence for which no event waits whose latest time is not known."""
+    low = 0
+    for reader in range(out_of[number], out_of[number + 1]):
+        row = readers[reader]
+        turn = (left[waits[row, _TARGET]] - 1) // waits[row, _EVERY] - waits[row, _LEAD]
+        if turn >= 0:
+            periods, entry = turn // waits[row, _PERIOD], turn % waits[row, _PERIOD]
+            source = tables[waits[row, _INDEX] + entry] + periods * waits[row, _AHEAD] - waits[row, _BACK]
+            low = max(low, source + 1)
+    return low
+
+
+@_compiled
+def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
+    """What events ``low`` to ``high - 1`` of a wait's target wait for must happen before them."""
+    every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
+    target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]
+    turn, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)
+    if turn < stop:
+        return
+    entry = begin + turn % period
+    offset = turn // period * waits[row, _AHEAD] - waits[row, _BACK]
+    for event in range(target + (turn + lead) * every, target + (stop + lead) * every - 1, -every):
+        source = tables[entry] + offset
+        if source < 0:
+            break
+        if delays[entry] > NO_WAIT:
+            latest[origin + source] = min(latest[origin + source], latest[event] - delays[entry])
+        entry -= 1
+        if entry < begin:
+            entry = begin + period - 1
+            offset -= waits[row, _AHEAD]

@@ -333,16 +333,32 @@ class Schedule:
                     )
         return found
 
-    def latest(self, deadline: Times) -> Times:
-        """By when all events must happen for no output of a frame to come later than the frame's deadline.
+    @property
+    def events(self) -> int:
+        """Number of events of all frames."""
+        return len(self._system)
 
-        Every layer and FIFO counts as endless, so more may be asked in truth; never less.
+    @property
+    def moved(self) -> int:
+        """Number of events that were computed to move since `mark`, each time counted."""
+        return self._system.moved
+
+    def latest(self, deadline: Times, *, endless: bool = True) -> Times:
+        """Return by when all events must happen for no output of a frame to come later than the frame's deadline.
+
+        Parameters
+        ----------
+        deadline : Times
+            Latest cycle of the last output of each frame.
+        endless : bool
+            Every line buffer and FIFO counts as endless, so more may be asked in truth; never less. Otherwise they
+            are as deep as they are now, and the result is exact: later ones may be shallower, not deeper.
         """
         bounds = {}
         for stream in self._into[-1]:
             key = "taken", stream
             bounds[key] = self._frame_ends(np.arange(len(self._system.times(key)))), deadline
-        return self._system.latest(bounds)
+        return self._system.latest(bounds, data_only=endless)
 
     def credits_used(self, number: int, latest: Times | None = None) -> int:
         """Credits that a FIFO needs for the present times: beats stored or in flight at most.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -157,22 +157,36 @@ def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[on
     for node in graph.node:
         if set(node.input) & set(filter(None, node.output)):
             return [node]
-    waiting = {id(node): node for node in graph.node}
-    ready = True
-    while ready:
-        ready = [key for key in waiting if not any(id(other) in waiting for other in before[key])]
-        for key in ready:
-            del waiting[key]
+    nodes = {id(node): node for node in graph.node}
+    waiting = _never_ready({key: [id(other) for other in others] for key, others in before.items()})
     if not waiting:
         return []
     # Each of those that are left waits for another one: going back must come to a node again.
-    path = [next(iter(waiting.values()))]
+    path = [nodes[next(iter(waiting))]]
     while True:
         node = next(other for other in before[id(path[-1])] if id(other) in waiting)
         for place, seen in enumerate(path):
             if seen is node:
                 return path[place:][::-1]
         path.append(node)
+
+
+def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
+    """Return the nodes, in their order, that can't be computed once all in ``before`` them have been."""
+    after: dict[int, list[int]] = {}
+    for node, others in before.items():
+        for other in others:
+            after.setdefault(other, []).append(node)
+    missing = {node: len(others) for node, others in before.items()}
+    ready = [node for node, others in before.items() if not others]
+    while ready:
+        node = ready.pop()
+        del missing[node]
+        for other in after.get(node, ()):
+            missing[other] -= 1
+            if not missing[other]:
+                ready.append(other)
+    return dict.fromkeys(missing)
 
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
