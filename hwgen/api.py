@@ -818,6 +818,7 @@ class Design:
         *,
         say: Callable[[str], None] = lambda line: None,
         progress: bool | Listener = False,
+        force: bool = False,
     ) -> Path:
         """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
 
@@ -831,31 +832,39 @@ class Design:
             Told what an earlier build wrote there and was left, because it was changed since.
         progress : bool or callable
             Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        force : bool
+            Overwrite files in the folder that hwgen did not write, or that were changed since.
 
         Returns
         -------
         Path
             The folder written.
+
+        Raises
+        ------
+        InputError
+            If the folder can't be written, or has files that would be lost without ``force``.
         """
         with followed(progress):
-            return self._written(directory, x, say)
+            return self._written(directory, x, say, force)
 
-    def _written(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None]) -> Path:
+    def _written(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None], force: bool) -> Path:
         from hwgen import emit
         from hwgen.gateware.names import file_name
         from hwgen.network import golden
         from hwgen.report.page import html as page
 
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
-        folder = default if directory is None else Path(directory)
+        folder = default if directory is None else directory
+        emit.check_folder(folder)
         if self.plan.on_engine is not None:
             if x is not None:
                 raise InputError(f"{self.network.name} is computed by an engine, which has no test bench for frames")
-            how = {"others": {page.NAME: self.page()}, "say": say}
+            how = {"others": {page.NAME: self.page()}, "say": say, "force": force}
             return emit.engine.build(self._circuit(), self.program, self.to_json(), folder, self.report(), **how)
         frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
         configs = self.plan.configs()
-        how = {"board": self.board, "others": {page.NAME: self.page()}, "say": say}
+        how = {"board": self.board, "others": {page.NAME: self.page()}, "say": say, "force": force}
         if len(configs) > 1:
             maps = self._maps(frames[0])
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hwgen import printable
+
 
 class HwgenError(Exception):
     """Base of every error that hwgen raises on purpose."""
@@ -16,6 +18,9 @@ class HwgenError(Exception):
     def lines(self) -> tuple[str, ...]:
         """What is printed, a line each; names in a text may hold line ends, which are none here."""
         return (" ".join(str(self).split()),)
+
+    def __str__(self) -> str:
+        return printable.text(super().__str__())
 
 
 class ConfigError(HwgenError, ValueError):

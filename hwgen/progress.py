@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hwgen import printable
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -132,7 +134,7 @@ class Lines:
         now = time.monotonic()
         if on_terminal() or (sys.stderr is not None and now - self._last >= PAUSE):
             self._last = now
-            print(text, file=sys.stderr, flush=True)
+            print(printable.line(text), file=sys.stderr, flush=True)
 
 
 class Shown:
@@ -162,7 +164,8 @@ class Shown:
             from tqdm import tqdm  # when there is work to show: `hwgen boards` needs no such thing
 
             self._bar = tqdm(
-                desc=step.what,
+                desc=printable.line(step.what),
+                file=getattr(sys.stderr, "raw", None),  # the bar itself moves the cursor
                 total=step.total,
                 initial=step.done,
                 unit=step.unit or "it",

@@ -81,9 +81,83 @@ def test_what_was_changed_stays_and_is_told(result):
     ],
 )
 def test_a_manifest_that_is_none(result, text):
+    """Nothing is known of the files then: unchanged ones don't count, and the others are refused."""
     (result / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
-    replace_folder(SECOND, result)
+    before = tree(result)
+    with pytest.raises(InputError, match=r"did not write, or .*: Makefile, manifest\.json; give another"):
+        replace_folder(SECOND, result)
+    assert tree(result) == before
+    replace_folder(SECOND, result, force=True)
     assert set(tree(result)) == {*FIRST, *SECOND, "manifest.json"}
+
+
+def test_files_of_others_are_not_overwritten(result):
+    """Neither those that were there before the first build, nor those that were changed after it."""
+    (result / "other").mkdir()
+    (result / "other" / "net.v").write_bytes(b"mine")
+    (result / "Makefile").write_bytes(b"mine, too")
+    (result / "net.v").write_bytes(b"changed, but not by a build that writes it as it was")
+    before = tree(result)
+    with pytest.raises(InputError) as refusal:
+        replace_folder(FIRST | SECOND, result)
+    assert str(refusal.value) == (
+        f"output folder {result} has files that hwgen did not write, or that were changed since: Makefile, net.v, "
+        "other/net.v; give another folder, or --force (in Python force=True), which overwrites them"
+    )
+    assert tree(result) == before
+    replace_folder(FIRST | SECOND, result, force=True)
+    assert {name: (result / name).read_bytes() for name in SECOND} == SECOND
+    replace_folder(FIRST, result)  # all of it is hwgen's now
+
+
+def test_a_folder_of_the_users(tmp_path):
+    (tmp_path / "Makefile").write_bytes(b"mine")
+    with pytest.raises(InputError, match="since: Makefile; give"):
+        replace_folder(FIRST, tmp_path)
+    assert tree(tmp_path) == {"Makefile": b"mine"}
+    many = {f"file{number:02}": b"" for number in range(30)}
+    for name in many:
+        (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(InputError, match="file18, file19 and 10 more; give"):
+        replace_folder(many, tmp_path)
+    os.mkfifo(tmp_path / "net.v")
+    with pytest.raises(InputError, match=r"since: Makefile, net\.v; give"):
+        replace_folder(FIRST, tmp_path)
+
+
+def test_links_are_written_through_or_refused(result, tmp_path):
+    (tmp_path / "link").symlink_to(result)
+    (tmp_path / "dangling").symlink_to(tmp_path / "made")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, target in (("link", result), ("dangling", tmp_path / "made")):
+        replace_folder(SECOND, tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+        assert (target / "other" / "net.v").read_bytes() == b"z"
+    with pytest.raises(InputError, match="loop of symbolic links"):
+        emit_folder.check_folder(tmp_path / "loop")
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (result / "Makefile").unlink()
+    (result / "Makefile").symlink_to(tmp_path / "elsewhere")
+    for force in (False, True):
+        with pytest.raises(InputError, match="has symbolic links where files would be written: Makefile; remove them"):
+            replace_folder(FIRST, result, force=force)
+    assert (result / "Makefile").is_symlink()
+    assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+
+
+def test_what_other_verbs_write_is_noted(result, tmp_path):
+    """A build overwrites it, but does not take it away; nothing is noted where there is no manifest."""
+    for name in ("Makefile", "more.program"):
+        (result / name).write_bytes(b"by another verb")
+        manifest.note(result / name)
+    assert manifest.read(result, "others") == {"more.program": digest(b"by another verb")}
+    replace_folder(SECOND, result)
+    assert (result / "more.program").read_bytes() == b"by another verb"
+    replace_folder(SECOND | {"more.program": b"by a build"}, result)
+    assert manifest.read(result, "others") == {}
+    (tmp_path / "file").write_bytes(b"")
+    manifest.note(tmp_path / "file")
+    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_a_hostile_manifest_deletes_nothing_outside(result, tmp_path):
@@ -117,7 +191,7 @@ def test_a_hostile_manifest_deletes_nothing_outside(result, tmp_path):
     ]
     files = dict.fromkeys(names, digest(b"mine")) | {"Makefile": 3, "net.v": "x", "net.a.mem": None}
     (result / "manifest.json").write_text(json.dumps({"written_by": "hwgen", "files": files}))
-    replace_folder({"Makefile": b"two"}, result)
+    replace_folder({"Makefile": b"two"}, result, force=True)
     assert (outside / "file").read_bytes() == b"mine"
     assert (outside / "empty").is_dir()
     assert (result / "direct").is_symlink()

@@ -102,6 +102,39 @@ def test_outputs_that_are_no_plain_file(refused, here):
         assert f"output {path} can't be written: it is no plain file" in refused(*SIMULATE, "--json", path)
 
 
+def test_outputs_that_are_links(refused, here):
+    """They are written through, and refused where they lead nowhere."""
+    (here / "elsewhere").mkdir()
+    for link, target in (("there", "elsewhere/there.json"), ("new", "elsewhere/new.json"), ("lost", "none/lost.json")):
+        Path(link).symlink_to(target)
+    Path("elsewhere/there.json").write_text("old")
+    Path("loop").symlink_to("loop")
+    for link in ("there", "new"):
+        assert cli.main(["block", "lenet5", "--memory", "32KB", "--json", link]) == 0
+        assert Path(link).is_symlink()
+        assert Path(f"elsewhere/{link}.json").read_text().startswith("{")
+    assert f"there is no folder {here / 'none'}" in refused(*SIMULATE, "--json", "lost")
+    assert "it is a loop of symbolic links" in refused(*SIMULATE, "--json", "loop")
+    assert "output '' can't be written: give the name of a file" in refused(*SIMULATE, "--json", "")
+
+
+def test_builds_that_would_overwrite_what_is_the_users(refused, here):
+    """A build of another plan, and after ``hwgen report`` and ``plan`` wrote there, needs no --force."""
+    build = ["build", *SMALL, "-o", "result"]
+    assert "output folder must have a name, not ''" in refused("build", *SMALL, "-o", "")
+    Path("result").mkdir()
+    Path("result/Makefile").write_text("all: # mine\n")
+    assert cli.main([*build, "--force"]) == 0
+    assert not Path("result/Makefile").read_text().startswith("all: # mine")
+    assert cli.main(["report", "result"]) == 0
+    assert cli.main(["plan", *SMALL, "-o", "result/plan.json"]) == 0
+    assert cli.main([*build, "--dsp", "12"]) == 0
+    for name in ("decoilfnet_example_tb.v", "plan.json"):
+        path = Path("result") / name
+        path.write_text(path.read_text() + "\n")
+    assert "since: plan.json, decoilfnet_example_tb.v; give another folder, or --force" in refused(*build)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

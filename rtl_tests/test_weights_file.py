@@ -218,7 +218,13 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     """What the command line writes: checked as it is read."""
     monkeypatch.chdir(tmp_path)
     path = model(tmp_path, 1)
-    assert cli.main(["weights", str(path), "--design", str(design)]) == 0
+    default = Path("twoconv.weights")
+    default.write_text("mine")  # a name that nobody asked for is not taken from a file of another kind
+    assert cli.main(["weights", str(path), "--design", str(design)]) == 2
+    assert "would overwrite a file that hwgen did not write: name one with -o" in capfd.readouterr().err
+    default.unlink()
+    for _ in range(2):
+        assert cli.main(["weights", str(path), "--design", str(design)]) == 0
     assert "twoconv.weights: 84 weights of twoconv" in capfd.readouterr().out.replace(",", "")
     content = (tmp_path / "twoconv.weights").read_bytes()
     document, load = weights.read(content, "twoconv.weights")

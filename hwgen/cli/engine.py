@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hwgen import work
 from hwgen.cli import options
 from hwgen.cli import plan as common
-from hwgen.cli.outputs import Outputs
+from hwgen.cli.outputs import Outputs, check_default
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def compile_program(arguments: argparse.Namespace) -> int:
     model = common.load(arguments)
     if arguments.output is None:
         arguments.output = str(Path(arguments.engine) / engine.program_name(model.name))
+        check_default(arguments.output, engine.PROGRAM_HEAD)
     outputs = Outputs(arguments)
     design = _compiled(model, arguments)
     outputs.add(arguments.output, bytes(design.program))

@@ -12,11 +12,11 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
 
-from hwgen import processes, progress
+from hwgen import printable, processes, progress
 from hwgen.cli import (
     block,
     cache,
@@ -142,9 +142,23 @@ _BEYOND = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names of files may hold what the terminal has no character for
-            stream.reconfigure(errors="backslashreplace")
+    with _escaped():
+        return _run(argv)
+
+
+@contextmanager
+def _escaped() -> Iterator[None]:
+    """Let what is printed in the block hold nothing that a terminal would obey, whatever names a model has."""
+    with ExitStack() as stack:
+        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+            if isinstance(stream, TextIOWrapper):  # names of files may hold what the terminal has no character for
+                stream.reconfigure(errors="backslashreplace")
+            if stream is not None:
+                stack.enter_context(redirect(printable.Escaped(stream)))
+        yield
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         with processes.watch(), progress.shown():
             arguments = parser().parse_args(argv)

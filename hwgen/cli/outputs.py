@@ -42,7 +42,7 @@ class Outputs:
             self._files.append((Path(path), content))
 
     def write(self) -> None:
-        """Write everything beside its place, then move it there.
+        """Write everything beside its place, then move it there; a symbolic link is written through.
 
         Raises
         ------
@@ -53,8 +53,9 @@ class Outputs:
         path = Path()
         try:
             for path, content in self._files:
-                handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-                ready.append((name, path))
+                target = Path(os.path.realpath(path))
+                handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+                ready.append((name, target))
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
                 os.chmod(name, 0o666 & ~_umask())
@@ -63,12 +64,38 @@ class Outputs:
                     name, path = ready[0]
                     os.replace(name, path)
                     ready.pop(0)
+            for path, _ in self._files:
+                _note(path)
         except OSError as error:
             raise InputError(f"output {path} can't be written: {error.strerror or error}") from error
         finally:
             for name, _ in ready:
                 with suppress(OSError):
                     os.unlink(name)
+
+
+def _note(path: Path) -> None:
+    """Note a file in the manifest of the result folder that it is in, if it is in one."""
+    if path.with_name("manifest.json").is_file():
+        from hwgen.emit import manifest  # a verb that writes elsewhere needs nothing of what is emitted
+
+        manifest.note(path)
+
+
+def check_default(path: str, head: bytes) -> None:
+    """Refuse a default output that exists and does not begin as hwgen's own files of its kind do.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(len(head))
+    except OSError:  # it is missing, or what is wrong with it is said where it is written
+        return
+    if begin != head:
+        raise InputError(f"output {path} would overwrite a file that hwgen did not write: name one with -o")
 
 
 def _umask() -> int:
@@ -167,7 +194,11 @@ def _engine_files(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _check_writable(path: str) -> None:
-    folder = Path(path).parent
+    if not path:
+        raise InputError("output '' can't be written: give the name of a file")
+    folder = Path(os.path.realpath(path)).parent
+    if os.path.islink(os.path.realpath(path)):
+        raise InputError(f"output {path} can't be written: it is a loop of symbolic links")
     if Path(path).is_dir():
         raise InputError(f"output {path} can't be written: it is a folder")
     special = os.path.abspath(path).startswith(("/dev/", "/proc/"))  # /dev/stdout may lead to a plain file

@@ -156,6 +156,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     plan_options(parser)
     work_options(parser, STEPS)
     parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite files there that hwgen did not write, or that were changed since",
+    )
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -163,10 +168,10 @@ def build(arguments: argparse.Namespace) -> int:
     from hwgen import emit
 
     check_jobs(arguments)
-    emit.check_folder(arguments.output or "build")
+    emit.check_folder("build" if arguments.output is None else arguments.output)
     design = planned(arguments)
     print(design.table())
-    folder = design.build(arguments.output, say=print)
+    folder = design.build(arguments.output, say=print, force=arguments.force)
     print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
     return 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hwgen import work
 from hwgen.cli import options, waves
 from hwgen.cli import plan as common
-from hwgen.cli.outputs import Outputs
+from hwgen.cli.outputs import Outputs, check_default
 from hwgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = common.load(arguments)
     if arguments.output is None:
         arguments.output = weights.file_name_of(model.name)
+        check_default(arguments.output, weights.MAGIC)
     outputs = Outputs(arguments)
     found = model.retrained(arguments.design, board=arguments.board)
     outputs.add(arguments.output, found.weights)

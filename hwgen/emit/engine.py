@@ -19,13 +19,15 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.names import file_name
-from hwgen.program.file import Program
+from hwgen.program.file import MAGIC, Program
 from hwgen.schedule.engine import MemoryTiming
 
-__all__ = ["NAME", "TOP", "Circuit", "build", "files", "program_name", "read"]
+__all__ = ["NAME", "PROGRAM_HEAD", "TOP", "Circuit", "build", "files", "program_name", "read"]
 
 #: Module of the circuit, and file of what it is.
 TOP, NAME = "engine", "engine.json"
+PROGRAM_HEAD = MAGIC
+"""Bytes with which the file of a program begins."""
 _VERSION = 1
 _LARGEST = 1 << 20
 
@@ -101,6 +103,7 @@ def build(
     *,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    force: bool = False,
 ) -> Path:
     """Write an engine and a program for it into a folder: all of it, or nothing.
 
@@ -113,12 +116,12 @@ def build(
     Raises
     ------
     InputError
-        If the folder can't be written.
+        If the folder can't be written, or files in it would be lost.
     ToolError
         If Verilog can't be written of one of the wrapper's operators.
     """
-    directory = Path(directory)
     check_folder(directory)
+    directory = Path(directory)
     name = program_name(program.name)
     shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
     around = engine_wrapper.files(shell, TOP) | c_driver.engine_files(TOP)
@@ -138,7 +141,7 @@ def build(
     }
     text = _report(report, name, program, shell, contents)
     contents["report.md"] = text.encode(errors="backslashreplace")
-    replace_folder(contents, directory, say)
+    replace_folder(contents, directory, say, force=force)
     return directory
 
 

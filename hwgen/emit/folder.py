@@ -25,6 +25,8 @@ __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "r
 
 #: File of what Verilator's ``-Wall`` is told to accept.
 LINT = "lint.vlt"
+_MOST_LISTED = 20
+"""Number of files that a refusal lists."""
 
 
 def build(
@@ -39,6 +41,7 @@ def build(
     board: Board | None = None,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    force: bool = False,
 ) -> Path:
     """Write everything about an accelerator into a folder: all of it, or nothing.
 
@@ -47,7 +50,8 @@ def build(
     boards ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
     ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
     ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
-    doesn't goes, unless somebody changed it; all else in the folder stays.
+    doesn't goes, unless somebody changed it; all else in the folder stays. Files that hwgen did not write, or that
+    somebody changed, are overwritten only with ``force``.
 
     Parameters
     ----------
@@ -70,6 +74,8 @@ def build(
         More files of the folder, by their names.
     say : callable, optional
         Told what an earlier build wrote and was left there, a line each.
+    force : bool
+        Overwrite files that hwgen did not write, or that were changed since.
 
     Returns
     -------
@@ -79,16 +85,16 @@ def build(
     Raises
     ------
     InputError
-        If the folder can't be written, or frames or expected outputs don't fit.
+        If the folder can't be written, files in it would be lost, or frames or expected outputs don't fit.
     ToolError
         If Verilog can't be written of one of its operators.
     """
-    directory = Path(directory)
     check_folder(directory)
+    directory = Path(directory)
     inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
     plan = {"plan.json": plan_json.encode()}
     contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, board, plan)
-    replace_folder({**contents, **(others or {})}, directory, say)
+    replace_folder({**contents, **(others or {})}, directory, say, force=force)
     return directory
 
 
@@ -102,6 +108,7 @@ def build_groups(
     board: Board | None = None,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    force: bool = False,
 ) -> Path:
     """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
 
@@ -119,8 +126,8 @@ def build_groups(
     InputError, ToolError
         As `build`.
     """
-    directory = Path(directory)
     check_folder(directory)
+    directory = Path(directory)
     tops = identifiers(config.name for config in configs)
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
@@ -133,7 +140,7 @@ def build_groups(
     contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
         errors="backslashreplace"
     )
-    replace_folder({**contents, **(others or {})}, directory, say)
+    replace_folder({**contents, **(others or {})}, directory, say, force=force)
     return directory
 
 
@@ -231,30 +238,74 @@ def check_folder(directory: str | Path) -> None:
     InputError
         If it is a file, or the nearest folder above it that exists may not be written.
     """
-    folder = Path(directory).absolute()
+    if not str(directory):
+        raise InputError("output folder must have a name, not ''")
+    folder = target = Path(os.path.realpath(directory))
+    if folder.is_symlink():
+        raise InputError(f"output folder {directory} can't be written: it is a loop of symbolic links")
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir():
-        reason = "it is a file" if folder == Path(directory).absolute() else f"{folder} is not a folder"
+        reason = "it is a file" if folder == target else f"{folder} is not a folder"
         raise InputError(f"output folder {directory} can't be written: {reason}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"output folder {directory} can't be written: no permission to write in {folder}")
 
 
-def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
-    """Let a folder hold these files and a manifest of them: written beside it first, then moved.
-
-    A new folder appears complete. In one that is there already, unchanged files keep their time, files in the manifest
-    that are not among these go, and all others stay. ``say`` is told of files in the manifest that stay because they
-    were changed.
+def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force: bool) -> None:
+    """Refuse a folder in which a user's own files would be lost; with ``force`` only symbolic links.
 
     Raises
     ------
     InputError
-        If the folder can't be written.
+    """
+    names = manifest.foreign(directory, contents)
+    links = [name for name in names if (directory / name).is_symlink()]
+    if links:
+        raise InputError(
+            f"output folder {directory} has symbolic links where files would be written: {_listed(links)}; remove "
+            "them, or give another folder"
+        )
+    if names and not force:
+        raise InputError(
+            f"output folder {directory} has files that hwgen did not write, or that were changed since: "
+            f"{_listed(names)}; give another folder, or --force (in Python force=True), which overwrites them"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names on one line, of many the first ones."""
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def replace_folder(
+    contents: dict[str, bytes],
+    directory: Path,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    force: bool = False,
+) -> None:
+    """Let a folder hold these files and a manifest of them: written beside it first, then moved.
+
+    A new folder appears complete. In one that is there already, unchanged files keep their time, files in the manifest
+    that are not among these go, and all others stay. ``say`` is told of files in the manifest that stay because they
+    were changed. Files that hwgen did not write, or that were changed, are overwritten with ``force`` only. A folder
+    that is a symbolic link is written through it.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written, or files in it would be lost.
     """
     made: list[Path] = []
-    contents = {**contents, manifest.NAME: manifest.of(contents)}
+    others = {name: digest for name, digest in manifest.read(directory, "others").items() if name not in contents}
+    contents = {**contents, manifest.NAME: manifest.of(contents, others)}
+    shown, directory = directory, Path(os.path.realpath(directory))
+    try:
+        _refuse_overwriting(contents, shown, force=force)
+    except OSError as error:
+        raise InputError(f"output folder {shown} can't be read: {error.strerror or error}") from error
     stale = {name: digest for name, digest in manifest.read(directory).items() if name not in contents}
     try:
         missing = directory.parent
@@ -285,9 +336,9 @@ def replace_folder(contents: dict[str, bytes], directory: Path, say: Callable[[s
                         os.replace(work / name, directory / name)
                 made.clear()
                 for name in manifest.remove(directory, stale):
-                    say(f"kept {directory / name}: an earlier build wrote it, and it was changed since")
+                    say(f"kept {shown / name}: an earlier build wrote it, and it was changed since")
     except OSError as error:
-        raise InputError(f"output folder {directory} can't be written: {error.strerror or error}") from error
+        raise InputError(f"output folder {shown} can't be written: {error.strerror or error}") from error
     finally:
         for folder in made:
             with suppress(OSError):

@@ -19,6 +19,7 @@ from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-define
 from amaranth.hdl import Fragment
 from amaranth.lib import memory, wiring
 
+from hwgen import printable
 from hwgen.emit import kept, parts, rtlil
 from hwgen.emit.faces import components, faces, outputs
 from hwgen.emit.module_text import ModuleText
@@ -200,7 +201,9 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     )
     for number, file in names.items():
         result = result.replace(f'"{_placeholder(number)}"', f'"{file}"')
-    files = {f"{name}.v": result.lstrip("\n").encode(errors="backslashreplace")}  # names of files need not be UTF-8
+    files = {
+        f"{name}.v": printable.text(result.lstrip("\n")).encode(errors="backslashreplace")
+    }  # names of files need not be UTF-8
     for number, file in sorted(names.items(), key=lambda item: item[1]):
         files[file] = platform.contents[number]
     return files

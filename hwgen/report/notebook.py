@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Collection, Sequence
-from html import escape
 from itertools import groupby
 
+from hwgen import printable
 from hwgen.explore.sweep import Table
 from hwgen.plan.plan import Plan
 from hwgen.report import compare, legend
@@ -38,6 +39,11 @@ def _row(kind: str, cells: Sequence[object], left: Collection[int], style: str =
         for side, cell in zip(sides, cells, strict=True)
     )
     return f"<tr>{''.join(made)}</tr>"
+
+
+def escape(text: str) -> str:
+    """Return ``text`` as a page shows it, on one line."""
+    return html.escape(printable.line(text))
 
 
 def lines(found: Sequence[str]) -> str:

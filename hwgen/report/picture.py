@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hwgen import installing
+from hwgen import installing, printable
 from hwgen.errors import InputError, ToolError
 
 FORMATS = ("svg", "png")
@@ -46,6 +46,7 @@ def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[floa
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.text import Text
     except ImportError:
         missing = f"plots need matplotlib, which is not installed: {installing.command('matplotlib')}"
         raise ToolError(missing) from None
@@ -54,6 +55,8 @@ def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[floa
         FigureCanvasAgg(figure)
         figure.suptitle(title)
         draw(figure)
+        for label in figure.findobj(Text):  # XML can't have control characters
+            label.set_text(printable.text(label.get_text()))
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)

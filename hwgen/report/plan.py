@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hwgen import printable
 from hwgen.network import host
 from hwgen.plan.plan import Plan
 from hwgen.report import legend
@@ -67,7 +68,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
     if reordered:
         lines += [f"On the wires: {'; '.join(reordered)}.", ""]
-    return "\n".join(lines)
+    return printable.text("\n".join(lines))
 
 
 def _cell(text: str) -> str:

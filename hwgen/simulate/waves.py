@@ -204,6 +204,7 @@ def pack(waves: Path) -> None:
     """
     if waves.suffix != ".fst":
         return
+    waves = waves.resolve()  # what a symbolic link leads to is replaced, not the link
     content = waves.read_bytes()
     packed = gzip.compress(content, 6, mtime=0)
     part = waves.with_name(f".{waves.name}.part")

@@ -16,6 +16,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hwgen import printable
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
 
@@ -56,6 +57,7 @@ def render(document: Mapping[str, Any]) -> bytes:
         ``title``, and what there is of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``,
         ``synthesis``, ``vivado`` and ``fronts``; and ``remarks``, lines at the top. All plain values.
     """
+    document = _printable(document)
     page = _environment().get_template("page.html.j2")
     scripts = [Markup(_asset(name)) for name in _SCRIPTS]
     given = {"remarks": [], **{key: document.get(key) for _, _, key in _SECTIONS}}
@@ -67,6 +69,15 @@ def render(document: Mapping[str, Any]) -> bytes:
         style=Markup(_asset("page.css")),
         version=metadata.version("hwgen") if _installed() else "",
     ).encode(errors="backslashreplace")
+
+
+def _printable(value: Any) -> Any:
+    """Return a plain value with escapes for what is not printable in its texts."""
+    if isinstance(value, str):
+        return printable.text(value)
+    if isinstance(value, Mapping):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
