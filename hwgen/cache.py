@@ -4,16 +4,20 @@ Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, else in the user's cache f
 and say what their files must be, so that what is broken or half there counts as missing and is made anew. Of
 processes that need the same entry one makes it, and the others wait. All entries together take at most ``LIMIT`` bytes:
 those that were not used for longest go first.
+
+Kept simulators are programs that are run. So a cache that another user owns or can write is refused, and such an entry
+counts as missing; the cache is made for its user alone.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +38,7 @@ __all__ = [
     "KINDS",
     "LIMIT",
     "Entry",
+    "check",
     "clear",
     "entries",
     "find",
@@ -51,12 +56,14 @@ LIMIT = 4 << 30
 GRACE = 600.0
 """Seconds in which an entry that was used is not dropped: whoever found it may be about to read it."""
 STALE = 86400.0
-"""Seconds after which what a process was making, and never finished, is taken away."""
+"""Seconds after which what a process was making, and never finished, is taken away where folders can't be locked."""
 KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
 """What there is: plans; Verilog with its memory files; simulators, and what they are linked of: components of designs,
 and what Verilator brings."""
 _LIST = "entry.json"
 _LOCK = ".lock-"
+_UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")
+"""Prefixes of folders in which entries are made or taken away."""
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
@@ -79,6 +86,59 @@ def refused(error: OSError) -> ToolError:
     return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
 
 
+def check() -> None:
+    """Refuse a cache that another user owns or can write, because programs in it are run.
+
+    Raises
+    ------
+    ToolError
+    """
+    place = folder()
+    for path in (place, *(place / kind for kind in KINDS)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if reason := _unsafe(path.stat()):
+                raise ToolError(
+                    f"the cache {place} is not used, because {reason.format(path)}: programs are kept there, and run; "
+                    "set HWGEN_CACHE to a folder of your own, or take this one away"
+                )
+
+
+def _unsafe(status: os.stat_result) -> str | None:
+    """Return why a file or folder of this status is not to be trusted; ``None`` if it is."""
+    if os.name != "posix":
+        return None
+    if status.st_uid != os.geteuid():
+        return f"another user ({status.st_uid}) owns {{}}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users can write in {{}} (mode {stat.S_IMODE(status.st_mode):o}; chmod go-w)"
+    return None
+
+
+@functools.cache
+def _begin(place: Path) -> None:
+    """Remove, once in a process, what killed processes left unfinished in a cache."""
+    for kind in KINDS:
+        processes.remove_abandoned(place / kind, *_UNFINISHED)
+
+
+def _kind(kind: str) -> Path:
+    """Return the folder of all entries of a kind, made for its user alone if it is missing.
+
+    Raises
+    ------
+    OSError
+        If it can't be made.
+    ToolError
+        If the cache is another user's.
+    """
+    place = folder()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for path in (place, place / kind):
+        path.mkdir(mode=0o700, exist_ok=True)
+    check()
+    return place / kind
+
+
 # One entry
 
 
@@ -86,12 +146,22 @@ def find(kind: str, key: str, *, sums: bool = True) -> Path | None:
     """The folder of an entry; ``None`` if it is not there, or not as it was made. It counts as used now.
 
     Without ``sums`` only the sizes of its files are looked at: they may be too large to be read each time.
+
+    Raises
+    ------
+    ToolError
+        If the cache is another user's, or others can write in it.
     """
+    check()
+    _begin(folder())
     place = folder() / kind / key
     try:
+        if any(_unsafe(path.stat()) for path in (place, place / _LIST)):
+            return None
         listed = json.loads((place / _LIST).read_bytes())
         for name, told in listed.items():
-            if (place / name).stat().st_size != told[0] or (sums and _sum(place / name) != told):
+            status = (place / name).stat()
+            if status.st_size != told[0] or _unsafe(status) or (sums and _sum(place / name) != told):
                 return None
         os.utime(place / _LIST)
     except (OSError, ValueError, AttributeError, LookupError, TypeError):
@@ -111,8 +181,10 @@ def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
     ------
     OSError
         If the cache can't be written.
+    ToolError
+        If the cache is another user's, or others can write in it.
     """
-    place = folder() / kind / key
+    place = _kind(kind) / key
     with _making(place) as made:
         for file in files:
             os.replace(file, made / file.name)
@@ -122,11 +194,12 @@ def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
 
 def keep_files(kind: str, key: str, files: Mapping[str, bytes]) -> None:
     """The same of contents by name, of which it is no harm if they can't be kept; then drop what is too much."""
-    place = folder() / kind / key
-    with suppress(OSError), _making(place) as made:
-        for name, content in files.items():
-            (made / name).write_bytes(content)
-        _put(made, place)
+    with suppress(OSError):
+        place = _kind(kind) / key
+        with _making(place) as made:
+            for name, content in files.items():
+                (made / name).write_bytes(content)
+            _put(made, place)
         trim()
 
 
@@ -142,8 +215,7 @@ def locked(kind: str, key: str) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    place = folder() / kind / f"{_LOCK}{key}"
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place = _kind(kind) / f"{_LOCK}{key}"
     with _lock(place):
         try:
             yield
@@ -170,7 +242,6 @@ def _lock(place: Path) -> Iterator[None]:
 @contextmanager
 def _making(place: Path) -> Iterator[Path]:
     """A folder in which an entry is made, in the same file system."""
-    place.parent.mkdir(parents=True, exist_ok=True)
     with processes.folder(prefix=".made-", dir=place.parent) as made:
         yield made
 
@@ -179,6 +250,8 @@ def _put(made: Path, place: Path) -> None:
     """Make ``made`` the entry at ``place``, all at once."""
     listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
     (made / _LIST).write_text(json.dumps(listed, indent=1))
+    for file in made.iterdir():
+        file.chmod(file.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     try:
         os.rename(made, place)
     except OSError:
@@ -253,10 +326,8 @@ def trim() -> None:
     for entry in found:
         if size <= limit() or now - entry.used < GRACE:
             break
-        gone = entry.place.with_name(f".gone-{random.SystemRandom().getrandbits(64):016x}")
-        with suppress(OSError):
+        with suppress(OSError), processes.folder(prefix=".gone-", dir=entry.place.parent) as gone:
             os.rename(entry.place, gone)  # at once, so that nobody finds a part of it
-            shutil.rmtree(gone, ignore_errors=True)
             size -= entry.size
     for kind in _folders(folder()):
         for place in _folders(kind) if kind.name in KINDS else ():

@@ -3,6 +3,9 @@
 A program gets a process group of its own, which is killed whole when the call that waits for it is left by an
 exception, and leaves its own temporary files in a folder of ours. ``watch`` makes the signals that end a program such
 exceptions; whatever does not come to an end by them within two seconds is ended all the same.
+
+A process that is killed (SIGKILL) can clean nothing up. So a guardian beside each program ends it when this process is
+gone, and a folder is locked for as long as its process lives: the next one removes folders that nobody has locked.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +27,11 @@ from typing import Any
 
 from hwgen.errors import ToolError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows, where folders of killed processes stay
+    fcntl = None
+
 __all__ = [
     "Stopped",
     "call",
@@ -30,10 +39,10 @@ __all__ = [
     "end",
     "folder",
     "full",
-    "guard",
     "held",
     "kill",
     "program",
+    "remove_abandoned",
     "watch",
     "workplace",
 ]
@@ -45,7 +54,8 @@ PATIENCE = 2.0
 _GUARDIAN = 'read -r _; kill -KILL -"$0"'
 """Waits until nobody can write to it any more, then ends a group of processes."""
 
-_guarded = False
+_DIGITS = 24
+"""Hexadecimal digits in the name of a folder. Versions that locked no folders had 16."""
 _programs: dict[subprocess.Popen[Any], int] = {}
 """Those that run, and the thread that waits for each."""
 _folders: set[Path] = set()
@@ -91,16 +101,10 @@ def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterat
         _programs.pop(process, None)
 
 
-def guard() -> None:
-    """From now on let no program outlive this process, not even if it is killed: for workers, which may be."""
-    global _guarded
-    _guarded = os.name == "posix"
-
-
 @contextmanager
 def _guardian(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """A shell that ends a program when this process is gone; none without `guard`."""
-    if not _guarded:
+    """A shell that ends a program when this process is gone, even if it was killed."""
+    if os.name != "posix":
         yield
         return
     command = ["/bin/sh", "-c", _GUARDIAN, str(process.pid)]
@@ -171,21 +175,62 @@ def _kill_whole(child: int) -> None:
 @contextmanager
 def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
     """A folder for the block; a temporary one unless ``dir`` says where. It is known before it is there, so that no
-    signal can come in between.
+    signal can come in between. Folders of this prefix that killed processes left in the same place are removed.
 
     Raises
     ------
     OSError
         If it can't be made.
     """
-    place = Path(dir or tempfile.gettempdir()).absolute() / f"{prefix}{random.SystemRandom().getrandbits(64):016x}"
+    parent = Path(dir or tempfile.gettempdir()).absolute()
+    remove_abandoned(parent, prefix)
+    place = parent / f"{prefix}{random.SystemRandom().getrandbits(4 * _DIGITS):0{_DIGITS}x}"
     _folders.add(place)
+    lock = None
     try:
-        place.mkdir(mode=0o700)
+        while not place.exists():  # before it is locked, another process can take it for abandoned
+            place.mkdir(mode=0o700)
+            lock = _lock(place)
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
         _folders.discard(place)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(parent: Path, *prefixes: str) -> None:
+    """Remove the folders in ``parent`` that `folder` made with one of the prefixes in processes that were killed."""
+    names = re.compile(f"({'|'.join(map(re.escape, prefixes))})[0-9a-f]{{{_DIGITS}}}")
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if names.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                lock = _lock(parent / entry.name, wait=False)
+                if lock is not None:
+                    shutil.rmtree(parent / entry.name, ignore_errors=True)
+                    os.close(lock)
+
+
+def _lock(place: Path, *, wait: bool = True) -> int | None:
+    """Lock a folder until this process ends or closes the descriptor that is returned.
+
+    ``None``: it can't be locked, because it is gone, its file system has no locks, another process has locked it (not
+    with ``wait``), or it is another user's.
+    """
+    if fcntl is None:
+        return None
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -25,10 +26,11 @@ from amaranth.lib.wiring import In, Out
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
-from hwgen import cache, digest
+from hwgen import cache, digest, processes
 from hwgen.cli.main import main
 from hwgen.emit import kept as kept_verilog
 from hwgen.emit import parts, verilog
+from hwgen.errors import ToolError
 from hwgen.gateware.part import Part
 from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
@@ -170,13 +172,121 @@ def test_what_is_oldest_goes_first(place, monkeypatch):
 
 
 def test_unfinished_work_of_dead_processes_goes(place):
-    old, new = place / "simulators" / f".build-{1:016x}", place / "simulators" / f".build-{2:016x}"
-    for folder in (old, new):
+    """What nobody has locked goes at once, at the start; what can't be locked when it is old."""
+    simulators = place / "simulators"
+    dead, old, new = (simulators / f".build-{1:0{digits}x}" for digits in (24, 16, 17))
+    for folder in (dead, old, new):
         folder.mkdir(parents=True)
     os.utime(old, (0, time.time() - 2 * cache.STALE))
-    cache.keep_files("plans", KEY, {})
-    assert not old.exists()
-    assert new.exists()
+    with processes.folder(".build-", simulators) as alive:
+        assert cache.find("plans", KEY) is None
+        assert (dead.exists(), old.exists(), new.exists(), alive.exists()) == (False, True, True, True)
+        cache.keep_files("plans", KEY, {})
+        assert (old.exists(), new.exists(), alive.exists()) == (False, True, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_killed_process_leaves_nothing(place):
+    """Neither a program at work nor, once another one starts, the folder that it worked in."""
+    script = (
+        "import sys; from hwgen import cache, processes\n"
+        f"with cache.locked('simulators', {KEY!r}), processes.workplace(cache.folder() / 'simulators') as work:\n"
+        "    (work / 'design.v').write_text('module')\n"
+        "    processes.call(['sh', '-c', 'sleep 300 & echo $! > pid.part && mv pid.part pid; wait'], work)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        wait_until(lambda: list(place.glob("simulators/.build-*/pid")))
+        (written,) = place.glob("simulators/.build-*/pid")
+        sleeper = Path("/proc") / written.read_text().strip()
+        assert sleeper.exists()
+        process.kill()
+    wait_until(lambda: not sleeper.exists() or "(zombie)" in (sleeper / "status").read_text())
+    assert written.exists()
+    program = [sys.executable, "-c", f"from hwgen import cache; cache.find('plans', {KEY!r})"]
+    subprocess.run(program, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    assert not written.parent.exists()
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_cache_that_others_own_or_can_write_is_refused(place, monkeypatch, capfd):
+    cache.keep_files("simulators", KEY, {"simulator": b"a program"})
+    for path in (place, place / "simulators"):
+        path.chmod(0o777)
+        with pytest.raises(ToolError) as refusal:
+            cache.find("simulators", KEY)
+        assert str(refusal.value) == (
+            f"the cache {place} is not used, because other users can write in {path} (mode 777; chmod go-w): programs "
+            "are kept there, and run; set HWGEN_CACHE to a folder of your own, or take this one away"
+        )
+        with pytest.raises(ToolError, match="can write in"):
+            cache.keep_files("plans", KEY, {})
+        path.chmod(0o700)
+    assert cache.find("simulators", KEY) is not None
+    with monkeypatch.context() as patch:
+        owner = os.geteuid()
+        patch.setattr(os, "geteuid", lambda: owner + 1)
+        with pytest.raises(ToolError, match=rf"because another user \({owner}\) owns {place}: programs"):
+            cache.find("simulators", KEY)
+        assert main(["plan", str(DIGITS), "--board", "zedboard"]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("hwgen: the cache ")
+    assert said.count("\n") == 1
+
+
+def test_an_entry_that_others_can_write_is_made_anew(place):
+    """Whatever the umask is, what is kept is the user's alone."""
+    before = os.umask(0)
+    try:
+        cache.keep_files("simulators", KEY, {"simulator": b"a program"})
+    finally:
+        os.umask(before)
+    entry = place / "simulators" / KEY
+    for path in (place, place / "simulators", entry, *entry.iterdir()):
+        assert path.stat().st_mode & 0o022 == 0
+    for path in (entry, *entry.iterdir()):
+        path.chmod(0o777)
+        assert cache.find("simulators", KEY) is None
+        cache.keep_files("simulators", KEY, {"simulator": b"a program"})
+        assert cache.find("simulators", KEY) == entry
+
+
+def test_a_planted_plan_is_a_plan_at_most(place, tmp_path, monkeypatch):
+    """What a kept plan says is read as JSON, with all checks of a plan that is given; what is none is planned anew."""
+    monkeypatch.setattr(kept_plans, "LEAST", 0)
+    model = hwgen.load(DIGITS)
+    first = model.plan(board="zedboard").to_json()
+    (entry,) = (place / "plans").iterdir()
+    kept = json.loads((entry / "kept.json").read_text())
+
+    class Command:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    other = re.sub(r'"depth": \d+', '"depth": 0', kept["plan"])
+    assert other != kept["plan"]
+    planted = [pickle.dumps(Command()), b"[]", b"{", b"[" * 100_000, b'{"plan": 3, "notes": []}', b'{"plan": "{}"}']
+    planted += [json.dumps({**kept, **change}).encode() for change in ({"notes": [1]}, {"notes": 1}, {"plan": other})]
+    for text in planted:
+        for name in ("kept.json", "plan.pickle"):
+            (entry / name).write_bytes(text)
+        files = [path for path in entry.iterdir() if path.name != "entry.json"]
+        (entry / "entry.json").write_text(json.dumps({path.name: cache._sum(path) for path in files}))
+        assert model.plan(board="zedboard").to_json() == first
+    assert not (tmp_path / "owned").exists()
+
+
+def test_nothing_that_is_kept_is_a_pickle():
+    """Pickles are written and read by workers and their pool alone, over pipes that nobody else has."""
+    users = {
+        path.relative_to(ROOT / "hwgen") for path in (ROOT / "hwgen").rglob("*.py") if "pickle.load" in path.read_text()
+    }
+    assert {str(path) for path in users} == {"work/cluster.py", "work/local.py", "work/outcome.py", "work/worker.py"}
 
 
 def test_one_at_a_time(place, tmp_path):

@@ -405,7 +405,7 @@ def test_a_worker_with_another_hwgen_is_refused():
 @needs_proc
 def test_a_guarded_program_ends_with_its_process(tmp_path):
     """Even if that is killed, and can't clean up."""
-    script = f"from hwgen import processes; processes.guard(); processes.call(['sleep', '300'], {str(tmp_path)!r})"
+    script = f"from hwgen import processes; processes.call(['sleep', '300'], {str(tmp_path)!r})"
     with subprocess.Popen([sys.executable, "-c", script]) as process:
         wait_for(lambda: sleepers(tmp_path))
         process.kill()

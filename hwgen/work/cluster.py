@@ -275,7 +275,6 @@ def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outc
     """Run a task in a worker. When it is no longer wanted there, the programs that it waits for end."""
     from distributed import get_worker
 
-    processes.guard()
     worker, over = get_worker(), threading.Event()
     key, thread = worker.get_current_task(), threading.get_ident()
 

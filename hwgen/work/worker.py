@@ -17,7 +17,6 @@ def main() -> None:
     """Run tasks until there are no more, or whoever asked for them is gone."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tasks print is no answer
-    processes.guard()
     questions: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     shared: dict[int, Any] = {}
