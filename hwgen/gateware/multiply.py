@@ -50,6 +50,11 @@ def packable(weights_min: int, weights_max: int, activation_bits: int) -> bool:
     return weights_min >= -PACKED_WEIGHT and weights_max <= PACKED_WEIGHT and activation_bits <= PACKED_BITS
 
 
+def operand_offset(bits: int, signed: bool, macs_per_dsp: int) -> int:
+    """Return what is subtracted from an activation, so that slices that do two multiply-adds take a signed operand."""
+    return 0 if macs_per_dsp == 1 or signed else 1 << (bits - 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig:
     """``Tk x Tn`` products for each of ``Tm`` output channels of ``Tp`` pixels in every step, summed over a fold.
@@ -352,8 +357,7 @@ class MultiplyConfig:
     @property
     def operand_offset(self) -> int:
         """What is subtracted of an activation to make it the operand."""
-        source = self.window.input
-        return 0 if self.macs_per_dsp == 1 or source.signed else 1 << (source.bits - 1)
+        return operand_offset(self.window.input.bits, self.window.input.signed, self.macs_per_dsp)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:

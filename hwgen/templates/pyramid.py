@@ -250,7 +250,7 @@ class PyramidSearch(GroupSearch):
         more = 0
         for work, unroll, lanes in zip(self.works, way.unrolls, self._lanes(way), strict=True):
             if lanes is not None:
-                more += self.task.finish_slices(work) * (lanes - int(lanes_out(work, unroll)))
+                more += int(self.task.finish_slices(work, unroll)) * (lanes - int(lanes_out(work, unroll)))
         return super()._slices(way) + more
 
     def _lanes(self, way: Way) -> list[int | None]:

@@ -79,6 +79,11 @@ class Stage(ABC, Generic[Kind]):
         return self.least_finish_slices
 
     @property
+    def packed_finish_slices(self) -> int:
+        """`finish_slices` where the layer's slices do two multiply-adds in a cycle."""
+        return self.finish_slices
+
+    @property
     def least_finish_slices(self) -> int:
         """The same where a requantiser is built of LUTs."""
         return 0

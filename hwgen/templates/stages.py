@@ -20,7 +20,7 @@ from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.requantise import MOST_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
-from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, packable
+from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, operand_offset, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -100,11 +100,22 @@ class ConvStage(WindowStage[Conv]):
 
     @cached_property
     def finish_slices(self) -> int:
-        """Those of the dearest channel."""
-        if self.op.loaded:
+        """DSP slices of a requantiser's lane that can finish any of the channels."""
+        return self._lane_slices(1)
+
+    @cached_property
+    def packed_finish_slices(self) -> int:
+        """The same for sums of operands that are less than the activations: their width and their biases differ."""
+        return self._lane_slices(2)
+
+    def _lane_slices(self, macs_per_dsp: int) -> int:
+        op = self.op
+        if op.loaded:
             return self.least_finish_slices
-        channels = tuple((channel,) for channel in range(self.op.outputs))
-        return self._finish(self.sum_bits(), self.op.folded_bias.tolist(), 1, channels, 1).multipliers
+        kind, channels = op.input.type, tuple((channel,) for channel in range(op.outputs))
+        offset = operand_offset(kind.bits, kind.signed, macs_per_dsp)
+        bias = op.folded_bias + (offset * op.weights.sum(axis=(1, 2, 3)) << op.fraction)
+        return self._finish(self.sum_bits(macs_per_dsp), bias.tolist(), 1, channels, 1).multipliers
 
     @property
     def product_bits(self) -> int:

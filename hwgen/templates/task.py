@@ -125,12 +125,20 @@ class Task:
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
         multipliers = work.multipliers(unroll, self.packs[work.name])
-        return unroll.tp * (multipliers + self.finish_slices(work) * lanes_out(work, unroll))
+        return unroll.tp * (multipliers + self.finish_slices(work, unroll) * lanes_out(work, unroll))
 
-    def finish_slices(self, work: LayerWork) -> int:
-        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle."""
+    def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
+        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle; factors may be arrays.
+
+        A single output channel a cycle has no partner to share slices with.
+        """
         stage = self._stages[work.name]
-        return stage.least_finish_slices if work.name in self.goal.in_luts else stage.finish_slices
+        if work.name in self.goal.in_luts:
+            return stage.least_finish_slices
+        alone = stage.finish_slices
+        if self.packs[work.name] == 1:
+            return alone
+        return alone + (stage.packed_finish_slices - alone) * (unroll.tm > 1)
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""
