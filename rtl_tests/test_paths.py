@@ -12,7 +12,7 @@ import pytest
 from amaranth import Module, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
-from resource_layers import SHAPES, TILED, config_of
+from resource_layers import DILATED, SHAPES, TILED, config_of, network_of
 
 from hwgen import work
 from hwgen.cli import main as cli
@@ -20,6 +20,7 @@ from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
@@ -124,10 +125,21 @@ def test_delays_by_hand():
     assert counted[2]["FDRE"] == 0, "the slice takes the registers"
 
 
+def half_a_beat() -> LineBufferConfig:
+    """Seven taps of a 7 x 7 window over 30 x 17 pixels, two a beat: the last one of a row has one."""
+    shape = replace(
+        SHAPES[0], name="odd", kernel=(7, 7), padding=(3, 3, 3, 3), channels=2, outputs=4, size=(30, 17), tk=7, tp=2,
+        pixels=2,
+    )  # fmt: skip
+    window = config_of(shape).layers[0].window
+    assert window.input.pixels == 2
+    return window
+
+
 def layers() -> dict[str, object]:
-    """What reads block RAM: weights, windows, kept beats of tiles, factors and biases, a FIFO."""
+    """A window whose rows end in half a beat, and what reads block RAM: weights, windows, tiles, tables, a FIFO."""
     shapes = {shape.name: shape for shape in SHAPES + TILED}
-    parts: dict[str, object] = {}
+    parts: dict[str, object] = {"half a beat": half_a_beat()}
     for name in ("conv3x3-deep", "packed3x3-deep"):
         (layer,) = config_of(replace(shapes[name], outputs=16, tm=2)).layers
         assert isinstance(layer.compute, MultiplyConfig)
@@ -170,6 +182,31 @@ def test_paths_are_short(some):
     delays = {name: path.delay for name, path in zip(parts, worst, strict=True) if path is not None}
     assert set(delays) == set(parts)
     assert max(delays.values()) <= LIMIT, delays
+
+
+def rows_of_part_beats() -> list[LineBufferConfig]:
+    """Line buffers of the layers of docs/resources.md, with two pixels a beat or more and rows that end in fewer.
+
+    Those of more than 1,500 LUTs and flip-flops are left out: Yosys takes minutes for them.
+    """
+    windows = []
+    for shape in (shape for shape in SHAPES + DILATED if shape.tip is None):
+        pixels, (height, width) = max(shape.tp, 2), shape.size
+        wide = replace(shape, size=(height, width + (width % pixels == 0)), tp=pixels, pixels=pixels)
+        if network_of(wide).layers[0].output.width >= pixels:
+            windows.append(config_of(wide).layers[0].window)
+    assert all(window.input.width % window.input.pixels for window in windows)
+    return [window for window in windows if window.resources.lut + window.resources.ff <= 1500]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(3))
+def test_rows_of_part_beats(part):
+    windows = rows_of_part_beats()[part::3]
+    assert len(windows) >= 6
+    _, worst = synthesis.measure_paths(windows)
+    wrong = [(window, path) for window, path in zip(windows, worst, strict=True) if path and path.delay > LIMIT]
+    assert not wrong
 
 
 SAMPLE = r"""

@@ -5,7 +5,8 @@ reads ``patch`` taps a cycle straight from the memory, so a window needs no regi
 ends and frame ends cost no cycle. Two signed counters decide everything:
 
 - ``margin``: pixels written beyond those the next window needs; a window may start unless it is negative.
-- ``space``: pixels that may still be written before a pixel is overwritten that a window of its frame needs.
+- ``space``: pixels that may still be written before a pixel is overwritten that a window of its frame needs, less
+  those of the beat that comes in next; that beat is taken unless ``space`` is negative.
 
 Memory is split into banks so that pixels read or written together never meet in one bank: column ``x`` lies in
 column bank ``x mod column_banks``, and where a patch is higher than one row, each ring row has banks of its own.
@@ -176,6 +177,11 @@ class LineBufferConfig:
     def padded(self) -> bool:
         """Whether a window may reach beyond the map."""
         return max(self.padding) > 0
+
+    @property
+    def last_pixels(self) -> int:
+        """Pixels of a row's last beat."""
+        return self.input.width - (self.input.row_steps - 1) * self.input.pixels
 
     @property
     def skipped(self) -> int:
@@ -354,6 +360,17 @@ class LineBufferConfig:
         """``Tn`` channels of a pixel in the padding."""
         return Cat(Const(self.pad_value, self.input.shape) for _ in range(self.input.lanes))
 
+    @property
+    def first_space(self) -> int:
+        """Pixels that may be written before the first frame, less those of its first beat."""
+        return self.rows * self.input.width + self.skipped - min(self.input.pixels, self.input.width)
+
+    @property
+    def space_range(self) -> tuple[int, int]:
+        """The least and the greatest number of pixels that may be written, less those of the next beat."""
+        most = self.rows * self.input.width + self.skipped + self.input.frame_pixels - self.last_pixels
+        return -min(self.input.pixels, self.input.width), most
+
     def needed(self, row: int, step: int) -> int:
         """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
         # Windows that begin right of the map need nothing of it.
@@ -508,7 +525,7 @@ class LineBufferConfig:
         source, capacity = self.input, self.rows * self.input.width
         most = 2 * source.frame_pixels + capacity + self.skipped
         total = bits_for_range(-most, most).width
-        total += bits_for_range(-source.pixels, capacity + self.skipped + source.frame_pixels - source.pixels).width
+        total += bits_for_range(*self.space_range).width
         need, release = self.need_steps, self.release_steps
         total += 2 * table_bits({0, *release.ends, *release.columns})
         if self.window_cycles > 1:
@@ -576,10 +593,10 @@ class _Bank:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Pixels in the step that comes in next, and pixels written in this cycle."""
+    """Pixels written in this cycle, and then pixels of the step that follows the one that is complete; 0 otherwise."""
 
-    count: Value
     written: Value
+    upcoming: Value
 
 
 #: Pixels (``word_bits`` wide) by row and column.
@@ -870,7 +887,7 @@ class LineBuffer(wiring.Component):
         """Pixels come in row-major order, ``input.pixels`` at once, and go round the column banks."""
         config = self.config
         folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
-        short = config.input.width - (steps - 1) * pixels  # pixels in a row's last step
+        short = config.last_pixels
         taken = Signal(name="write")
         step_ends = Signal(name="write_step_ends")
         row_last = Signal(name="write_row_last")
@@ -922,7 +939,12 @@ class LineBuffer(wiring.Component):
                             ]
         count = Signal(range(pixels + 1), name="write_pixels")  # in the step that is being written
         m.d.comb += count.eq(Mux(row_last, short, pixels))
-        return _Writer(count=count, written=Mux(step_ends, count, 0))
+        written = Mux(step_ends, count, 0)
+        if short == pixels or steps == 1:
+            return _Writer(written, written)
+        following = Signal(range(pixels + 1), name="write_following_pixels")
+        m.d.comb += following.eq(Mux(step == steps - 2, short, pixels))
+        return _Writer(written, upcoming=Mux(step_ends, following, 0))
 
     def _elaborate_flow(self, m: Module, walk: _Walk, writer: _Writer) -> None:
         """``margin`` and ``space``."""
@@ -941,14 +963,12 @@ class LineBuffer(wiring.Component):
         released = Signal(range(config.input.frame_pixels + config.skipped + 1))
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
-        # Beyond a beat's pixels: where all beats have as many, the sign bit tells whether there is room for one.
-        pixels = config.input.pixels
-        capacity = config.rows * config.input.width - pixels
-        first = capacity + config.skipped
-        space = Signal(bits_for_range(-pixels, first + config.input.frame_pixels), init=first)
-        m.d.sync += space.eq(space + released - writer.written)
-        even = config.input.width % pixels == 0
-        m.d.comb += self.i.ready.eq(~space[-1] if even else space + pixels >= writer.count)
+        # The pixels of the beat that comes in next are taken off already, so that the sign bit tells whether there is
+        # room for it: a comparison would be a second carry chain on the path from here to ``margin``.
+        least, most = config.space_range
+        space = Signal(bits_for_range(least, most), init=config.first_space)
+        m.d.sync += space.eq(space + released - writer.upcoming)
+        m.d.comb += self.i.ready.eq(~space[-1])
 
     def _by_window(self, walk: _Walk, steps: WindowSteps) -> Value:
         """Look up what belongs to the window the walk is at."""
