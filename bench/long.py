@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MINUTES = 45.0
+MINUTES = 40.0
 EVENTS = "HWGEN_LONG_EVENTS"
 """Environment variable with the file into which the tests' process writes what happens."""
 OUTCOMES = ("passed", "failed", "skipped", "unfinished")

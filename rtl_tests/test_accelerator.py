@@ -80,7 +80,7 @@ def check_reset(
         np.testing.assert_array_equal(np.array(trace.taken[taken:]) - begin, schedule.taken[0])
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
@@ -90,7 +90,7 @@ def test_exact(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
 def test_one_beat_per_output(case, seed, patterns):
     """A beat in, a step, a beat out for each pixel: every credit counts."""
@@ -99,7 +99,7 @@ def test_one_beat_per_output(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
     seed=SEEDS,
@@ -115,7 +115,7 @@ def test_packed(case, seed, patterns):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
     seed=SEEDS,
@@ -129,7 +129,7 @@ def test_many_packed(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     case=cases(most_layers=3),
     seed=SEEDS,
@@ -170,7 +170,7 @@ def test_taps(case, seed, patterns):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=45)
+@settings(max_examples=30)
 @given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_many(block, case, seed, patterns, share):
     """All of the above, more of it; other networks in each block."""

@@ -439,7 +439,7 @@ def average_network(*, zero: int = 3) -> Network:
     [
         ("amaranth", {}),
         ("amaranth", {"template": "pyramid", "tile": (1, 1)}),
-        pytest.param("verilator", {"template": "pyramid", "tile": (2, 2)}, marks=needs_compiler),
+        pytest.param("verilator", {"template": "pyramid", "tile": (2, 2)}, marks=[needs_compiler, pytest.mark.long]),
         pytest.param("verilator", {"objective": "latency"}, marks=needs_compiler),
     ],
 )
@@ -570,7 +570,10 @@ def test_float_model(tmp_path):
     np.testing.assert_array_equal(steps * np.float32(network.output.scale), expected)
 
 
-def test_estimates_and_paths():
+@pytest.mark.parametrize(
+    "names", [("window", "finish"), pytest.param(("compute", "whole"), marks=pytest.mark.long)], ids="-".join
+)
+def test_estimates_and_paths(names):
     """Against Yosys: both sums, the search, and a walk that says which taps lie in the map."""
     _, pool, _, whole = average_network().layers
     plans = [
@@ -582,7 +585,8 @@ def test_estimates_and_paths():
         for op, choices in zip((pool, whole), plans, strict=True)
     ]
     assert layers[0].window.inside
-    parts = [*(layers[0].components[name] for name in ("window", "compute", "finish")), layers[1].compute]
+    components = {**layers[0].components, "whole": layers[1].compute}
+    parts = [components[name] for name in names]
     measured, paths = synthesis.measure_paths(parts)
     for part, found, path in zip(parts, measured, paths, strict=True):
         expected = part.resources

@@ -210,7 +210,11 @@ RAGGED = [
 ]
 
 
-@pytest.mark.parametrize("problem", RAGGED, ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    "problem",
+    [pytest.param(problem, marks=[pytest.mark.long] * (problem.name in "be")) for problem in RAGGED],
+    ids=lambda problem: problem.name,
+)
 def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
     """The bound is one, what is found is the best here."""
     nests = ragged_nests(problem)
@@ -224,7 +228,9 @@ def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
         assert least == pytest.approx(found.energy)
 
 
-@pytest.mark.parametrize("problem", [RAGGED[0], RAGGED[2]], ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    "problem", [RAGGED[0], pytest.param(RAGGED[2], marks=pytest.mark.long)], ids=lambda problem: problem.name
+)
 @pytest.mark.parametrize(
     "hierarchy",
     [
@@ -266,7 +272,7 @@ def test_random_layers_with_blocks_that_do_not_divide() -> None:
     }
     search(Problem.parse("5x7x112->80 k1"), Private(memories=memories), base=yang.CORE, ragged=True)
     rng = random.Random(5)
-    for _ in range(25):
+    for _ in range(12):
         X, Y, C, K = rng.choice((3, 5, 7, 10, 13)), rng.choice((1, 3, 5)), rng.choice((1, 5, 7)), rng.choice((5, 7, 11))
         stride, window = rng.choice((1, 2, 3)), rng.choice((1, 2))
         width = (X - 1) * stride + window
@@ -427,7 +433,9 @@ CODESIGN = {
 }
 
 
-@pytest.mark.parametrize("name", [*list(CODESIGN)[:-2], pytest.param("Conv4", marks=pytest.mark.long), "Conv5"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in ("Conv4", "Conv5"))) for name in CODESIGN]
+)
 def test_codesign(name: str) -> None:
     problem = yang.layer(name)
     for limit, homed, most in zip((8, 8, 1, 1), (False, True) * 2, CODESIGN[name], strict=True):

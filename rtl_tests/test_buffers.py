@@ -34,7 +34,7 @@ def covered(config: AcceleratorConfig) -> int:
     return enough_frames(config, Schedule(config, 3).cycles)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(case=cases(mode="sized"))
 def test_nothing_lost(case):
     """Latency and intervals are those of buffers without end; the interval is the slowest layer's cycles.
@@ -81,7 +81,7 @@ def test_loss_in_one_of_many_frames(kernel, outputs):
         assert (np.diff(schedule.frame_ends) == config.layers[0].cycles).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(case=cases(mode="sized"))
 def test_nothing_could_be_less(case):
     """One credit or one row less, anywhere: some run of three frames or more has a greater latency or interval.
@@ -113,7 +113,7 @@ def test_ample_rows(network, data):
     np.testing.assert_array_equal(schedule.frame_ends, unbounded(config, frames).frame_ends)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(network=networks(most_layers=3, most_side=5), data=st.data())
 def test_one_credit_less_in_simulation(network, data):
     """The hardware agrees: with a credit less some frame ends later."""
@@ -134,7 +134,7 @@ def test_one_credit_less_in_simulation(network, data):
     check(Case(network, less), frames, late)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(case=cases(mode="sized", most_layers=3, most_side=5))
 def test_one_frame_alone(case):
     """It finishes, on time, without a beat of another frame."""

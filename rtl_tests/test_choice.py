@@ -59,6 +59,7 @@ def test_published_intervals(name, board, slices, macs, cycles):
     assert promise(task) <= cycles
 
 
+@pytest.mark.long
 def test_zynq_plan_fits_block_ram():
     """VGG's conv1_1 to pool2 on the XC7Z020, 112 x 112: its fastest way by slices alone needs too much block RAM."""
     loaded = network.load("vgg16:6@112x112")
@@ -103,7 +104,7 @@ def test_interval_out_of_reach(lenet):
         plan.make(lenet, ZEDBOARD, objective="dsp", interval=100)
 
 
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(network=networks(most_layers=3), budget=st.integers(4, 200))
 def test_latency(network, budget):
     """The latency objective never gives a longer one, and keeps the budget."""
@@ -185,6 +186,7 @@ def test_requantisers_of_luts():
         plan.make(dense, ZEDBOARD, requantise="none")
 
 
+@pytest.mark.long
 def test_requantisers_where_luts_are_few_too():
     """Some layers' of LUTs, if all of them are more than the board has."""
     net = network.load("dscnn")
@@ -306,7 +308,7 @@ def test_more_slices_are_never_slower_unsaid(network, objective, data):
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(network=networks(most_layers=5), objective=st.sampled_from(["interval", "latency"]), data=st.data())
 def test_more_slices_are_never_slower_unsaid_often(network, objective, data):
     never_slower_unsaid(network, objective, data)
@@ -557,7 +559,7 @@ def test_groups_run_as_planned(network, data):
 
 
 @pytest.mark.long
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(network=NETWORKS_OF_GROUPS, data=st.data())
 def test_groups_of_many_run_as_planned(network, data):
     check_groups(network, data)

@@ -180,7 +180,7 @@ def small():
     ("groups", "in_turn"),
     [
         (TWO, False),
-        (THREE, True),
+        pytest.param(THREE, True, marks=pytest.mark.long),
         pytest.param(TWO, True, marks=pytest.mark.long),
         pytest.param(THREE, False, marks=pytest.mark.long),
     ],

@@ -45,7 +45,7 @@ PLANS = [
     {"dsp": 220, "macs_per_dsp": 2},
     pytest.param({"template": "pyramid", "tile": (3, 4), "dsp": 60}, marks=pytest.mark.long),
     {"template": "pyramid", "tile": (4, 3), "overlap": "reload", "dsp": 200},
-    {"template": "pyramid", "tile": (5, 9), "overlap": "recompute", "dsp": 60},
+    pytest.param({"template": "pyramid", "tile": (5, 9), "overlap": "recompute", "dsp": 60}, marks=pytest.mark.long),
     {"groups": "node0-node1,node2", "in_turn": True},
 ]
 

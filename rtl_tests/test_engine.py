@@ -126,7 +126,7 @@ def test_random_networks(circuit, network, timing, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(3))
-@settings(max_examples=125)
+@settings(max_examples=80)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(
@@ -149,7 +149,7 @@ def test_networks_behind_other_buses(other_bus, name, timing):
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=32)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(
@@ -311,7 +311,7 @@ def test_fields_that_are_wrong(circuit, data):
 
 
 @pytest.mark.long
-@settings(max_examples=1500)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_many_fields_that_are_wrong(circuit, data):
     check_fields(circuit, data)

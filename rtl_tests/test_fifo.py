@@ -68,7 +68,7 @@ def first_high(values: list[int], cycle: int) -> int:
     return next(c for c in range(cycle, len(values)) if values[c])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_order_and_cycles(config, seed, pattern):
     check_order_and_cycles(config, beats_for(config, 6, seed), *pattern)

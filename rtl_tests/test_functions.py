@@ -687,7 +687,7 @@ def float_network(act: str, side: int = 6, channels: int = 6) -> onnx.ModelProto
             for act, simulator in (("PRelu", "icarus"), ("HardSwish", "verilator"), ("PRelu", "amaranth"))
         ),
         pytest.param("SiLU", "icarus", marks=pytest.mark.long),
-        *(pytest.param(act, "icarus", marks=pytest.mark.long) for act in ("LeakyRelu", "Tanh", "Elu", "Softplus")),
+        *(pytest.param(act, "icarus", marks=pytest.mark.long) for act in ("LeakyRelu", "Softplus")),
         pytest.param("PRelu", "verilator", marks=pytest.mark.long),
     ],
 )

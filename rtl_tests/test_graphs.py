@@ -41,7 +41,7 @@ SEEDS = st.integers(0, 2**32)
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=graph_cases(most_steps=5), seed=SEEDS, patterns=stalls())
 def test_many(block, case, seed, patterns):
     """Larger graphs, never stalled and stalled; others in each block."""
@@ -51,7 +51,7 @@ def test_many(block, case, seed, patterns):
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(case=graph_cases(sized=True, most_steps=4))
 def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []

@@ -68,7 +68,7 @@ GUARDS = st.builds(guard_of, st.integers(1, 9), st.integers(1, 9), st.integers(1
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=GUARDS, lengths=LENGTHS, seed=st.integers(0, 2**32), pattern=stalls(), clear=patterns())
 @example(guard_of(1), [1, 2, 1, 3, 1], 0, (ALWAYS, ALWAYS), Pattern((False,)))
 @example(guard_of(4), [4, 3, 4, 5, 4, 2, 4, 6, 4, 1, 4, 8, 4], 0, (ALWAYS, ALWAYS), Pattern((False,) * 9 + (True,)))

@@ -131,7 +131,7 @@ def test_exact(case, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=35)
+@settings(max_examples=23)
 @given(case=cases(most_steps=4), seed=SEEDS)
 def test_exact_in_many(case, seed):
     check_exact(case, seed)
@@ -144,7 +144,7 @@ def test_stalls(case, data):
 
 
 @pytest.mark.long
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(case=cases(sized=True, most_steps=4), data=st.data())
 def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
@@ -164,7 +164,7 @@ def test_nothing_could_be_less(case):
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(case=cases(sized=True, most_steps=4))
 def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []

@@ -63,7 +63,7 @@ def test_random() -> None:
 
 @pytest.mark.long
 def test_many() -> None:
-    check_random(range(60, 1500), 4)
+    check_random(range(60, 1000), 4)
 
 
 class Net:

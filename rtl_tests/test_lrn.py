@@ -115,7 +115,7 @@ def check_sums(config: RunningScaleConfig, found: list[int], frames: np.ndarray)
     assert next(rng, None) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(config=walks(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_the_running_sum(config, seed, offer, room):
     """Every value and sum, and every step and beat in the first cycle in which it may come."""
@@ -208,7 +208,7 @@ def normalised(config: NormaliseConfig, value: int, scale: int) -> int:
     return min(max(config.zero_point + away, config.low), config.high)
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(config=normalisations(), seed=st.integers(0, 2**32), offer=patterns())
 def test_outputs(config, seed, offer):
     """Of any values and scales, in as many cycles as are said."""
@@ -474,7 +474,7 @@ def test_every_cycle_behind_shallow_fifos(data, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_every_cycle_behind_many_shallow_fifos(data, seed):
     check_shallow_fifos(data, seed)

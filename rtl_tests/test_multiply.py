@@ -121,13 +121,13 @@ def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **opti
 GAPS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 
 
-@settings(max_examples=70)
+@settings(max_examples=45)
 @given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(drawn, seed, gaps):
     check_random(*drawn, seed, gaps)
 
 
-@settings(max_examples=70)
+@settings(max_examples=45)
 @given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_sums(drawn, seed, gaps):
     config, weights = drawn
@@ -137,7 +137,7 @@ def test_packed_sums(drawn, seed, gaps):
     check_random(config, weights, seed, gaps)
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_joined_sums(drawn, seed, gaps):
     """The weights of all positions in one block RAM: the same sums in the same cycles."""
@@ -148,7 +148,7 @@ def test_joined_sums(drawn, seed, gaps):
     check_random(joined, weights, seed, gaps)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_whole(drawn, wrap, seed, gaps):
     """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
@@ -332,7 +332,7 @@ endmodule
 @pytest.mark.parametrize(
     ("signed", "taps", "folds", "lanes", "weights_in"),
     [
-        (False, 3, 2, 3, "lut"),
+        pytest.param(False, 3, 2, 3, "lut", marks=pytest.mark.long),
         (False, 9, 1, 4, "lut"),
         pytest.param(True, 9, 2, 4, "block", marks=pytest.mark.long),
     ],

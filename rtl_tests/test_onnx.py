@@ -1059,7 +1059,7 @@ def spoilt(writer: Writer) -> onnx.ModelProto:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts while spoiling
 @pytest.mark.parametrize(("qdq", "bits"), [(False, 8), (True, 8), (True, 16)])
-@pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [500, pytest.param(3300, marks=pytest.mark.long)])
 def test_spoilt_models_are_refused_or_read(count: int, qdq: bool, bits: int) -> None:
     """Each gives a network, or one line for each thing that was spoilt; both occur."""
     refused: list[ModelError] = []

@@ -28,7 +28,7 @@ def unrolls_of(made: plan.Plan) -> list[Unroll]:
     return [Unroll(layer.tn, layer.tm, layer.tk, layer.tp) for layer in made.layers]
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(network=networks(), budget=st.integers(1, 220))
 def test_figures_agree(network, budget):
     """Layers as fast as the search says; the accelerator as fast as the slowest, in no more slices than allowed."""

@@ -224,7 +224,7 @@ def scheduled(network: Network, engine: EngineConfig) -> Schedule:
 
 
 @given(networks(), engines())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_random_layers(network, engine):
     check(scheduled(network, engine))
 
@@ -232,7 +232,7 @@ def test_random_layers(network, engine):
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(3))
 @given(network=networks(most_layers=4, most_side=40, most_channels=80), engine=engines())
-@settings(max_examples=90)
+@settings(max_examples=60)
 def test_many_random_layers(block, network, engine):
     """Others in each block."""
     test_random_layers.hypothesis.inner_test(network, engine)
@@ -408,7 +408,7 @@ def tamed(network: Network) -> Network:
 
 
 @given(graphs(most_steps=4, most_side=9, for_engine=True), engines())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_random_graphs(network, engine):
     """Graphs of layers that the engine computes, with maps of fewer bits, sums, functions and pads, are exact."""
     check(scheduled(tamed(network), engine))

@@ -115,19 +115,19 @@ def check(config: RegroupConfig, seed: int, pattern) -> None:
     check_times(config, trace)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_channels_and_cycles(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(config=any_regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_any_counts(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=regroups(most=12), seed=st.integers(0, 2**32))
 def test_rate(config, seed):
     """Nobody stalls: a pixel takes no more cycles than it has beats on the side that has more."""

@@ -76,7 +76,7 @@ def test_tiles(config, seed, ends):
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=reuse_buffers(), seed=SEEDS, ends=stalls())
 def test_many_tiles(config, seed, ends):
     check_tiles(config, seed, ends)
@@ -90,14 +90,14 @@ def test_cycles(config, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(config=reuse_buffers(overlap=None), seed=SEEDS)
 def test_many_cycles(config, seed):
     check_cycles(config, seed)
 
 
 @pytest.mark.long
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(config=reuse_buffers(), seed=SEEDS, offer=patterns(), accept=patterns(), reset_at=st.integers(0, 400))
 def test_reset(config, seed, offer, accept, reset_at):
     """The beat after a reset is a frame's first; what was kept before it is forgotten."""

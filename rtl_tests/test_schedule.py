@@ -93,7 +93,7 @@ def times(schedule: Schedule) -> list[np.ndarray]:
     return [*schedule.taken, *schedule.left, *schedule.starts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases(), frames=st.integers(1, 4))
 def test_bounds(case, frames):
     """No layer is faster than its own figure; nothing happens before its cause; frames keep their order."""
@@ -113,7 +113,7 @@ def test_bounds(case, frames):
     assert cycles.latency == ends[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases(), data=st.data())
 def test_less_is_never_earlier(case, data):
     """With a shallower FIFO or fewer rows no event is earlier; shrinking a solved schedule equals solving anew."""
@@ -140,7 +140,7 @@ def test_less_is_never_earlier(case, data):
         np.testing.assert_array_equal(old, same)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases(), data=st.data())
 def test_more_frames_change_nothing_before(case, data):
     """The first frames of a longer run are those of a shorter one."""
@@ -164,7 +164,7 @@ def test_deadline(case, late):
         assert not Schedule(case.config, 3).solve(schedule.latest(deadline))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases())
 def test_credits_used(case):
     """A FIFO as deep as the credits that were used changes nothing."""

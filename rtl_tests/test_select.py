@@ -46,7 +46,7 @@ def check_selected(config: SelectConfig, found: list[int], frames: np.ndarray) -
     np.testing.assert_array_equal(values[:, : len(config.index), :, : source.width], frames[:, list(config.index)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(config=selections(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_the_component(config, seed, offer, room):
     """Every step and every beat in the first cycle in which it may come."""

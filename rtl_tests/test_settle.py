@@ -83,7 +83,7 @@ def circular(sequences, waits):
     return least({name: (count, 1) for name, (count, _) in sequences.items()}, unit) is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(drawn=wait_lists(), data=st.data())
 def test_least_solution(drawn, data):
     """Times are the least; with stricter waits too, which can be taken back; in a circle there are none."""

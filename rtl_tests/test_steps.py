@@ -65,7 +65,7 @@ def words(beat: BeatFormat, values: np.ndarray) -> list[int]:
     return [pack(each, beat.bits) for each in values.reshape(-1, beat.lanes * beat.pixels).tolist()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_whole_maps(beat, seed, offer, room):
     """Each beat is a step; pixels past the ends of rows are 0 there, and a map's last pixels wait for room."""
@@ -96,7 +96,7 @@ def test_whole_maps(beat, seed, offer, room):
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns())
 def test_running_sums(beat, seed, offer):
     config = RunningSumConfig(window=WholeMapConfig(input=beat))
@@ -136,7 +136,7 @@ def check_upsampled(beat: BeatFormat, found: list[int], factors: tuple[int, int]
     np.testing.assert_array_equal(values[:, channel_lanes(beat), :, : wider.width], expected)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_upsampling(beat, factors, seed, offer, room):
     """A step in every cycle with room in which its beat is there, or needn't be."""
@@ -198,7 +198,7 @@ class Early(wiring.Component):
         return m
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_a_pixel_for_a_map(beat, seed, offer, room):
     """Its beats are taken with the first pixels' and stay for all others, however early the next frame's are there."""

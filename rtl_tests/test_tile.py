@@ -95,21 +95,21 @@ def check_windows(config: PyramidBufferConfig, seed: int, offer: Pattern, room: 
     check_times(config, trace, 2)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(config=tile_buffers(most=500), seed=SEEDS, offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     check_windows(config, seed, offer, room)
 
 
 @pytest.mark.long
-@settings(max_examples=80)
+@settings(max_examples=52)
 @given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns())
 def test_many_windows(config, seed, offer, room):
     check_windows(config, seed, offer, room)
 
 
 @pytest.mark.long
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(config=tile_buffers(), seed=SEEDS, offer=patterns(), room=patterns(), reset_at=st.integers(0, 300))
 def test_reset(config, seed, offer, room, reset_at):
     """The beat after a reset is a frame's first."""

@@ -121,7 +121,7 @@ def test_cycles_of_a_layer(case, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=32)
 @given(case=cases(most_layers=1, depth="deep"), seed=SEEDS)
 def test_cycles_of_many_layers(case, seed):
     check_cycles(case, seed)
@@ -142,14 +142,14 @@ def test_groups(case, seed, ends):
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=32)
 @given(case=cases(most_layers=3), seed=SEEDS, ends=stalls())
 def test_many_groups(case, seed, ends):
     check_group(case, seed, ends)
 
 
 @pytest.mark.long
-@settings(max_examples=20)
+@settings(max_examples=13)
 @given(case=cases(most_layers=2), seed=SEEDS, offer=patterns(), reset_at=st.integers(0, 400))
 def test_reset(case, seed, offer, reset_at):
     """The beat after a reset is a frame's first."""

@@ -38,7 +38,7 @@ def test_groups(case, frames, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@settings(max_examples=64)
 @given(case=cases(most_layers=4), frames=st.integers(1, 4), seed=SEEDS)
 def test_many_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
@@ -161,7 +161,7 @@ def times(schedule: Schedule) -> list[np.ndarray]:
     return [*schedule.taken, *schedule.left, *schedule.starts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases(most_layers=4), frames=st.integers(1, 4), data=st.data())
 def test_shallower(case, frames, data):
     """Nothing is earlier with a shallower FIFO; it is the same solved anew or not, and can be taken back."""

@@ -117,7 +117,7 @@ def test_groups_of_layers(case, seed, options):
 @pytest.mark.long
 @needs_icarus
 @needs_compiler
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
 def test_many_groups_of_layers(case, seed, options):
     check_in_all(case, frames_for(case.network, 2, seed), simulate.SIMULATORS, **options)

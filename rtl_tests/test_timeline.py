@@ -116,7 +116,7 @@ def test_fills_are_the_hardware_s(case: Case, seed: int):
 
 
 @pytest.mark.long
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(cases(), st.integers(0, 2**32 - 1))
 def test_many_fills_are_the_hardware_s(case: Case, seed: int):
     check_fills(case, seed)

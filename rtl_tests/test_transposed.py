@@ -110,7 +110,7 @@ def windows(draw) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(window=windows(), seed=st.integers(0, 2**32))
 def test_any_window(window, seed):
     """Values and size of the integer reference, with a bias and scales of channels."""

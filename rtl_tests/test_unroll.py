@@ -279,7 +279,7 @@ def brute_force(layers, budget, cost):
     return min(ways, key=lambda way: way[:4], default=None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     chains(),
     st.integers(0, 120),

@@ -325,7 +325,7 @@ def check_random(network: Network, x: np.ndarray, theirs: dict[str, np.ndarray],
         np.testing.assert_array_equal(ours[name].reshape(values.shape), values, err_msg=f"{where}, {name}")
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.long)])
 def test_any_tensor_of_random_graphs(count: int) -> None:
     """Graphs with forks, sums, concatenations and several outputs, cut anywhere."""
     compared = 0
@@ -365,7 +365,7 @@ def spoilt(model: onnx.ModelProto, seed: int) -> None:
             nodes.insert(place + 1, helper.make_node(operator, [inner], [given], name=f"spoilt{number}"))
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(250, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [25, pytest.param(165, marks=pytest.mark.long)])
 def test_what_comes_before_in_random_graphs(count: int) -> None:
     """What `check` says of ``auto`` is what is built."""
     compared = 0
