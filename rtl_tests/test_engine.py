@@ -343,5 +343,5 @@ def test_an_empty_job(circuit):
     assert run.error == Error.NONE
     assert (run.read, run.written) == (Job.BYTES, 0)
     counted = EngineSchedule(SMALL, jobs, MemoryTiming(latency=20)).run()
-    assert counted.loaded == (3 + 1 + 20 + 17 + 3 + 3 + 1 + 1 + 3,)
+    assert [*counted.loaded] == [3 + 1 + 20 + 17 + 3 + 3 + 1 + 1 + 3]
     assert run.cycles == (START_CYCLES + counted.cycles + DONE_CYCLES,)

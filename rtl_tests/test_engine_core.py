@@ -151,22 +151,20 @@ class Bench:
             known = [None if b is None else a for a, b in zip(beat["sums"], expected["sums"], strict=True)]
             assert beat | {"sums": known} == expected, f"beat {number}"
 
-    def told(self) -> list[tuple[int, str, object]]:
+    def told(self) -> list[tuple[int, str]]:
         """What the core was told, and when."""
-        events: list[tuple[int, str, object]] = []
-        for name, cycles in self.offered.items():
-            events += [(cycle, name, getattr(task.job, name)) for task, cycle in zip(self.todo, cycles, strict=True)]
-        events += [(cycle, "load", None) for cycle in self.loaded] + [(cycle, "store", None) for cycle in self.stored]
+        told = {**self.offered, "load": self.loaded, "store": self.stored}
+        events = [(cycle, what) for what, cycles in told.items() for cycle in cycles]
         return sorted(events, key=lambda event: event[0])
 
     def schedule(self, *, at_once: bool) -> CoreSchedule:
-        found = CoreSchedule(self.config, FINISH)
-        for cycle, what, part in self.told():
+        found = CoreSchedule(self.config, FINISH, [task.job for task in self.todo])
+        for cycle, what in self.told():
             if not at_once:
                 found.advance(cycle)
                 assert found.next_event >= cycle
             if what in self.offered:
-                {"compute": found.offer_compute, "drain": found.offer_drain}[what](part, cycle)
+                {"compute": found.offer_compute, "drain": found.offer_drain}[what](cycle)
             else:
                 {"load": found.load, "store": found.store}[what](cycle)
         found.advance(float("inf"))
@@ -175,11 +173,11 @@ class Bench:
     def check_cycles(self) -> None:
         for at_once in (True, False):
             schedule = self.schedule(at_once=at_once)
-            assert schedule.accepted == (self.accepted["compute"], self.accepted["drain"])
-            assert schedule.computed == self.computed
-            assert schedule.drained == self.drained
-            without = set(schedule.yielded)
-            spans = [range(span.first, span.last + 1) for span in schedule.drained_groups]
+            assert [each.tolist() for each in schedule.accepted] == [self.accepted["compute"], self.accepted["drain"]]
+            assert schedule.computed.tolist() == self.computed
+            assert schedule.drained.tolist() == self.drained
+            without = set(schedule.yielded.tolist())
+            spans = [range(first, last + 1) for first, last in schedule.drained_groups.tolist()]
             beats = [cycle for span in spans for cycle in span if cycle not in without]
             assert beats == [cycle for cycle, _ in self.beats]
 

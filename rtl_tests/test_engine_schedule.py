@@ -51,13 +51,13 @@ def test_a_job_counted_by_hand():
     drain, store = Drain(blocks=1, pixels=26), Store(blocks=1, rows=1, words=26)
     job = Job(load=load, compute=compute, drain=drain, store=store)
     found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5)).run()
-    assert found.loaded == (55,)
-    assert found.computed == (58 + 9,)  # its last step is in cycle 58
+    assert [*found.loaded] == [55]
+    assert [*found.computed] == [58 + 9]  # its last step is in cycle 58
     # The first group's last step is 57, its first beat 18 later; 26 beats; the last word 28 later, and it counts.
-    assert found.drained == (57 + 18 + 25 + 28 + 1,)
+    assert [*found.drained] == [57 + 18 + 25 + 28 + 1]
     # The burst is made a cycle later, granted then; words 5 later, 26 of them; the response 5 later, and it counts.
-    assert found.stored == (129 + 1 + 1 + 5 + 25 + 5 + 1,)
-    assert (found.read, found.written, found.fetched) == ((32,), (208,), 144)
+    assert [*found.stored] == [129 + 1 + 1 + 5 + 25 + 5 + 1]
+    assert ([*found.read], [*found.written], found.fetched) == ([32], [208], 144)
 
 
 def test_jobs_that_wait_for_ever():

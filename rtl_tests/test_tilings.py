@@ -100,7 +100,7 @@ def test_beside_each_other():
         schedule(network, engine, double_buffered=double, tilings={"conv": TILING}) for double in (True, False)
     )
     fast, slow = cycles_of(beside, engine), cycles_of(turns, engine)
-    assert (fast.read, fast.written) == (slow.read, slow.written)
+    assert ([*fast.read], [*fast.written]) == ([*slow.read], [*slow.written])
     assert fast.cycles < slow.cycles * 0.8
 
 

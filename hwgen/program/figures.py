@@ -13,8 +13,8 @@ from hwgen.network.ops import Op
 from hwgen.program.compile import Schedule
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
-from hwgen.schedule.engine import EngineCycles, loads, moved
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import EngineCycles, map_bytes_read
+from hwgen.schedule.engine_core import group_steps_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +59,16 @@ def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
 
 
 def maps_read(schedule: Schedule) -> np.ndarray:
-    """Bytes of feature maps that each job reads."""
-    engine, found = schedule.engine, []
-    for job in schedule.jobs:
-        maps = loads(engine, job.load)[:1] if job.load.x_blocks else []
-        found.append(sum(size for each in maps for _, size in moved(engine, each)))
-    return np.array(found)
+    """Return the bytes of feature maps that each job reads."""
+    return map_bytes_read(schedule.engine, schedule.jobs)
 
 
 def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Of each layer with passes."""
     names = [work.task.name for work in schedule.works]
     owners, turns = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.turns)
-    array = np.array([job.compute.groups * group_steps(job.compute) for job in schedule.jobs])
-    read, written, maps = np.array(run.read) + Job.BYTES, np.array(run.written), maps_read(schedule)
+    array = np.multiply(*group_steps_of(schedule.jobs))
+    read, written, maps = run.read + Job.BYTES, run.written, maps_read(schedule)
     ends = np.max([run.loaded, run.computed, run.stored], axis=0)
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(names):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
@@ -19,8 +21,8 @@ def offset(kind: IntegerType) -> int:
     return 0 if kind.signed else 128
 
 
-def blocks(channels: int) -> int:
-    """Of 8 channels each."""
+def blocks(channels: Any) -> Any:
+    """Return the number of blocks of 8 channels; ``channels`` is an integer or an array of them."""
     return -(-channels // LANES)
 
 

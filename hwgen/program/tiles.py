@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
@@ -54,6 +57,31 @@ class Tiling:
     tap_columns: int | None = None
     by_taps: bool = False
     rolling: bool = False
+
+
+class Tilings(NamedTuple):
+    """Table of tilings, an array for each of the first fields of `Tiling`."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    box_rows: np.ndarray
+    channels: np.ndarray
+    taps: np.ndarray
+    maps_stay: np.ndarray
+
+    @classmethod
+    def none(cls) -> Tilings:
+        """Return a table without tilings."""
+        return cls(*(np.zeros(0, np.int64) for _ in range(5)), maps_stay=np.zeros(0, bool))
+
+    @classmethod
+    def one(cls, tiling: Tiling) -> Tilings:
+        """Return a table of one tiling."""
+        return cls(*(np.array([getattr(tiling, name)]) for name in cls._fields))
+
+    def tiling(self, number: int) -> Tiling:
+        """Return the tiling with this number."""
+        return Tiling(**{name: values[number].item() for name, values in self._asdict().items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +137,36 @@ class Cost:
         return max(self.array, self.port) + self.ends, self.words, self.jobs
 
 
-def pitch(task: Pass, engine: EngineConfig, width: int, columns: int) -> int:
-    """Positions from a row of a box of this width to the next, for a tile of so many output columns."""
+class Costs(NamedTuple):
+    """Table of costs, an array for each field of `Cost`, and whether the buffers hold the tiling."""
+
+    array: np.ndarray
+    port: np.ndarray
+    ends: np.ndarray
+    words: np.ndarray
+    jobs: np.ndarray
+    map_words: np.ndarray
+    weight_steps: np.ndarray
+    fits: np.ndarray
+
+    def best(self, most: int) -> list[int]:
+        """Return the numbers of at most so many tilings, the best first (`Cost.order`); those that fit come first."""
+        cycles = np.maximum(self.array, self.port) + self.ends
+        return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:most].tolist()
+
+    def cost(self, number: int) -> Cost:
+        """Return the cost of the tiling with this number."""
+        return Cost(*(values[number].item() for values in self[:-1]))
+
+
+def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
+    """Positions from a row of a box of this width to the next, for a tile of so many output columns; integers or arrays
+    of them."""
     return width + (columns * task.row_step - width) % engine.pixels
 
 
-def plane_words(task: Pass, engine: EngineConfig, rows: int, width: int, columns: int) -> int:
-    """Words of each bank that a block of a box takes."""
+def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns: Any) -> Any:
+    """Words of each bank that a block of a box takes; of integers or arrays of them."""
     return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 
@@ -136,8 +187,9 @@ def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int,
     )
 
 
-def steps(task: Pass, channels: int, taps: int, tap_columns: int | None = None) -> int:
-    """Of a group, for so many channels, and rows and columns of the kernel; all columns, if not given."""
+def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
+    """Steps of a group, for so many channels, and rows and columns of the kernel; all columns, if not given. Channels
+    and rows are integers or arrays of them."""
     across = task.window.kernel[1] if tap_columns is None else tap_columns
     return taps * across * (blocks(channels) if task.channelwise else channels)
 
@@ -153,29 +205,33 @@ def best_tilings(
         If the buffers hold none.
     """
     room = room or Room.whole(engine)
-    estimator = Estimator(task, engine, room)
-    found = [
-        (cost.order, number, each, cost)
-        for number, each in enumerate(candidates(task, engine, room))
-        if (cost := estimator.cost(each))
-    ]
-    if not found:
+    tried = _candidates(task, engine, room)
+    costs = Estimator(task, engine, room).costs(tried)
+    best = [number for number in costs.best(most) if costs.fits[number]]
+    if not best:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    return [(tiling, cost) for _, _, tiling, cost in sorted(found, key=lambda each: each[:2])[:most]]
+    return [(tried.tiling(number), costs.cost(number)) for number in best]
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
-    """Those that are compared."""
-    return [
-        each
+    """Return the tilings that are compared."""
+    tried = _candidates(task, engine, room)
+    return [tried.tiling(number) for number in range(len(tried.rows))]
+
+
+def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
+    """Return the tilings that are compared, as a table."""
+    heights, chunks = _heights(task), _chunks(task, engine, room)
+    parts = [
+        _tilings(task, engine, room, heights, columns, *chunk)
         for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
-        for chunk in _chunks(task, engine, room)
-        for each in _tilings(task, engine, room, columns, *chunk)
-        if each.maps_stay or not room.by_rows
+        if pools(task, engine, columns)
+        for chunk in chunks
     ]
+    return Tilings(*(np.concatenate(each) for each in zip(*parts, strict=True))) if parts else Tilings.none()
 
 
 def _few(sizes: Sequence[int]) -> list[int]:
@@ -215,26 +271,33 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
     return _weight_folds(task, engine) * steps(task, task.channels, task.window.kernel[0])
 
 
-def _tilings(task: Pass, engine: EngineConfig, room: Room, columns: int, channels: int, taps: int) -> list[Tiling]:
+def _heights(task: Pass) -> np.ndarray:
+    """Return rows of a tile, and rows of a box of whole tiles, that are tried: ``(n, 2)``, by rows of a tile."""
+    found = [
+        (rows, min(rows * tiles, -(-task.rows // rows) * rows))
+        for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)
+        for tiles in _tile_counts(-(-task.rows // rows))
+    ]
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+@lru_cache(maxsize=1 << 12)
+def _tile_counts(tiles: int) -> tuple[int, ...]:
+    """Return the numbers of tiles of a box that are tried where there are so many in all."""
+    return tuple(distinct(tiles))
+
+
+def _tilings(
+    task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
+) -> Tilings:
+    """Return the tilings of so many columns, and channels and rows of the kernel of a chunk."""
     single = is_single(task, channels, taps) and not room.shared
-    edge, pixels = task.edge, most_pixels(task, engine, single=single)
-    if not pools(task, engine, columns):
-        return []
-    found = []
-    most = min(1 if task.is_scattered else task.rows, pixels // columns)
-    for rows in range(edge, most + 1, edge):
-        for tiles in distinct(-(-task.rows // rows)):
-            for stay in (True, False):
-                tiling = Tiling(
-                    rows=rows,
-                    columns=columns,
-                    box_rows=min(rows * tiles, -(-task.rows // rows) * rows),
-                    channels=channels,
-                    taps=taps,
-                    maps_stay=stay,
-                )
-                found.append(tiling)
-    return found
+    most = most_pixels(task, engine, single=single) // columns
+    fitting = heights[: np.searchsorted(heights[:, 0], most, side="right")]
+    stay = (True,) if room.by_rows else (True, False)
+    rows, box_rows = np.repeat(fitting, len(stay), axis=0).T
+    wide, deep, high = (np.full(len(rows), value) for value in (columns, channels, taps))
+    return Tilings(rows, wide, box_rows, deep, high, np.tile(np.array(stay), len(fitting)))
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
@@ -283,76 +346,97 @@ class Estimator:
             self._finished *= 2
 
     def cost(self, tiling: Tiling) -> Cost | None:
-        """``None`` if the buffers are too small."""
-        task, engine = self._task, self._engine
-        parts = -(-task.channels // tiling.channels) * -(-task.window.kernel[0] // tiling.taps)
-        row_boxes, rows, all_rows = _spans(task, 0, tiling.box_rows)
-        column_boxes, columns, all_columns = _spans(task, 1, tiling.columns)
-        plane = plane_words(task, engine, rows, columns, tiling.columns)
-        part = blocks(tiling.channels) * plane
-        loads = self._map_loads(tiling, self._all_blocks * plane, part, row_boxes * column_boxes, parts)
-        if loads is None:
-            return None
-        times, halves, map_words = loads
+        """Return the cost of a tiling; ``None`` if the buffers are too small."""
+        found = self.costs(Tilings.one(tiling))
+        return found.cost(0) if found.fits[0] else None
+
+    def costs(self, tilings: Tilings) -> Costs:
+        """Return the costs of tilings."""
+        task, engine, (tile_rows, tile_columns, box_rows, channels, taps, _) = self._task, self._engine, tilings
+        parts = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
+        row_boxes, rows, all_rows = _spans(task, 0, box_rows)
+        column_boxes, columns, all_columns = _spans(task, 1, tile_columns)
+        plane = plane_words(task, engine, rows, columns, tile_columns)
+        part = blocks(channels) * plane
+        boxes = row_boxes * column_boxes
+        times, halves, map_words, fits = self._map_loads(tilings, self._all_blocks * plane, part, boxes, parts)
         loaded = all_rows * all_columns * self._all_blocks * times
-        tiles = column_boxes * -(-task.rows // tiling.rows)
-        weight_loads, weight_steps = self._weight_loads(tiling, row_boxes * column_boxes, tiles, parts)
+        tiles = column_boxes * -(-task.rows // tile_rows)
+        weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, parts)
         weights = self._weights * weight_loads
         jobs = self._folds * parts * tiles
         words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
-        array = _groups(task, engine.pixels, tiling) * self._group_cycles + jobs * JOB_CYCLES
+        array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
         pace = engine.word_cycles(self._room.pace)
-        port = int(pace * (words + (0 if halves else loaded)))  # without a second half, loads and steps take turns
+        # Without a second half, loads and steps take turns.
+        port = (pace * (words + np.where(halves, 0, loaded))).astype(np.int64)
         if self._room.in_turn:
-            port = int(pace * words) + array
-        first = part * engine.pixels + steps(task, tiling.channels, tiling.taps) * engine.blocks
-        ends = int(pace * first) + tiling.rows * tiling.columns * self._fold_blocks
+            port = (pace * words).astype(np.int64) + array
+        first = part * engine.pixels + steps(task, channels, taps) * engine.blocks
+        ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * self._fold_blocks
         if self._room.by_rows:  # who follows waits for the first boxes
-            ends += max(array, port) // (2 * row_boxes)
-        return Cost(array, port, ends, words, jobs, map_words, weight_steps)
+            ends += np.maximum(array, port) // (2 * row_boxes)
+        return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
 
-    def _map_loads(self, tiling: Tiling, box: int, part: int, boxes: int, parts: int) -> tuple[int, bool, int] | None:
-        """How often each box is loaded, whether there is room for another one meanwhile, and what they take."""
+    def _map_loads(
+        self, tilings: Tilings, box: np.ndarray, part: np.ndarray, boxes: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return how often each box is loaded, whether there is room for another one meanwhile, the words that they
+        take, and whether the buffer holds them."""
         room, folds = self._room.map_words, self._folds
         if self._task.channelwise:
-            return (folds, 2 * box <= room, min(2 * box, room)) if box <= room else None
-        if box * boxes <= room:
-            return 1, True, box * boxes
-        if 2 * box <= room or (box + part <= room and parts > 1):
-            return (1 if tiling.maps_stay else folds), True, min(2 * box, room)
-        if part <= room and tiling.box_rows == tiling.rows:
-            return folds, 2 * part <= room, min(2 * part, room)
-        return None
+            return np.full_like(box, folds), 2 * box <= room, np.minimum(2 * box, room), box <= room
+        all_fit = box * boxes <= room
+        box_fits = all_fit | (2 * box <= room) | ((box + part <= room) & (parts > 1))
+        part_fits = (part <= room) & (tilings.box_rows == tilings.rows)
+        times = np.where(all_fit | (box_fits & tilings.maps_stay), 1, folds)
+        words = np.where(all_fit, box * boxes, np.minimum(2 * np.where(box_fits, box, part), room))
+        return times, box_fits | (2 * part <= room), words, box_fits | part_fits
 
-    def _weight_loads(self, tiling: Tiling, boxes: int, tiles: int, parts: int) -> tuple[int, int]:
-        """How often all weights are loaded, and what they take."""
+    def _weight_loads(
+        self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return how often all weights are loaded, and the steps that they take."""
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
-            return 1, self._weights
-        if 2 * fold <= room or (fold <= room and parts > 1):
-            return (boxes if tiling.maps_stay else 1), min(2 * fold, room)
-        return tiles, min(2 * steps(self._task, tiling.channels, tiling.taps), room)
+            return np.ones_like(tiles), np.full_like(tiles, self._weights)
+        fold_fits = (2 * fold <= room) | ((fold <= room) & (parts > 1))
+        chunk = steps(self._task, tilings.channels, tilings.taps)
+        times = np.where(fold_fits, np.where(tilings.maps_stay, boxes, 1), tiles)
+        return times, np.minimum(2 * np.where(fold_fits, fold, chunk), room)
 
 
-def _groups(task: Pass, pixels: int, tiling: Tiling) -> int:
-    """Pixel groups of all tiles."""
+def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
+    """Return the number of pixel groups of all tiles."""
     return sum(
-        rows_count * columns_count * -(-rows * columns // pixels)
-        for rows, rows_count in _lengths(task.rows, tiling.rows)
-        for columns, columns_count in _lengths(task.columns, tiling.columns)
+        (
+            rows_count * columns_count * -(-rows * columns // pixels)
+            for rows, rows_count in _lengths(task.rows, tilings.rows)
+            for columns, columns_count in _lengths(task.columns, tilings.columns)
+        ),
+        start=np.zeros_like(tilings.rows),
     )
 
 
-def _lengths(size: int, step: int) -> list[tuple[int, int]]:
-    """Lengths of pieces, and how many there are of each."""
-    return [each for each in ((step, size // step), (size % step, 1)) if each[0] and each[1]]
+def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
+    """Return the length of whole pieces and of the last one, which may be empty, and how many there are of each."""
+    return [(steps, size // steps), (size % steps, 1)]
 
 
-@lru_cache(maxsize=1 << 12)
-def _spans(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
-    """Of the rows (axis 0) or columns of the input that pieces of the output need: how often, the most, in all."""
-    apart = 1 if axis else task.row_step
-    lengths = [
-        -((begin - end) // apart) for begin, end in (task.needed(axis, *each) for each in pieces(task.size[axis], step))
-    ]
-    return len(lengths), max(lengths), sum(lengths)
+def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the number of pieces of the output that begin at each multiple of a step, and the rows (axis 0) or columns
+    of the input that they need: the most, and in all."""
+    sizes, places = np.unique(steps, return_inverse=True)
+    found = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
+    pieces, longest, total = found[places].T
+    return pieces, longest, total
+
+
+def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
+    size, limit = task.size[axis], (task.height, task.width)[axis]
+    begins = np.arange(0, size, step)
+    first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))
+    first = np.clip(first, 0, limit - 1)  # as `Pass.needed` has it
+    lengths = np.maximum(np.minimum(last, limit), first + 1) - first
+    loaded = -(-lengths // (1 if axis else task.row_step))
+    return len(loaded), int(loaded.max()), int(loaded.sum())

@@ -8,12 +8,12 @@ import numpy as np
 
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.program.compile import Schedule
-from hwgen.schedule.engine import EngineCycles
+from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles
 
 __all__ = ["ARRAY", "PORT", "Band", "bands"]
 
 ARRAY, PORT = "array", "port"
-_UNITS = {"work": "load", "buffer": "fetch", "room": "store"}
+_UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
 """Who has the port in each state."""
 
 
@@ -54,11 +54,9 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])
-    steps = START_CYCLES + np.array([(span.first, span.last + 1) for span in run.groups]).reshape(-1, 2)
-    units = np.array([burst.unit for burst in run.bursts])
-    users = np.array([burst.job for burst in run.bursts])
-    bursts = START_CYCLES + np.array([(burst.begin, burst.end) for burst in run.bursts]).reshape(-1, 2)
-    loaded, stored = START_CYCLES + np.array(run.loaded), START_CYCLES + np.array(run.stored)
+    steps = START_CYCLES + run.groups + (0, 1)
+    units, users, bursts = run.bursts[:, 0], run.bursts[:, 1], START_CYCLES + run.bursts[:, 2:]
+    loaded, stored = START_CYCLES + run.loaded, START_CYCLES + run.stored
     end = START_CYCLES + run.cycles + DONE_CYCLES
 
     port = {state: bursts[units == unit] for state, unit in _UNITS.items()}
@@ -66,7 +64,7 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
     found = []
     for name in dict.fromkeys(names):
         own = np.flatnonzero(owners == name)
-        first = bursts[np.isin(users, own) & (units != "fetch"), 0].min()
+        first = bursts[np.isin(users, own) & (units != FETCH), 0].min()
         mine = np.isin(jobs, own)
         found.append(Band(name, "layer", _computing(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
     array = Band("", ARRAY, _computing(0, steps, loaded[jobs], end))

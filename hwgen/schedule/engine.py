@@ -1,36 +1,33 @@
 """Cycles of the engine: when each burst has the port to memory, and when each job is loaded, computed, drained, stored.
 
 An exact model of the circuit in front of a memory without gaps (docs/engine.md, "Memory port" and "Cycles of the
-core"). It goes on from burst to burst and, inside the core, from pixel group to pixel group.
+core"). It goes on from burst to burst and, inside the core, from pixel group to pixel group. The loops are in
+`hwgen.schedule.engine_events`, compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import inf
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store
 from hwgen.gateware.engine.port import PACE_BITS
-from hwgen.schedule.engine_core import CoreSchedule, Span
+from hwgen.schedule import engine_events as events
+from hwgen.schedule.engine_core import CoreSchedule, columns
 
-#: Least cycles from a burst to the next one of the same box, and to the first one of the next box.
-_NEXT_BURST, _NEXT_BOX = 2, 3
-#: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts, and to the next
-#: job's burst.
-_FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
-#: Cycles from a part's offer to its first burst.
-_FIRST_BURST = {"load": 3, "store": 2}
-#: Cycles from the end of a job's last burst until it counts.
-_LOADED, _STORED = 3, 1
-#: Cycles from a store's grant to its first word, but for the latency of the output buffer.
-_WRITE = 3
-_PARTS = ("load", "compute", "drain", "store")
-_UNITS = ("fetch", "store", "load")
+#: Users of the port, by their numbers in `EngineCycles.bursts`.
+FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
+#: Fields of a job that say what it loads and stores.
+_MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
+_WEIGHTS = ("w_address", "w_steps")
+_PARAMETERS = ("p_address", "p_words")
+_STORE = ("address", "row_stride", "block_stride", "blocks", "rows", "words")
+_WAITS = ("wait_computed", "wait_stored")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,60 +57,37 @@ class MemoryTiming:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Of a run of a program.
+    """Cycles of a run of a program.
 
     Attributes
     ----------
     cycles : int
-        From ``begin`` until all jobs count as stored and computed.
-    loaded, computed, drained, stored : tuple of int
-        For each job the first cycle in which it counts as such.
-    read, written : tuple of int
-        Bytes, for each job.
+        Cycles from ``begin`` until all jobs count as stored and computed.
+    loaded, computed, drained, stored : array of int64
+        First cycle in which each job counts as such.
+    read, written : array of int64
+        Bytes that each job reads and writes.
     fetched : int
         Bytes of jobs.
-    bursts : tuple of Granted
-        All with beats, in order.
-    groups : tuple of Span
+    bursts : array of int64 (n, 4)
+        Bursts with beats, in order: who has the port (`FETCH`, `STORE` or `LOAD`), for which job, from which cycle on,
+        and until which cycle others are kept from it.
+    groups : array of int64 (n, 2)
         First and last step of each pixel group, in the order of the jobs.
     """
 
     cycles: int
-    loaded: tuple[int, ...]
-    computed: tuple[int, ...]
-    drained: tuple[int, ...]
-    stored: tuple[int, ...]
-    read: tuple[int, ...]
-    written: tuple[int, ...]
+    loaded: np.ndarray
+    computed: np.ndarray
+    drained: np.ndarray
+    stored: np.ndarray
+    read: np.ndarray
+    written: np.ndarray
     fetched: int
-    bursts: tuple[Granted, ...]
-    groups: tuple[Span, ...]
-
-
-class Granted(NamedTuple):
-    """A burst that had the port from cycle ``begin`` on, and kept others from it until ``end``.
-
-    ``unit`` is ``fetch`` (of a job), ``store`` or ``load``.
-    """
-
-    unit: str
-    job: int
-    begin: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Burst:
-    """Beats and bytes, cycles behind the one before at least; its job, if it is the first or the last of it."""
-
-    beats: int
-    bytes: int
-    after: int
-    job: int
-    first: bool
-    last: bool
+    bursts: np.ndarray
+    groups: np.ndarray
 
 
 Box = tuple[int, int, int, int, int, int]
@@ -127,30 +101,6 @@ class Transfer:
     box: Box
     wide: bool = False
     writes: bool = False
-
-
-def runs(config: EngineConfig, box: Box) -> Iterator[tuple[int, int]]:
-    """First word and words of each burst of a box: one a row, and one more for each border in it."""
-    address, row_stride, block_stride, blocks, rows, words = box
-    for block in range(blocks):
-        for row in range(rows):
-            begin = (address + block * block_stride + row * row_stride) // LANES
-            left = words
-            while left > 0:
-                count = min(left, config.burst_words - begin % config.burst_words)
-                yield begin, count
-                begin, left = begin + count, left - count
-
-
-def moved(config: EngineConfig, transfer: Transfer) -> Iterator[tuple[int, int]]:
-    """Beats and bytes of each burst. Of a wide beat that is read both words are moved, of one that is written those
-    that count."""
-    for begin, words in runs(config, transfer.box):
-        if not (transfer.wide and config.bus_words > 1):
-            yield words * config.word_beats, words * LANES
-        else:
-            beats = -(-(begin % config.bus_words + words) // config.bus_words)
-            yield beats, words * LANES if transfer.writes else beats * config.bus_bytes
 
 
 def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
@@ -179,40 +129,98 @@ def stores(store: Store) -> list[Transfer]:
     return [Transfer(box, wide=True, writes=True)]
 
 
-def _bursts(config: EngineConfig, number: int, transfers: Sequence[Transfer]) -> list[_Burst]:
-    found = [
-        _Burst(*size, _NEXT_BURST if place else _NEXT_BOX, number, False, False)
-        for transfer in transfers
-        for place, size in enumerate(moved(config, transfer))
-    ] or [_Burst(0, 0, _NEXT_BOX, number, False, False)]
-    found[0].first = found[-1].last = True
-    return found
+def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
+    """Return boxes, the columns of each for all jobs, as rows of `events.split`: those of a job follow each other."""
+    whole = np.zeros((jobs, len(boxes), events.WRITES + 1), np.int64)
+    for place, box in enumerate(boxes):
+        whole[:, place, events.JOB] = np.arange(jobs)
+        for column, values in enumerate(box, events.ADDRESS):
+            whole[:, place, column] = values
+    return whole.reshape(-1, events.WRITES + 1)
 
 
-@dataclass
+def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the number of bursts of each box, and beats and bytes of each burst."""
+    counts = events.count_bursts(boxes, config.burst_words, LANES)
+    beats = np.zeros(counts.sum(), np.int32)
+    sizes = config.burst_words, LANES, config.word_beats, config.bus_words
+    return counts, beats, events.split(boxes, *sizes, beats)
+
+
+def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
+    """Return beats and bytes of each burst of a transfer.
+
+    A row is one burst, and one more for each border in it. Of a wide beat that is read both words are moved, of one
+    that is written those that count.
+    """
+    box = np.array([[0, *transfer.box, transfer.wide, transfer.writes]], np.int64)
+    _, beats, sizes = _bursts(config, box)
+    return list(zip(beats.tolist(), sizes.tolist(), strict=True))
+
+
+def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
+    """Return the bytes of feature maps that each job reads."""
+    boxes = _rows([_map_box(jobs)], len(jobs))
+    counts, _, sizes = _bursts(config, boxes)
+    return _sums(counts, sizes)
+
+
+def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the sums of so many values each, one after the other."""
+    ends = np.cumsum(counts)
+    before = np.append(0, np.cumsum(values, dtype=np.int64))
+    return before[ends] - before[ends - counts]
+
+
+def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
+    """Return the columns of the boxes of maps that jobs load."""
+    *box, addend = columns(jobs, "load", _MAP)
+    return (*box, 1 - addend)
+
+
+def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
+    """Return the boxes that jobs load, as `loads` does for one job; a box without words is no box."""
+    weights, steps = columns(jobs, "load", _WEIGHTS)
+    parameters, words = columns(jobs, "load", _PARAMETERS)
+    found = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.blocks, 1), (parameters, 0, 0, 1, 1, words)]
+    return _rows(found, len(jobs))
+
+
+def _stored(jobs: Sequence[Job]) -> np.ndarray:
+    """Return the boxes that jobs store."""
+    return _rows([(*columns(jobs, "store", _STORE), 1, 1)], len(jobs))
+
+
+def _fetched(base: int, jobs: int) -> np.ndarray:
+    """Return the boxes of the jobs themselves."""
+    return _rows([(base + Job.BYTES * np.arange(jobs), 0, 0, 1, 1, Job.WORDS)], jobs)
+
+
+@dataclass(frozen=True)
 class _Unit:
-    """A user of the port: its bursts, the next one of them, and when it was ready and granted."""
+    """Bursts of a user of the port: beats, job and marks of each, and the bytes that each job moves."""
 
-    bursts: list[_Burst]
-    next: int = 0
-    asked: float = -inf
-    waiting: float = inf
-    granted: float = -inf
+    beats: np.ndarray
+    jobs: np.ndarray
+    marks: np.ndarray
+    bytes: np.ndarray
 
-    @property
-    def burst(self) -> _Burst | None:
-        return self.bursts[self.next] if self.next < len(self.bursts) else None
-
-
-@dataclass
-class _Channel:
-    """Reads or writes: when each burst is over."""
-
-    over: list[int] = field(default_factory=list)
-
-    def room(self, outstanding: int) -> int:
-        """The cycle from which on another may be granted."""
-        return self.over[-outstanding] + 1 if len(self.over) >= outstanding else 0
+    @classmethod
+    def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
+        """Return the bursts of boxes. A job that moves nothing has one burst, of no beats."""
+        counts, beats, sizes = _bursts(config, boxes)
+        owners = np.repeat(boxes[:, events.JOB], counts)
+        begins = np.zeros(len(beats), bool)
+        begins[(np.cumsum(counts) - counts)[counts > 0]] = True
+        idle = np.flatnonzero(np.bincount(owners, minlength=jobs) == 0)
+        places = np.searchsorted(owners, idle)
+        moved = np.bincount(owners, sizes, jobs).astype(np.int64)
+        beats, owners = np.insert(beats, places, 0), np.insert(owners, places, idle)
+        marks = np.insert(begins, places, True) * np.uint8(events.FIRST_OF_BOX)
+        first = np.diff(owners, prepend=-1) > 0
+        marks |= first * np.uint8(events.FIRST_OF_JOB)
+        marks |= np.append(first[1:], True) * np.uint8(events.LAST_OF_JOB)
+        return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
 
 class EngineSchedule:
@@ -236,29 +244,8 @@ class EngineSchedule:
         base: int = 0,
     ) -> None:
         finish = FinishConfig(engine=config)
-        self._config, self._jobs, self._memory = config, jobs, memory or MemoryTiming()
-        self._core = CoreSchedule(config, finish.latency)
-        self._read_latency = finish.read_latency
-        loaded = [_bursts(config, number, loads(config, job.load)) for number, job in enumerate(jobs)]
-        stored = [_bursts(config, number, stores(job.store)) for number, job in enumerate(jobs)]
-        fetched = [_bursts(config, number, [fetched_jobs(base, number)]) for number in range(len(jobs))]
-        self._read, self._written = (
-            tuple(sum(burst.bytes for burst in each) for each in those) for those in (loaded, stored)
-        )
-        self._fetch, self._store, self._load = (
-            _Unit([burst for each in those for burst in each]) for those in (fetched, stored, loaded)
-        )
-        self._reads, self._writes = _Channel(), _Channel()
-        self._came: list[int] = []
-        self._offered: dict[str, list[int]] = {name: [] for name in _PARTS}
-        self._taken: dict[str, list[int]] = {name: [] for name in ("load", "store")}
-        takers = {"compute": self._core.accepted[0], "drain": self._core.accepted[1], **self._taken}
-        self._queues = [(name, self._offered[name], takers[name]) for name in _PARTS]
-        self._loaded: list[int] = []
-        self._stored: list[int] = []
-        self._last_word = -self._memory.pace
-        self._free = 0
-        self._granted: list[Granted] = []
+        self._config, self._jobs, self._memory, self._base = config, jobs, memory or MemoryTiming(), base
+        self._finish_latency, self._read_latency = finish.latency, finish.read_latency
 
     def run(self) -> EngineCycles:
         """Go through all bursts.
@@ -268,136 +255,30 @@ class EngineSchedule:
         PlanError
             If jobs wait for each other for ever.
         """
-        core, jobs = self._core, len(self._jobs)
-        while min(len(self._stored), len(self._loaded)) < jobs:
-            self._offer()
-            stores, loads = self._store_ready(), self._load_ready()
-            self._offer()  # a unit takes its part when its last burst is made, which may make room for a job
-            ready = (self._fetch_ready(), stores, loads)
-            first = max(min(ready), self._free)
-            if self._advance(first):
-                continue
-            if first == inf:
-                done = min(len(self._stored), len(self._loaded))
-                raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
-            self._grant(next(place for place in range(3) if ready[place] <= first), int(first))
-        core.advance(inf)
+        jobs, config, memory = len(self._jobs), self._config, self._memory
+        core = CoreSchedule(config, self._finish_latency, self._jobs)
+        boxes = _fetched(self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
+        units = [_Unit.of(config, each, jobs) for each in boxes]
+        sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.latency, memory.write_latency)
+        waits = np.ascontiguousarray(columns(self._jobs, "load", _WAITS).T)
+        port = events.port_of(
+            (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units]
+        )
+        ended, times = events.run(port, core.tables), core.tables.times
+        if ended == events.STUCK:
+            done = core.tables.lengths[[events.STORED, events.LOADED]].min()
+            raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
         if len(core.computed) < jobs:
             raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")
         return EngineCycles(
-            cycles=max(self._stored[-1], core.computed[-1]),
-            loaded=tuple(self._loaded),
-            computed=tuple(core.computed),
-            drained=tuple(core.drained),
-            stored=tuple(self._stored),
-            read=self._read,
-            written=self._written,
+            cycles=int(max(times[events.STORED, -1], times[events.COMPUTED, -1])),
+            loaded=times[events.LOADED],
+            computed=times[events.COMPUTED],
+            drained=times[events.DRAINED],
+            stored=times[events.STORED],
+            read=units[LOAD].bytes,
+            written=units[STORE].bytes,
             fetched=Job.BYTES * jobs,
-            bursts=tuple(self._granted),
-            groups=tuple(core.groups),
+            bursts=port.granted[: port.state[events.NUM_GRANTED]],
+            groups=core.groups,
         )
-
-    def _advance(self, until: float) -> bool:
-        """Let the core go on until something happens before that cycle that others see; whether it did."""
-        core = self._core
-        seen = (core.computed, core.drained, *core.accepted)
-        known = [len(each) for each in seen]
-        while core.next_event < until:
-            core.advance(core.next_event + 1)
-            if [len(each) for each in seen] != known:
-                return True
-        return False
-
-    def _offer(self) -> None:
-        """Parts go from their queues to the units."""
-        for name, offered, taken in self._queues:
-            while (job := len(offered)) < len(self._came) and job <= len(taken):
-                cycle = self._came[job] + _OFFER
-                offered.append(max(cycle, taken[job - 1] + 1) if job else cycle)
-                if name == "compute":
-                    self._core.offer_compute(self._jobs[job].compute, offered[job])
-                elif name == "drain":
-                    self._core.offer_drain(self._jobs[job].drain, offered[job])
-
-    def _fetch_ready(self) -> float:
-        burst = self._fetch.burst
-        if burst is None:
-            return inf
-        if not burst.first:
-            return max(self._fetch.granted + _NEXT_BURST, self._reads.room(self._config.outstanding))
-        job = burst.job
-        if job > len(self._came):
-            return inf
-        ready = self._came[job - 1] + _NEXT_JOB if job else _FIRST_JOB
-        for offered in self._offered.values():
-            room = job - self._config.queue
-            if room >= len(offered):
-                return inf
-            if room >= 0:
-                ready = max(ready, offered[room])
-        return max(ready, self._reads.room(self._config.outstanding))
-
-    def _store_ready(self) -> float:
-        unit, drained = self._store, self._core.drained
-        burst = unit.burst
-        if burst is None:
-            return inf
-        if unit.waiting == inf:
-            if burst.job >= len(drained):
-                return inf
-            self._ask(unit, "store", drained[burst.job])
-        return max(unit.waiting, self._writes.room(self._config.outstanding))
-
-    def _load_ready(self) -> float:
-        unit, computed = self._load, self._core.computed
-        burst = unit.burst
-        if burst is None:
-            return inf
-        if unit.waiting == inf:
-            load, met = self._jobs[burst.job].load, 0
-            for jobs, counted in ((load.wait_computed, computed), (load.wait_stored, self._stored)):
-                if jobs > len(counted):
-                    return inf
-                if jobs:
-                    met = max(met, counted[jobs - 1])
-            self._ask(unit, "load", met)
-        return max(unit.waiting, self._reads.room(self._config.outstanding))
-
-    def _ask(self, unit: _Unit, name: str, met: int) -> None:
-        """The unit's next burst is made, if its part is there."""
-        burst = unit.bursts[unit.next]
-        if burst.job >= len(self._offered[name]):
-            return
-        offered = self._offered[name][burst.job] + _FIRST_BURST[name]
-        cycle = max(unit.asked + burst.after, unit.granted + 1, offered, met + 1)
-        unit.asked, unit.waiting = cycle, cycle + 1
-        if burst.last:
-            self._taken[name].append(int(cycle))
-
-    def _grant(self, place: int, now: int) -> None:
-        """A burst has the port, and what follows from it."""
-        unit = (self._fetch, self._store, self._load)[place]
-        burst, memory = unit.bursts[unit.next], self._memory
-        channel = self._writes if place == 1 else self._reads
-        unit.next, unit.granted, unit.waiting = unit.next + 1, now, inf
-        self._free = now + max(burst.beats, 2) * memory.pace
-        if burst.beats:
-            self._granted.append(Granted(_UNITS[place], burst.job, now, self._free))
-        if not burst.beats:
-            over = max(now, channel.over[-1] if channel.over else 0) + 1
-        elif place == 1:
-            first = max(now + _WRITE + self._read_latency, self._last_word + memory.pace)
-            self._last_word = max(first, self._last_word) + (burst.beats - 1) * memory.pace
-            over = self._last_word + max(1, memory.write_latency)
-        else:
-            over = now + 1 + max(1, memory.latency) + (burst.beats - 1) * memory.pace
-        channel.over.append(over)
-        if burst.last:
-            if place == 0:
-                self._came.append(over)
-            elif place == 1:
-                self._stored.append(over + _STORED)
-                self._core.store(over + _STORED)
-            else:
-                self._loaded.append(over + _LOADED)
-                self._core.load(over + _LOADED)

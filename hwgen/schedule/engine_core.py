@@ -3,75 +3,54 @@
 What a core is told from outside may depend on what it did before. So `CoreSchedule` goes on in time, from event to
 event, a few for each pixel group, and its user tells it meanwhile what happens::
 
-    schedule = CoreSchedule(config, finish=9)
-    schedule.offer_compute(part, 0)
-    schedule.offer_drain(other, 0)
+    schedule = CoreSchedule(config, 9, jobs)
+    schedule.offer_compute(0)
+    schedule.offer_drain(0)
     schedule.load(120)  # another job counts as loaded from cycle 120 on
     schedule.advance(200)  # nothing else happens before cycle 200
     schedule.computed  # of the jobs that were computed, the cycle from which on they count
+
+The loops are in `hwgen.schedule.engine_events`, compiled.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import inf
-from typing import Generic, TypeVar
+from operator import attrgetter
+
+import numpy as np
 
 from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
 from hwgen.gateware.engine.drain import DrainWalk
-from hwgen.gateware.engine.job import Compute, Drain
+from hwgen.gateware.engine.job import Compute, Job
 from hwgen.gateware.engine.steps import Steps
+from hwgen.schedule import engine_events as events
 
-P = TypeVar("P", Compute, Drain)
+__all__ = ["CoreSchedule", "columns", "group_steps", "group_steps_of"]
+
+_COMPUTE = ("groups", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
+_DRAIN = ("blocks", "pixels", "wait_stored")
 
 
 def group_steps(part: Compute) -> int:
-    """Steps of a pixel group."""
+    """Return the number of steps of a pixel group."""
     channels = -(-part.channels // LANES) if part.channelwise else part.channels
     return part.kernel_rows * part.kernel_columns * channels
 
 
-@dataclass(frozen=True)
-class Span:
-    """First and last cycle of something."""
-
-    first: int
-    last: int
+def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
+    """Return fields of one part of each job, int64 ``(fields, jobs)``."""
+    values = attrgetter(*(f"{part}.{name}" for name in names))
+    return np.array([values(job) for job in jobs], np.int64).reshape(len(jobs), len(names)).T
 
 
-class _Queue(Generic[P]):
-    """Parts that come to a unit; the next one waits in a register of the unit until its turn."""
-
-    def __init__(self) -> None:
-        self.parts: list[P] = []
-        self.offered: list[int] = []
-        self.accepted: list[int] = []
-        self.taken = 0
-        self.free = 0
-
-    def offer(self, part: P, cycle: int) -> None:
-        self.parts.append(part)
-        self.offered.append(cycle)
-        self._accept()
-
-    def take(self, cycle: int) -> P:
-        """Its turn comes with the cycle after this one."""
-        part = self.parts[self.taken]
-        self.taken += 1
-        self.free = cycle + 1
-        self._accept()
-        return part
-
-    @property
-    def next(self) -> P | None:
-        return self.parts[self.taken] if self.taken < len(self.accepted) else None
-
-    def _accept(self) -> None:
-        if len(self.accepted) == self.taken < len(self.offered):
-            self.accepted.append(max(self.offered[self.taken], self.free))
+def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of pixel groups of each job, and the number of steps of each group."""
+    groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
+    return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
 
 
 class CoreSchedule:
@@ -85,166 +64,94 @@ class CoreSchedule:
     config : EngineConfig
     finish : int
         Cycles from the last beat of a job to ``finished``.
-
-    Attributes
-    ----------
-    computed, drained : list of int
-        Of each job, the first cycle in which it counts as such. The last ones may lie ahead.
-    groups : list of Span
-        First and last step of each pixel group.
-    drained_groups : list of Span
-        Beats of each group with complete sums. There is none in those of these cycles that are in ``yielded``.
+    jobs : sequence of Job
+        Jobs whose parts are offered, in order.
     """
 
-    def __init__(self, config: EngineConfig, finish: int):
-        self._config, self._finish = config, finish
-        self._words = words_latency(config)
-        self.computed: list[int] = []
-        self.drained: list[int] = []
-        self.groups: list[Span] = []
-        self.drained_groups: list[Span] = []
-        self.yielded: list[int] = []
-        self._loaded: list[int] = []
-        self._stored: list[int] = []
-        # The compute side: the job, its groups that are to begin, the last step so far, groups that took a slot.
-        self._computes: _Queue[Compute] = _Queue()
-        self._job = Compute()
-        self._left = 0
-        self._last_step = 0
-        self._opened = 0
-        # From then on a group's first sums may be selected.
-        self._complete: list[int] = []
-        # The drain side: the job, its pixels that are to begin, groups begun, first and last selection of the one that
-        # is drained, the cycle after it, the last job's ``finished``.
-        self._drains: _Queue[Drain] = _Queue()
-        self._drain = Drain()
-        self._pixels = 0
-        self._begun = 0
-        self._selected: Span | None = None
-        self._released: list[int] = []
-        self._finished = -1
+    def __init__(self, config: EngineConfig, finish: int, jobs: Sequence[Job]):
+        groups, steps = group_steps_of(jobs)
+        _, first, last, walk, *_ = columns(jobs, "compute", _COMPUTE)
+        blocks, pixels, wait_stored = columns(jobs, "drain", _DRAIN)
+        sizes = {
+            events.ARRAY_PIXELS: config.pixels,
+            events.SLOTS: config.slots,
+            events.WORDS_LATENCY: words_latency(config),
+            events.FINISH: finish,
+            events.FETCH: Steps.FETCH,
+            events.START: Steps.START,
+            events.SUM_LATENCY: Array.SUM_LATENCY,
+            events.YIELD: Array.YIELD,
+            events.DRAIN_LATENCY: Array.DRAIN_LATENCY,
+            events.DRAIN_FETCH: DrainWalk.FETCH,
+            events.DRAIN_START: DrainWalk.START,
+        }
+        self.tables = events.Core(
+            sizes=np.array([sizes[number] for number in range(len(sizes))], np.int64),
+            parts=np.column_stack([groups, steps, first, last, walk, blocks, pixels, wait_stored]),
+            times=np.zeros((8, len(jobs)), np.int64),
+            lengths=np.zeros(8, np.int64),
+            state=np.zeros(events.STATE, np.int64),
+            groups=np.zeros((groups.sum(), 2), np.int64),
+            sums=np.zeros((groups[last > 0].sum(), 4), np.int64),
+            yields=np.zeros(groups[first == 0].sum(), np.int64),
+        )
+        self.tables.state[events.FINISHED] = -1
+
+    def _times(self, row: int) -> np.ndarray:
+        return self.tables.times[row, : self.tables.lengths[row]]
 
     @property
-    def accepted(self) -> tuple[list[int], list[int]]:
-        """Of each part for the array and for the drain, the cycle in which it is transferred."""
-        return self._computes.accepted, self._drains.accepted
+    def computed(self) -> np.ndarray:
+        """First cycle in which each job that was computed counts as such. The last ones may lie ahead."""
+        return self._times(events.COMPUTED)
 
-    def offer_compute(self, part: Compute, cycle: int) -> None:
-        """The next part is valid from ``cycle`` on, or from when the one before is transferred."""
-        self._computes.offer(part, cycle)
+    @property
+    def drained(self) -> np.ndarray:
+        """First cycle in which each job that was drained counts as such. The last ones may lie ahead."""
+        return self._times(events.DRAINED)
 
-    def offer_drain(self, part: Drain, cycle: int) -> None:
-        """As `offer_compute`."""
-        self._drains.offer(part, cycle)
+    @property
+    def accepted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles in which the parts for the array, and those for the drain, are transferred."""
+        return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
+
+    @property
+    def groups(self) -> np.ndarray:
+        """First and last step of each pixel group, ``(n, 2)``."""
+        return self.tables.groups[: self.tables.state[events.NUM_GROUPS]]
+
+    @property
+    def drained_groups(self) -> np.ndarray:
+        """First and last beat of each group with complete sums, ``(n, 2)``; cycles in ``yielded`` have no beat."""
+        return self.tables.sums[: self.tables.state[events.NUM_RELEASED], events.FIRST_BEAT :]
+
+    @property
+    def yielded(self) -> np.ndarray:
+        """Cycles in which no group has a beat."""
+        return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
+
+    def offer_compute(self, cycle: int) -> None:
+        """Offer the next job's part for the array from ``cycle`` on, or from when the one before is transferred."""
+        events.offer(self.tables, events.COMPUTE, cycle)
+
+    def offer_drain(self, cycle: int) -> None:
+        """Offer the next job's part for the drain, as `offer_compute` does."""
+        events.offer(self.tables, events.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Another job counts as loaded."""
-        self._loaded.append(cycle)
+        """Count another job as loaded."""
+        events.count(self.tables, events.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Another job counts as stored."""
-        self._stored.append(cycle)
+        """Count another job as stored."""
+        events.count(self.tables, events.STORED, cycle)
 
     @property
     def next_event(self) -> float:
-        """The cycle in which something happens next, if nothing is told until then; may be infinite."""
-        return min(self._next_start(), self._next_drain())
+        """Cycle in which something happens next, if nothing is told until then; may be infinite."""
+        cycle = events.next_event(self.tables)
+        return inf if cycle >= events.NEVER else cycle
 
     def advance(self, until: float) -> None:
         """Go on with all that happens before ``until``."""
-        while True:
-            start, drain = self._next_start(), self._next_drain()
-            if min(start, drain) >= until:
-                return
-            if start <= drain:
-                self._start(int(start))
-            else:
-                self._go_on(int(drain))
-
-    def _next_start(self) -> float:
-        """The cycle before the next group's first step, or before the turn of a job without groups."""
-        if self._left:
-            job, cycle = self._job, self._last_step
-            if not job.first and job.groups == 2 and group_steps(job) == 1:
-                cycle += 1  # the sums of the slot's last visit are not yet there
-        else:
-            job, number = self._computes.next, self._computes.taken
-            if job is None or number >= len(self._loaded):
-                return inf
-            ready = self._computes.accepted[number] + Steps.FETCH - 1 + job.walk * self._config.pixels
-            cycle = max(ready, self._loaded[number] + Steps.START - 1, self._last_step)
-        if job.first and job.groups and self._opened >= self._config.slots:
-            before = self._opened - self._config.slots
-            return max(cycle, self._released[before] + 1) if before < len(self._released) else inf
-        return cycle
-
-    def _start(self, cycle: int) -> None:
-        if not self._left:
-            self._job = self._computes.take(cycle)
-            self._left = self._job.groups
-            if not self._left:
-                self._last_step = cycle + 1
-                self.computed.append(self._last_step + self._words)
-                return
-        job = self._job
-        self._left -= 1
-        self._opened += job.first
-        self._last_step = cycle + group_steps(job)
-        self.groups.append(Span(cycle + 1, self._last_step))
-        if not self._left:
-            self.computed.append(self._last_step + self._words)
-        if job.last:
-            self._complete.append(self._last_step + self._words + Array.SUM_LATENCY)
-        if not job.first and job.groups > 1:
-            self._yield(cycle + 1 + self._words + Array.YIELD)
-
-    def _yield(self, cycle: int) -> None:
-        """There is no selection in that cycle."""
-        self.yielded.append(cycle + Array.DRAIN_LATENCY)
-        if self._selected and self._selected.first <= cycle <= self._selected.last:
-            self._selected = Span(self._selected.first, self._selected.last + 1)
-
-    def _next_drain(self) -> float:
-        """The last selection of the group that is drained, or the cycle before the next group's first one."""
-        if self._selected:
-            return self._selected.last
-        complete = self._complete[self._begun] - 1 if self._begun < len(self._complete) else inf
-        free = self._released[-1] if self._released else 0
-        if self._pixels:
-            return max(free, complete)
-        job, number = self._drains.next, self._drains.taken
-        if job is None or job.wait_stored > len(self._stored):
-            return inf
-        stored = self._stored[job.wait_stored - 1] if job.wait_stored else 0
-        ready = max(self._drains.accepted[number] + DrainWalk.FETCH - 1, stored + DrainWalk.START - 1)
-        if job.blocks and job.pixels:
-            return max(ready, free, complete)
-        return max(ready, self._finished + 1)
-
-    def _go_on(self, cycle: int) -> None:
-        if self._selected:
-            self._end_group(cycle)
-            return
-        if not self._pixels:
-            job = self._drains.take(cycle)
-            if not (job.blocks and job.pixels):
-                self.drained.append(cycle + 1)
-                return
-            self._drain, self._pixels = job, job.pixels
-        beats = min(self._pixels, self._config.pixels) * self._drain.blocks
-        self._begun += 1
-        last = cycle + beats
-        for out in self.yielded[bisect_left(self.yielded, cycle + 1 + Array.DRAIN_LATENCY) :]:
-            last += out - Array.DRAIN_LATENCY <= last
-        self._selected = Span(cycle + 1, last)
-
-    def _end_group(self, cycle: int) -> None:
-        assert self._selected
-        late = Array.DRAIN_LATENCY
-        self.drained_groups.append(Span(self._selected.first + late, cycle + late))
-        self._selected = None
-        self._released.append(cycle)
-        self._pixels -= min(self._pixels, self._config.pixels)
-        if not self._pixels:
-            self._finished = cycle + late + self._finish
-            self.drained.append(self._finished + 1)
+        events.advance(self.tables, int(min(until, events.NEVER)))

@@ -13,12 +13,13 @@ Numba compiles the loops: there are tens of millions of events, and each may dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from hwgen.schedule.compiled import compiled as _compiled
 
 Times = np.ndarray  # int64 or int32, cycles; one entry an event, in order of occurrence
 
@@ -46,14 +47,6 @@ _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9
 #: still wait for nothing; the place in the tables; what is added to the index there. And where `_first_waiting` found
 #: its last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled when it is first called; kept for the next process, if there is a folder for that."""
-    try:
-        return njit(cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        return njit(function)
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ def predict(program: Program, timing: MemoryTiming) -> Prediction:
     run = EngineSchedule(program.engine, program.jobs, timing).run()
     return Prediction(
         cycles=START_CYCLES + run.cycles + DONE_CYCLES,
-        read=sum(run.read) + run.fetched,
-        written=sum(run.written),
+        read=int(run.read.sum()) + run.fetched,
+        written=int(run.written.sum()),
     )
 
 

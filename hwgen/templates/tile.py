@@ -236,7 +236,7 @@ class TileGroup(Group):
     @property
     def run_bytes(self) -> tuple[int, int]:
         """Read and written in a run."""
-        return sum(self.run.read) + self.run.fetched, sum(self.run.written)
+        return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
 
     @property
     def map_bytes(self) -> int:

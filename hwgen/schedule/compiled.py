@@ -1,0 +1,22 @@
+"""Compiled functions: loops over millions of events, in which each may depend on the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+__all__ = ["compiled"]
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function compiled by Numba when it is first called.
+
+    Machine code is kept for the next process, if there is a folder for that. Numba looks only at the function's own
+    file when it decides whether the code is stale. So a compiled function calls none of another file.
+    """
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return njit(function)
