@@ -7,7 +7,9 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "inner"]
+
+_PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,3 +22,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return njit(cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's can be written
         return njit(function)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function compiled as a part of compiled functions of its file. Python can't call it."""
+    return njit(**_PART)(function)

@@ -260,13 +260,13 @@ class EngineSchedule:
         boxes = _fetched(self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
         units = [_Unit.of(config, each, jobs) for each in boxes]
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.latency, memory.write_latency)
-        waits = np.ascontiguousarray(columns(self._jobs, "load", _WAITS).T)
+        waits = columns(self._jobs, "load", _WAITS)
         port = events.port_of(
             (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units]
         )
-        ended, times = events.run(port, core.tables), core.tables.times
+        ended, times = events.run(port, core.tables), core.tables.jobs
         if ended == events.STUCK:
-            done = core.tables.lengths[[events.STORED, events.LOADED]].min()
+            done = core.tables.state[[events.KNOWN + events.STORED, events.KNOWN + events.LOADED]].min()
             raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
         if len(core.computed) < jobs:
             raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")

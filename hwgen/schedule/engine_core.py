@@ -84,21 +84,21 @@ class CoreSchedule:
             events.DRAIN_LATENCY: Array.DRAIN_LATENCY,
             events.DRAIN_FETCH: DrainWalk.FETCH,
             events.DRAIN_START: DrainWalk.START,
+            events.FINISHED: -1,
         }
         self.tables = events.Core(
-            sizes=np.array([sizes[number] for number in range(len(sizes))], np.int64),
-            parts=np.column_stack([groups, steps, first, last, walk, blocks, pixels, wait_stored]),
-            times=np.zeros((8, len(jobs)), np.int64),
-            lengths=np.zeros(8, np.int64),
-            state=np.zeros(events.STATE, np.int64),
+            state=np.zeros(events.CORE_STATE, np.int64),
+            jobs=np.zeros((events.DRAINED + 1, len(jobs)), np.int64),
             groups=np.zeros((groups.sum(), 2), np.int64),
             sums=np.zeros((groups[last > 0].sum(), 4), np.int64),
             yields=np.zeros(groups[first == 0].sum(), np.int64),
         )
-        self.tables.state[events.FINISHED] = -1
+        self.tables.state[[*sizes]] = [*sizes.values()]
+        self.tables.jobs[: events.WAIT_STORED + 1] = groups, steps, first, last, walk, blocks, pixels, wait_stored
 
     def _times(self, row: int) -> np.ndarray:
-        return self.tables.times[row, : self.tables.lengths[row]]
+        """Return the cycles in a row of the table of jobs."""
+        return self.tables.jobs[row, : self.tables.state[events.KNOWN + row]]
 
     @property
     def computed(self) -> np.ndarray:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import Field, asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from amaranth import signed, unsigned
@@ -53,23 +54,36 @@ class Part:
     WORDS: ClassVar[int]
 
     def __post_init__(self) -> None:
-        for each, _ in self._places():
-            width, value = each.metadata["width"], getattr(self, each.name)
-            low, high = (-(1 << width - 1), (1 << width - 1) - 1) if each.metadata["signed"] else (0, (1 << width) - 1)
+        for name, low, high in self._bounds():
+            value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{each.name} must be from {low} to {high}, not {value!r}")
+                raise ConfigError(f"{name} must be from {low} to {high}, not {value!r}")
 
     @classmethod
-    def _places(cls) -> Iterator[tuple[Field[Any], int]]:
+    @cache
+    def _bounds(cls) -> tuple[tuple[str, int, int], ...]:
+        """Name of every field, and its least and its greatest value."""
+        return tuple(
+            (each.name, -(1 << width - 1), (1 << width - 1) - 1)
+            if each.metadata["signed"]
+            else (each.name, 0, (1 << width) - 1)
+            for each in fields(cls)
+            for width in (each.metadata["width"],)
+        )
+
+    @classmethod
+    @cache
+    def _places(cls) -> tuple[tuple[Field[Any], int], ...]:
         """Every field and its first bit."""
-        place = 0
+        place, found = 0, []
         for each in fields(cls):
             width = each.metadata["width"]
             if place // WORD_BITS != (place + width - 1) // WORD_BITS:
                 place = -(-place // WORD_BITS) * WORD_BITS
-            yield each, place
+            found.append((each, place))
             place += width
         assert place <= cls.WORDS * WORD_BITS, cls
+        return tuple(found)
 
     @classmethod
     def layout(cls) -> data.FlexibleLayout:
