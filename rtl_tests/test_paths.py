@@ -175,7 +175,10 @@ def layers() -> dict[str, object]:
     return parts
 
 
-@pytest.mark.parametrize("some", [slice(0, None, 2), pytest.param(slice(1, None, 2), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "some",
+    [slice(0, None, 4), *(pytest.param(slice(*some), marks=pytest.mark.long) for some in ((2, None, 4), (1, None, 2)))],
+)
 def test_paths_are_short(some):
     parts = dict([*layers().items()][some])
     _, worst = synthesis.measure_paths(list(parts.values()))

@@ -208,7 +208,7 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):
@@ -230,7 +230,7 @@ def bias_configs(draw) -> AddBiasConfig:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(config=bias_configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_add_bias(config, seed, reset_at):
     check(AddBias(config), wrapped, stimulus(config, seed, 60), reset_at)
@@ -358,7 +358,7 @@ def test_product_bits():
     assert config.product_bits == reach.bit_length() + 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     bits=st.integers(8, 18),
     shift=st.integers(0, 4),
@@ -426,14 +426,14 @@ def packed(values: list[int], bits: int) -> int:
 @pytest.mark.parametrize(
     ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
     [
-        (1, 16, 22, 36, 8, True, None),
-        (4, 4, 22, 33, 8, False, 100),
+        pytest.param(1, 16, 22, 36, 8, True, None, marks=pytest.mark.long),
+        pytest.param(4, 4, 22, 33, 8, False, 100, marks=pytest.mark.long),
         pytest.param(1, 16, 20, 29, 8, False, 130, marks=pytest.mark.long),
         (1, 128, 22, 33, 8, False, 40),
         pytest.param(2, 4, 32, 46, 8, False, 180, marks=pytest.mark.long),
         (1, 4, 41, 46, 16, False, 240),
         (1, 4, 22, 36, 8, True, 110),
-        (1, 4, 30, 46, 8, True, 250),
+        pytest.param(1, 4, 30, 46, 8, True, 250, marks=pytest.mark.long),
     ],
 )
 def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32, most_luts):

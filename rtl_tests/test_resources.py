@@ -6,12 +6,12 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from resource_layers import DILATED, SHAPES, TILED, config_of
@@ -25,6 +25,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.templates.budget import check_budget
@@ -67,21 +68,28 @@ DEPTHWISE = next(shape for shape in SHAPES if shape.name == "depthwise3x3")
 PACKED = [shape for shape in SHAPES if shape.macs_per_dsp == 2]
 
 
-def test_small_layers():
-    for name, errors, _ in compare([*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]]):
+@pytest.mark.parametrize(
+    "some", [slice(0, None, 3), *(pytest.param(slice(n, None, 3), marks=pytest.mark.long) for n in (1, 2))]
+)
+def test_small_layers(some):
+    for name, errors, _ in compare([*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]][some]):
         assert abs(errors["lut"]) <= 0.15, name
         assert abs(errors["ff"]) <= 0.05, name
 
 
-def test_sixteen_bits_take_one_slice():
-    """Activations and weights of 16 bits, and of 17 (unsigned; a zero point subtracted): one DSP48E1 a product."""
+def sixteen_bits() -> list[MultiplyConfig]:
+    """Products of 16 bits, and of 17 (unsigned; a zero point subtracted)."""
     small = next(shape for shape in SHAPES if shape.name == "conv1x1-uint16-17")
     shapes = [
         replace(small, name=f"{most}-{signed}", channels=6, tn=3, tm=2, most_weight=most, signed=signed, zero_point=0)
         for most, signed in ((32767, True), (65535, False))
     ]
-    parts = [config_of(shape).layers[0].compute for shape in shapes]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+    return [config_of(shape).layers[0].compute for shape in shapes]
+
+
+def test_sixteen_bits_take_one_slice(small_parts):
+    """Activations and weights of 16 bits, and of 17: one DSP48E1 a product."""
+    for part, measured in small_parts["sixteen bits"]:
         assert isinstance(part, MultiplyConfig)
         assert measured.dsp == part.multipliers == 6
 
@@ -101,11 +109,10 @@ def narrow_layers():
         yield config_of(shape).layers[0].compute
 
 
-@pytest.mark.parametrize("some", [slice(1, 2), pytest.param(slice(None), marks=pytest.mark.long)])
-def test_narrow_products(some):
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_narrow_products(small_parts, every):
     """Of at most 8 bits they take LUTs, and of more DSP slices."""
-    parts = list(narrow_layers())[some]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+    for part, measured in measured_with(list(narrow_layers())) if every else small_parts["narrow"]:
         assert isinstance(part, MultiplyConfig)
         used = part.resources
         assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
@@ -126,24 +133,26 @@ def test_layers(shapes):
     assert not wrong
 
 
-def test_deep_parameters_lie_in_block_ram():
-    """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
+def deep_parameters() -> RequantiseConfig:
+    """A requantiser with tables of 160 beats."""
     shape = replace(
         next(shape for shape in SHAPES if shape.name == "conv1x1"), outputs=160, tm=2, tn=4, name="deep", next_tn=1
     )
     (layer,) = config_of(shape).layers
-    finish = layer.components["finish"]
+    return layer.components["finish"]
+
+
+def test_deep_parameters_lie_in_block_ram(small_parts):
+    """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
+    ((finish, measured),) = small_parts["deep parameters"]
     assert len(finish.beats) == 160
-    used = finish.resources
-    assert used.bram36 >= 1
-    assert synthesis.measure([finish])[0].bram36 == used.bram36
+    assert measured.bram36 == finish.resources.bram36 >= 1
 
 
-def test_memories_in_pieces():
+def test_memories_in_pieces(small_parts):
     """2,070 words of 24 bits are pieces of 2,048 and 22: 1.5 block RAMs and a half, where one memory would take 2.5."""
-    config = FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)
-    assert config.resources.bram36 == 2
-    assert synthesis.measure([config])[0].bram36 == 2
+    ((config, measured),) = small_parts["pieces"]
+    assert config.resources.bram36 == measured.bram36 == 2
 
 
 def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
@@ -175,25 +184,48 @@ def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
     return [*fifos, *lines]
 
 
-@pytest.mark.parametrize("some", [slice(0, None, 4), pytest.param(slice(None), marks=pytest.mark.long)])
-def test_buffers_in_lut_ram(some):
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_buffers_in_lut_ram(small_parts, every):
     """What Yosys makes of buffers that are put into LUT RAM: no block RAM, and the LUTs that are estimated."""
-    parts = buffers_in_lut_ram()[some]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+    for part, measured in measured_with(buffers_in_lut_ram()) if every else small_parts["LUT RAM"]:
         assert measured.bram36 == part.resources.bram36 == 0
         assert abs(part.resources.lut / measured.lut - 1) <= 0.15, part
         assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
 
 
-@pytest.mark.parametrize("name", ["depthwise3x3", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
-def test_joined_weights(name):
-    """One memory for the weights of all positions, and the registers in which they wait."""
-    shape = next(shape for shape in SHAPES if shape.name == name)
-    (layer,) = config_of(shape).layers
+def joined_weights(name: str) -> MultiplyConfig:
+    """The products of a shape, with one memory for the weights of all positions."""
+    (layer,) = config_of(next(shape for shape in SHAPES if shape.name == name)).layers
     assert isinstance(layer.compute, MultiplyConfig)
-    joined = replace(layer.compute, weights_in="block", weights_joined=True)
+    return replace(layer.compute, weights_in="block", weights_joined=True)
+
+
+def measured_with(parts: Sequence[Any]) -> list[tuple[Any, Resources]]:
+    """Pair each component with what Yosys makes of it."""
+    return list(zip(parts, synthesis.measure(list(parts)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
+    """Components of several tests, which share one start of Yosys, with what Yosys makes of each."""
+    parts = {
+        "sixteen bits": sixteen_bits(),
+        "narrow": list(narrow_layers())[1:2],
+        "deep parameters": [deep_parameters()],
+        "pieces": [FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)],
+        "LUT RAM": buffers_in_lut_ram()[::4],
+        "joined": [joined_weights("depthwise3x3")],
+    }
+    measured = iter(measured_with([part for group in parts.values() for part in group]))
+    return {name: [next(measured) for _ in group] for name, group in parts.items()}
+
+
+@pytest.mark.parametrize("name", ["joined", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
+def test_joined_weights(small_parts, name):
+    """One memory for the weights of all positions, and the registers in which they wait."""
+    ((joined, measured),) = small_parts[name] if name in small_parts else measured_with([joined_weights(name)])
     assert joined.positions > 1
-    (measured,), expected = synthesis.measure([joined]), joined.resources
+    expected = joined.resources
     assert (measured.dsp, measured.bram36) == (expected.dsp, expected.bram36)
     assert abs(expected.lut / measured.lut - 1) <= 0.15
     assert abs(expected.ff / measured.ff - 1) <= 0.1
