@@ -199,6 +199,7 @@ class Stage(wiring.Component):
         return m
 
 
+@pytest.mark.long
 @needs_icarus
 @needs_compiler
 def test_every_word_as_layer():
@@ -235,6 +236,7 @@ def test_model_of_that_name_in_icarus(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("name", ["TOP"])
 def test_model_of_that_name_in_verilator(tmp_path, name):

@@ -196,7 +196,7 @@ def _engine_files(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 def _check_writable(path: str) -> None:
     if not path:
         raise InputError("output '' can't be written: give the name of a file")
-    folder = Path(os.path.realpath(path)).parent
+    folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if os.path.islink(os.path.realpath(path)):
         raise InputError(f"output {path} can't be written: it is a loop of symbolic links")
     if Path(path).is_dir():
