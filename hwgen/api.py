@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from hwgen.arguments import checked
+from hwgen.arguments import checked, shown
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
@@ -202,7 +202,7 @@ def _several(given: Any, kind: Any, name: str, what: str) -> list[Any]:
     """Return the members of a sequence, which must not be empty, and all of one kind."""
     one = {"board": "a board's name or a Board", "models": "a Model"}[name]
     if not isinstance(given, list | tuple) or not given or not all(isinstance(each, kind) for each in given):
-        kinds = ", ".join(type(each).__name__ for each in given) if isinstance(given, list | tuple) else repr(given)
+        kinds = ", ".join(type(each).__name__ for each in given) if isinstance(given, list | tuple) else shown(given)
         raise InputError(f"{name} must be {one}, or a sequence of {what}, not {kinds[:60] or 'empty'}")
     return list(given)
 
@@ -407,7 +407,7 @@ class Model:
         from hwgen.network import host
 
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise InputError(f"count of random frames must be a positive integer, not {count!r}")
+            raise InputError(f"count of random frames must be a positive integer, not {shown(count)}")
         values = sum(math.prod(end.shape) for end in host.inputs(self.network))
         if count * values > _MOST_VALUES:
             raise InputError(
@@ -552,7 +552,7 @@ class Model:
             if plan is None:
                 return Design(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
-        if given := [name for name, value in options.items() if value not in (None, False)]:
+        if given := [name for name, value in options.items() if value is not None and value is not False]:
             raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
         return Design(self, planner.read(_plan_text(plan), self.network, board))
 

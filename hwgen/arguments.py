@@ -18,10 +18,12 @@ import numpy as np
 from hwgen.boards import Board
 from hwgen.errors import InputError
 
-__all__ = ["checked"]
+__all__ = ["checked", "shown"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
+#: Bytes of a file's name.
+_LONGEST_NAME = 255
 _OWN_CHECKS = {"sweep": ("board",)}
 """Parameters that a function checks itself, because they mean more there: one board or several."""
 
@@ -59,10 +61,10 @@ def checked(function: Function) -> Function:
 def _check(name: str, value: Any) -> None:
     is_right, meaning = _KINDS[name]
     if not is_right(value):
-        raise InputError(f"{name} must be {meaning}, not {_shown(value)}")
+        raise InputError(f"{name} must be {meaning}, not {shown(value)}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value for a message: text and numbers as they are, anything else by its type."""
     if not isinstance(value, str | bytes | int | float | None):
         kind = type(value).__name__
@@ -75,7 +77,14 @@ def _shown(value: Any) -> str:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and "\0" not in os.fspath(cast(str, value)) and str(value) != ""
+    """Whether files can have the path: no part of it is longer than file systems allow."""
+    if not isinstance(value, str | os.PathLike):
+        return False
+    try:
+        parts = os.fsencode(value).split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return parts != [b""] and b"\0" not in b"".join(parts) and max(map(len, parts)) <= _LONGEST_NAME
 
 
 def _is_text(value: Any) -> bool:

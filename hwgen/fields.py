@@ -53,7 +53,7 @@ def shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     try:
-        text = json.dumps(value, ensure_ascii=False, default=lambda other: type(other).__name__)
+        text = json.dumps(value, default=lambda other: type(other).__name__)
     except ValueError:  # Python's own limit, which long integers meet
         return "an integer that is too long"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -48,6 +48,10 @@ def refuse(function: Callable[..., Any], *given: Any, **named: Any) -> str:
         ("progress", "yes", "progress must be True, False, or a function that takes a Step, not 'yes'"),
         ("jobs", 2.0, "jobs must be a positive integer, not 2.0"),
         ("jobs", 0, "jobs must be a positive integer, not 0"),
+        ("plan", "\ud800", "plan must be the path of a plan.json, not "),
+        ("plan", "A" * 300, "plan must be the path of a plan.json, not 'AAAA"),
+        ("objective", np.zeros(2), "objective must be a number, text or a pair of numbers, not of type ndarray"),
+        ("tile", object(), "tile must be a number, text or a pair of numbers, not of type object"),
         ("colour", 1, "unknown option colour: a plan has "),
     ],
 )
@@ -123,6 +127,15 @@ def test_missing_arguments(model: api.Model) -> None:
     """Those are Python's own errors, in a sentence."""
     with pytest.raises(TypeError, match=r"^Model\.plan: missing a required argument: 'board'$"):
         model.plan()  # type: ignore[call-arg]
+
+
+def test_options_beside_a_plan(model: api.Model, tmp_path: Path) -> None:
+    """An array has no truth value."""
+    assert refuse(model.plan, "zedboard", plan=tmp_path / "p.json", tile=np.zeros(2)).startswith("a given plan is not")
+
+
+def test_counts(model: api.Model) -> None:
+    assert refuse(model.random_frames, object()) == "count of random frames must be a positive integer, not an object"
 
 
 def test_every_parameter_is_checked() -> None:

@@ -522,6 +522,14 @@ def test_windows_are_counted(alpha: float, tmp_path: Path) -> None:
 # What becomes of the operator.
 
 
+@pytest.mark.parametrize(("scale", "alpha"), [(1e8, 1.0), (1e10, 1e-4), (1e16, 1e-10)])
+def test_terms_that_64_bits_do_not_count(scale: float, alpha: float) -> None:
+    """Sums of huge terms lose the bias: they are refused, and no overflow makes them look small."""
+    terms = np.float32(alpha / 3) * (np.arange(256, dtype=np.float32) * np.float32(scale)) ** 2
+    with pytest.raises(ConfigError, match="bias 1 must be more than float32 may lose"):
+        Scale(bias=1.0, size=3, channels=4, terms=terms)
+
+
 def test_what_depends_on_one_value_is_a_table() -> None:
     """Where the sums of squares are too small to change an output, and where there is one channel a window."""
     for scale, size in ((0.001, 5), (1.0, 1)):

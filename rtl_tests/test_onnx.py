@@ -20,7 +20,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from referees import by_float64, by_onnxruntime, by_reference
+from pieces import Piece
+from pieces import check as compare
+from referees import by_float64, by_onnxruntime, by_reference, integer_session
 
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, ModelError, ObstaclesError
@@ -976,6 +978,57 @@ def test_overflowing_scales_warn(tmp_path: Path, capsys: pytest.CaptureFixture[s
     _constant("w_s", np.float32(1e3))(infinite.graph)
     with pytest.raises(ModelError, match=r"x_scale \* w_scale / y_scale must be finite in float32"):
         to_network(infinite, "infinite")
+
+
+def edged(kind: Any, scales: tuple[float, float, float], bias: int = 0) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A QDQ convolution with scales of input, weights and output, and one of four biases; with frames."""
+    x_scale, w_scale, y_scale = scales
+    most = {np.uint8: 127, np.uint16: 32767}[kind]
+    piece = Piece((3, 6, 6), kind, scale=x_scale, zero=100, opset=21)
+    weights = piece.weights((4, 3, 3, 3), most=most, scale=w_scale, kind=np.int8 if kind is np.uint8 else np.int16)
+    step = float(np.float32(x_scale) * np.float32(w_scale))
+    added = piece.dequantise(piece.constant(np.array([0, 5, bias, -7]), np.int32), step, 0, np.int32)
+    return piece.model(
+        piece.quantise(piece.node("Conv", piece.real(), weights, added), y_scale, 3, kind)
+    ), piece.frames(4)
+
+
+@pytest.mark.parametrize("bias", [2**31 - 1, -(2**31), 2**31 - 100_000])
+def test_sums_that_would_wrap(bias: int) -> None:
+    """One bias near the end of int32 is enough: ONNX Runtime's kernel wraps, so that values would differ."""
+    model, x = edged(np.uint8, (0.02, 0.01, 0.02 * 0.01 * 2**25), bias)
+    theirs = integer_session(model)[0].run(None, {"x": x})[0]
+    # 2**31 of the sums' steps are 64 of the output's; what wrapped is -64, or the other way round.
+    assert {0, 67} <= set(theirs[:, 2].ravel().tolist()) or abs(bias) < 2**31 - 1
+    with pytest.raises(
+        ModelError, match=r"sums of output channel 2 can reach -?2,14[\d,]* with its bias .* beyond int32"
+    ):
+        to_network(model, "edge")
+
+
+@pytest.mark.parametrize("bias", [2**31 - 2_000_000, -(2**31) + 2_000_000])
+def test_sums_that_just_fit(bias: int) -> None:
+    compare(*edged(np.uint8, (0.02, 0.01, 0.02 * 0.01 * 2**25), bias))
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e10, 1e19, 1e30])
+def test_scales_of_eight_bits(scale: float) -> None:
+    """The kernel knows the quotient of the scales alone."""
+    compare(*edged(np.uint8, (scale, 0.01, scale * 3)))
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ((1e20, 1e15, 1e33), r"scales are so large that sums, up to [\d.e+]*, overflow float32, in which ONNX Runtime"),
+        ((1e36, 1e-30, 1e12), "scale 1e\\+36 is so large that its inputs overflow float32, in which ONNX Runtime"),
+        ((1e-20, 1e-20, 1e-36), "scales are so small that products, in steps of 9.99995e-41, lose bits in float32"),
+    ],
+)
+def test_scales_of_sixteen_bits(scales: tuple[float, float, float], message: str) -> None:
+    """ONNX Runtime computes reals, which leave float32."""
+    with pytest.raises(ModelError, match=message):
+        to_network(edged(np.uint16, scales)[0], "edge")
 
 
 def _float_tail(graph: onnx.GraphProto) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any
 
 from hwgen.boards import Board
@@ -143,6 +143,11 @@ class Request:
             raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
 
     def _check_types(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str | Number | tuple | list | None):
+                raise InputError(
+                    f"{name} must be a number, text or a pair of numbers, not of type {type(value).__name__}"
+                )
         for name in ("dsp", "lut", "bram"):
             value = getattr(self, name)
             if value is not None and not (_is_integer(value) and value >= 1):

@@ -7,6 +7,7 @@ output was compared with the table. What is neither is a lookup.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,8 @@ from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
 """By so much ONNX Runtime lets a Clip fall short of its quantiser's range and still drops it."""
+_FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
+_FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
 _DROPPED = {"Dropout", "Expand", "Identity"}
 """Operators that do nothing, and that ONNX Runtime drops."""
 _LARGEST_TABLE = 1 << 27
@@ -250,7 +253,6 @@ class Builder:
             factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
             if not np.isfinite(factor).all():
                 raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
-            self._warn_of_overflow(step, sums, scale)
             significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
             significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
             step.requantisation = Requantisation(
@@ -263,10 +265,16 @@ class Builder:
                 float32=sums.factor is None and max(each.bits for each in (step.input.type, sums.w_type, kind)) <= 8,
             )
             step.low, step.high = low, high
+            self._check_reals(step, sums, scale, factor)
+            if step.requantisation.float32 and self.optimised:
+                self._check_wraps(step, sums)
         self._append(sums.node, step)
 
-    def _warn_of_overflow(self, step: Step, sums: Sums, scale: np.float32) -> None:
-        """Note scales with which what an integer stands for, as ONNX defines it, is infinite in float32."""
+    def _check_reals(self, step: Step, sums: Sums, scale: np.float32, factor: np.ndarray) -> None:
+        """Hold what integers stand for against float32, in which ONNX Runtime computes some convolutions.
+
+        Where it has an integer kernel, only the quotient of the scales counts: then what overflows is a warning.
+        """
 
         def reach(map_: Map) -> int:
             zero = map_.zero_point or 0
@@ -277,11 +285,46 @@ class Builder:
             "weights": (sums.w_scale.max(), int(np.abs(sums.weights).max())),
             "outputs": (scale, reach(step.output)),
         }
-        for what, (size, most) in parts.items():
-            if size is not None and not np.isfinite(np.float32(size) * np.float32(most)):
+        large = {
+            what: size
+            for what, (size, most) in parts.items()
+            if size is not None and not np.isfinite(np.float32(size) * np.float32(most))
+        }
+        rule = step.requantisation
+        assert rule is not None
+        if rule.float32 and not (sums.bounded or sums.fraction or step.input.type.signed != step.output.type.signed):
+            for what, size in large.items():
                 self.warnings.append(
                     f"{step.name}: scale {size:g} is so large that its {what} overflow float32; integers are right"
                 )
+            return
+        for what, size in large.items():
+            raise self.refusal(sums.node, f"scale {size:g} is so large that its {what} overflow float32{_FLOATS}")
+        step_sizes = factor.astype(np.float64) * float(scale)
+        if (most := float(step_sizes.max()) * 2.0**-sums.fraction * self.bound(step)) > _FLOAT32.max:
+            raise self.refusal(sums.node, f"scales are so large that sums, up to {most:g}, overflow float32{_FLOATS}")
+        if (least := float(step_sizes[step_sizes > 0].min(initial=math.inf))) < _FLOAT32.smallest_normal:
+            raise self.refusal(
+                sums.node, f"scales are so small that products, in steps of {least:g}, lose bits in float32{_FLOATS}"
+            )
+
+    def _check_wraps(self, step: Step, sums: Sums) -> None:
+        """Refuse sums that may leave int32, in which ONNX Runtime's integer kernels wrap."""
+        conv = step.convolution(step.input.frozen())
+        positive, negative = conv.signed_sums
+        zero, kind = conv.input.zero_point, conv.input.type
+        above, below = kind.maximum - zero, kind.minimum - zero
+        bias = conv.bias >> conv.fraction
+        most, least = bias + positive * above + negative * below, bias + positive * below + negative * above
+        beyond = np.flatnonzero((most > _INT32.max) | (least < _INT32.min))
+        if len(beyond):
+            channel = int(beyond[0])
+            end = int(most[channel]) if most[channel] > _INT32.max else int(least[channel])
+            raise self.refusal(
+                sums.node,
+                f"sums of output channel {channel} can reach {end:,} with its bias {int(bias[channel]):,}, beyond "
+                "int32, in which ONNX Runtime wraps; biases must be smaller, or weights fewer",
+            )
 
     def _count(self, node: onnx.NodeProto, weights: int) -> None:
         """Note the weights of a layer that is about to be made; all of a network's must stay within `MOST_WEIGHTS`."""

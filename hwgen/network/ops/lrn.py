@@ -71,7 +71,7 @@ class Scale:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """The terms in units, rounded to integers, int64 ``(magnitudes,)``."""
+        """The terms in units, rounded to integers, int64 ``(magnitudes,)``; meant where the sum is `steady`."""
         return np.rint(self.terms.astype(np.float64) / self.unit).astype(np.int64)
 
     @cached_property
@@ -82,7 +82,8 @@ class Scale:
         and the ``steps`` of the window, whatever the channels before.
         """
         units = self.terms.astype(np.float64) / self.unit
-        most = round(self.bias / self.unit) + min(self.size + 1, self.channels) * int(self.steps.max())
+        # In floats: terms of large scales have more units than 64 bits count.
+        most = round(self.bias / self.unit) + min(self.size + 1, self.channels) * float(np.rint(units.max()))
         return most < 1 << _SIGNIFICAND_BITS and not (np.abs(units - np.floor(units)) == 0.5).any()
 
     @property

@@ -1,0 +1,1 @@
+"""Damaged input of every kind that hwgen reads: see `__main__`."""
