@@ -159,6 +159,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "design": (_is_path, _FOLDER),
     "directory": (_is_path, "the path of a folder"),
     "engine": (_is_path, _FOLDER),
+    "force": (lambda value: isinstance(value, bool), "True or False"),
     "front": (_are_texts, "a sequence of figures' names"),
     "integers": (lambda value: isinstance(value, bool), "True or False"),
     "jobs": (_is_integer, "a positive integer"),
