@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,12 @@ from typing import Any
 
 import numpy as np
 from pynq_model import PynqDma
-from wrapper_model import DMA, REGISTERS, Memory, Wrapper
+from wrapper_model import DIGEST, DMA, REGISTERS, Memory, Wrapper, compute, weights_file
 
 from hwgen.emit import driver, wrapper
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.stream import BeatFormat, Port
 
-DIGEST = 0x0123_4567_89AB_CDEF
 SCALE = 0.25
 
 
@@ -33,17 +31,6 @@ def shell_of(inputs: int, outputs: int, *, weights: bool = False) -> ShellConfig
     return ShellConfig(
         inputs=ends_of(sources, "s_axis"), outputs=ends_of(results, "m_axis"), build_hash=0xABCD, weights=weights
     )
-
-
-def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequence[int]) -> list[bytes]:
-    """Frames of the outputs, ``sizes`` bytes each: every byte depends on bytes of every input, and on the weights."""
-    whole = np.concatenate([np.frombuffer(bytes(frame), np.uint8) for frame in frames]).astype(np.int64)
-    made = []
-    for number, size in enumerate(sizes):
-        index = np.arange(size)
-        values = 3 * whole[index % len(whole)] + 5 * whole[(7 * index + number) % len(whole)] + whole.sum()
-        made.append((values + index + weights[0] + 2 * weights[1]).astype(np.uint8).tobytes())
-    return made
 
 
 class Clock:
@@ -83,11 +70,8 @@ class Bench:
         self.sizes = [each["frame_bytes"] for each in self.document["outputs"]]
         self.memory = Memory()
         rng = np.random.default_rng(seed)
-        self.hardware = Wrapper(self.document, self._compute, rng, self.memory, DIGEST)
+        self.hardware = Wrapper(self.document, compute, rng, self.memory)
         self.scale, self.weights = SCALE, [0, 0]
-
-    def _compute(self, frames: Sequence[bytes], weights: Sequence[int]) -> list[bytes]:
-        return compute(self.sizes, frames, weights)
 
     def _ends(self, scale: float) -> dict[str, Any]:
         """Both ends as ``plan.json`` has them."""
@@ -148,12 +132,9 @@ class Bench:
 
     def weights_file(self, weights: Sequence[int], scale: float) -> Path:
         """A file of weights, as docs/board.md describes it."""
-        load = np.array([DIGEST & 0xFFFF_FFFF, DIGEST >> 32, *weights], "<u4").tobytes()
-        load += zlib.crc32(load).to_bytes(4, "little")
-        text = json.dumps({"design": f"0x{DIGEST:016x}", "words": len(load) // 4, **self._ends(scale)}).encode()
-        head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+        text = {"design": f"0x{DIGEST:016x}", "words": len(weights) + 3, **self._ends(scale)}
         path = self.folder / "new.weights"
-        path.write_bytes(b"hwgenwts" + head + text + load)
+        path.write_bytes(weights_file(weights, json.dumps(text).encode()))
         return path
 
 

@@ -40,8 +40,7 @@ def resealed(program: bytes) -> bytes:
 def changed(program: bytes, rng: np.random.Generator) -> bytes:
     """Change up to three fields of a program; its checksum is right."""
     told, image = parts(program)
-    for _ in range(int(rng.integers(1, 4))):
-        _change(told, rng)
+    change_fields(told, rng)
     return sealed(program, _text(told), image)
 
 
@@ -68,6 +67,12 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield value, key
         if isinstance(value[key], (dict, list)):
             yield from _places(value[key])
+
+
+def change_fields(document: dict[str, Any], rng: np.random.Generator) -> None:
+    """Change up to three fields of what a file of JSON holds."""
+    for _ in range(int(rng.integers(1, 4))):
+        _change(document, rng)
 
 
 def _change(told: dict[str, Any], rng: np.random.Generator) -> None:

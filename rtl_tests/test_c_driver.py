@@ -14,8 +14,10 @@ import onnx
 import pytest
 from c_driver import DMA, REGISTERS, Channel, Dma, Driver, compiled, described, gcc, needs_gcc
 from cocotb_bench import needs_cocotb
+from driver_runs import shell_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sanitized import accelerator_runs, needs_sanitizers
 from test_driver import DIGITS, ports
 from test_inputs import pictures, siamese
 from test_registers import shell as registers
@@ -247,6 +249,26 @@ def test_errors_of_a_dma(built, tmp_path, error):
     assert hardware.driver.run() == "DMA_ERROR"
     hardware.channels[1]._move = lambda address, length: hardware.channels[1].done(length)
     assert hardware.driver.run() == "OK"
+
+
+@needs_sanitizers
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "weights", "count"),
+    [
+        (2, 1, True, 60),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in [(1, 1, False, 400), (3, 2, True, 800)]),
+    ],
+)
+def test_faults_under_sanitizers(tmp_path, inputs, outputs, weights, count):
+    """On a model of the hardware: no frame is stale behind any fault, and no access is out of bounds."""
+    told = shell_of(inputs, outputs, weights=weights)
+    files = emitted.files(told, "net") | {"net_registers.h": wrapper.c_header(told, "net").encode()}
+    files[wrapper.REGISTERS] = json.dumps(wrapper.to_json(told, "net_axi")).encode()
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    counts = accelerator_runs(tmp_path, tmp_path, seed=count, runs=count)
+    assert counts["frames"] == count
+    assert len(counts) == 17  # each fault was there
 
 
 @needs_gcc

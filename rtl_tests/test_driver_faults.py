@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
+import time
+import zlib
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from driver_runs import Bench, Clock
+from program_mutations import change_fields
+from test_driver import still_dma
 
 from hwgen.emit import driver
 
@@ -156,8 +162,11 @@ def test_another_program_left_a_frame(bench):
     """Also one that came while this driver was open."""
     made, rng = bench(8), np.random.default_rng(8)
     accelerator = made.open()
-    made.hardware._put(0, rng.bytes(18), is_last=True)
-    made.check(accelerator, made.frames(rng, 3))
+    for accesses in (0, 1, 5, 50):  # behind many the frame has left the accelerator, and waits in the DMA
+        made.hardware._put(0, rng.bytes(18), is_last=True)
+        for _ in range(accesses):
+            accelerator.read("STATUS")
+        made.check(accelerator, made.frames(rng, 3))
     made.hardware._values["CONTROL"] = 0
     made.check(made.open(), made.frames(rng, 3))
 
@@ -210,6 +219,35 @@ def test_a_load_of_weights_that_is_interrupted(bench):
 FAULTS = ["none"] * 6 + [
     "nan", "interrupt", "two interrupts", "restart", "time-out", "disabled", "short", "missing", "left", "weights",
 ]  # fmt: skip
+
+
+def test_damaged_files(bench, monkeypatch):
+    """Any field of a folder's files, and of a file of weights, that is changed: nothing but a `DriverError`."""
+    made, rng, said = bench(11, weights=True), np.random.default_rng(11), Counter[str]()
+    monkeypatch.setattr(driver, "time", time)
+    names = ("registers.json", "plan.json", "weights.json", "new.weights")
+    made.weights_file([1, 2], 0.5)
+    right = {name: (made.folder / name).read_bytes() for name in names}
+    values = {each["offset"]: each["reset"] for each in made.document["registers"]}
+    still = SimpleNamespace(read=lambda offset: values.get(offset, 0), write=lambda offset, value: None)
+    for number in range(160):
+        name = names[number % 4]
+        head = right[name][:16] if name == "new.weights" else b""
+        size = int.from_bytes(head[8:12], "little") if head else len(right[name])
+        document = json.loads(right[name][len(head) :][:size])
+        change_fields(document, rng)
+        text = json.dumps(document).encode()
+        sums = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+        (made.folder / name).write_bytes((head and head[:8] + sums) + text + right[name][len(head) + size :])
+        try:
+            accelerator = driver.Accelerator(still, still_dma(), folder=made.folder, timeout=0.0)
+            accelerator.load_weights(made.folder / "new.weights")
+            said["taken"] += 1
+        except driver.DriverError as error:
+            said["one line" if "\n" not in str(error) else "several lines"] += 1
+        (made.folder / name).write_bytes(right[name])
+    assert said["one line"] > 60
+    assert not said["several lines"]
 
 
 def random_runs(bench, seed: int, runs: int) -> Counter[str]:

@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,9 @@ import pytest
 from c_driver import MEMORY, REGISTERS, EngineDriver, compiled, described, gcc, needs_gcc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from program_mutations import changed, spoilt
+from sanitized import engine_bench, load_all, needs_sanitizers
+from test_engine_driver import verdict
 from test_program import SMALL, alone, conv
 
 from hwgen.emit import c_driver, engine_wrapper, wrapper
@@ -24,7 +28,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import Error
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.compile import schedule
-from hwgen.program.file import Program, Region
+from hwgen.program.file import Program, Region, digest
 from hwgen.program.layout import map_bytes, pack_map
 
 pytestmark = needs_gcc
@@ -151,6 +155,36 @@ def test_programs(built, library, program):
         assert driver.device.output_count == 1
     assert driver.load(bytes(replace(crowd, outputs=crowd.outputs[:16])), page, SIZE) == "OK"
     assert driver.device.output_count == 16
+
+
+#: What the C driver does not read, as the Python driver names it.
+_UNREAD = r"name|scale|zero_point|ends|owners|job \d+ is|is no JSON|must be a JSON object|there are no [\d,]+ bytes"
+
+
+@needs_sanitizers
+@pytest.mark.parametrize("count", [200, pytest.param(4000, marks=pytest.mark.long)])
+def test_damaged_programs(built, program, tmp_path, count):
+    """Any change under a right checksum: no access out of bounds, NULL is refused, and what the Python driver takes or
+    refuses this one does, too."""
+    bench = engine_bench(built, tmp_path, digest(SMALL))
+    (tmp_path / "registers.json").write_text((built / "registers.json").read_text())
+    rng, whole, said = np.random.default_rng(count), bytes(program), Counter[str]()
+    wholes = [whole, bytes(replace(program, batch=2, size=program.size * 2))]
+    cases = [(whole, program.size), (whole, program.size - 1), (b"", 0), (whole[:48], 64)]
+    kinds = ["field" if rng.integers(3) else "byte" for _ in range(count)]
+    for kind in kinds:
+        content = (changed if kind == "field" else spoilt)(wholes[int(rng.integers(2))], rng)
+        cases.append((content, int(rng.integers(program.size, 3 * program.size))))
+    statuses = load_all(bench, cases)
+    assert statuses[:4] == [0, 22, 19, 20]
+    for kind, status, (content, _) in zip(["byte"] * 4 + kinds, statuses, cases, strict=True):
+        message = verdict(tmp_path, content)
+        said["taken" if status == 0 else "too small" if status == 22 else "refused"] += 1
+        if kind == "field" and not message:
+            assert status in (0, 22), content
+        if kind == "field" and status in (0, 22):
+            assert not message or re.search(_UNREAD, message), message
+    assert all(said[each] > count / 50 for each in ("taken", "too small", "refused")), said
 
 
 def test_where_a_program_lies(built, library, program):

@@ -282,7 +282,7 @@ def test_an_interrupt_at_any_access(folder, program):
         assert running.left == 0
     assert interrupted > 20
     # Values in memory are signed: 0 lies there as -128, and what lies there is 128 more.
-    np.testing.assert_array_equal(outputs[:, 0, 0, 0].astype(int), (128 + np.arange(3) + 3 + 128) % 256)
+    np.testing.assert_array_equal(np.asarray(outputs)[:, 0, 0, 0].astype(int), (128 + np.arange(3) + 3 + 128) % 256)
 
 
 def test_frames_that_do_not_fit(folder):

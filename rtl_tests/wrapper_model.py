@@ -23,6 +23,27 @@ _AHEAD = 4
 _DEPTH, _LATENCY = 4, 9
 
 Word = tuple[bytes, bool]
+#: Of weights that may be loaded, where the wrapper has registers for them.
+DIGEST = 0x0123_4567_89AB_CDEF
+
+
+def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequence[int]) -> list[bytes]:
+    """Frames of the outputs, ``sizes`` bytes each: every byte depends on bytes of every input, and on the weights."""
+    whole = np.concatenate([np.frombuffer(bytes(frame), np.uint8) for frame in frames]).astype(np.int64)
+    made = []
+    for number, size in enumerate(sizes):
+        index = np.arange(size)
+        values = 3 * whole[index % len(whole)] + 5 * whole[(7 * index + number) % len(whole)] + whole.sum()
+        made.append((values + index + weights[0] + 2 * weights[1]).astype(np.uint8).tobytes())
+    return made
+
+
+def weights_file(weights: Sequence[int], text: bytes) -> bytes:
+    """A file of weights, as docs/board.md describes it."""
+    load = np.array([DIGEST & 0xFFFF_FFFF, DIGEST >> 32, *weights], "<u4").tobytes()
+    load += zlib.crc32(load).to_bytes(4, "little")
+    head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+    return b"hwgenwts" + head + text + load
 
 
 class Buffer(np.ndarray):
@@ -207,21 +228,18 @@ class Wrapper:
     document : dict
         What ``registers.json`` holds.
     compute : callable
-        Gives the bytes of each output's frame for those of each input's, and the weights.
+        Gives the bytes of each output's frame for their sizes, the bytes of each input's, and the weights.
     rng : Generator
         For how many steps an access takes.
     memory : Memory
-    digest : int
-        Of the weights that may be loaded, where the wrapper has registers for them.
     """
 
     def __init__(
         self,
         document: dict[str, Any],
-        compute: Callable[[Sequence[bytes], Sequence[int]], Sequence[bytes]],
+        compute: Callable[[Sequence[int], Sequence[bytes], Sequence[int]], Sequence[bytes]],
         rng: np.random.Generator,
         memory: Memory,
-        digest: int = 0,
     ):
         self._document, self._compute, self._rng, self.memory = document, compute, rng, memory
         self._names = {each["offset"]: each["name"] for each in document["registers"]}
@@ -241,7 +259,6 @@ class Wrapper:
         #: Bytes that are missing at the end of each frame that comes out.
         self.missing = 0
         self.weights, self._is_good = [0, 0], True
-        self._digest, self._load, self._waiting = digest, [], None
         self._reset()
 
     def _reset(self) -> None:
@@ -250,8 +267,9 @@ class Wrapper:
         self._within = [False for _ in self._inputs]
         self._computed: deque[tuple[int, Sequence[bytes]]] = deque()
         self._leaving: list[deque[Word]] = [deque() for _ in self._outputs]
-        self._frame_count, self._errors = 0, 0
-        self._load, self._waiting = [], None
+        self._left, self._errors = [0 for _ in self._outputs], 0
+        self._load: list[int] = []
+        self._waiting: tuple[int, bool] | None = None
 
     @property
     def _is_busy(self) -> bool:
@@ -290,7 +308,7 @@ class Wrapper:
         if name == "STATUS":
             is_waiting = self._waiting is not None
             return self._is_busy | bool(self._errors) << 1 | self._is_good << 3 | is_waiting << 4
-        values = {"ERRORS": self._errors, "FRAMES": self._frame_count, "RESET": 0}
+        values = {"ERRORS": self._errors, "FRAMES": min(self._left), "RESET": 0}
         return values[name] if name in values else self._values[name]
 
     def _write(self, name: str, value: int) -> None:
@@ -322,7 +340,8 @@ class Wrapper:
                 send.take()
                 self._put(index, *word)
         if all(self._frames) and len(self._computed) < _DEPTH:
-            outputs = self._compute([frames.pop(0) for frames in self._frames], self.weights)
+            sizes = [each["frame_bytes"] for each in self._outputs]
+            outputs = self._compute(sizes, [frames.pop(0) for frames in self._frames], self.weights)
             self._computed.append((_LATENCY, outputs))
         self._computed = deque((max(0, left - 1), outputs) for left, outputs in self._computed)
         if self._computed and self._computed[0][0] == 0 and not any(self._leaving):
@@ -332,7 +351,7 @@ class Wrapper:
             if self._leaving[index] and receive.is_ready():
                 word = self._leaving[index].popleft()
                 receive.put(word)
-                self._frame_count += word[1] and index == 0
+                self._left[index] += word[1]
             receive.step()
 
     def _words(self, content: bytes, index: int) -> list[Word]:
@@ -357,7 +376,7 @@ class Wrapper:
             return
         (value, is_last), self._waiting = self._waiting, None
         self._load.append(value)
-        fits = [self._digest & 0xFFFF_FFFF, self._digest >> 32] == self._load[:2]
+        fits = self._load[:2] == [DIGEST & 0xFFFF_FFFF, DIGEST >> 32]
         if fits and len(self._load) > 2:
             self._is_good = False
             self.weights[min(len(self._load) - 3, len(self.weights) - 1)] = value

@@ -436,6 +436,8 @@ class Accelerator(Hardware):
         self._timeout = timeout
         # Whether nothing is on its way, and whether scales are those of the weights that the hardware holds.
         self._is_clean, self._knows_weights = False, True
+        #: Frames since the last reset.
+        self._frame_count = 0
         (errors,) = (each for each in self._fields.objects("registers") if each.text("name") == "ERRORS")
         self._errors = [(_mask(each), each.text("about")) for each in errors.objects("fields")]
         dmas = list(dma) if isinstance(dma, (list, tuple)) else [dma]
@@ -471,11 +473,13 @@ class Accelerator(Hardware):
         self._reset_dmas()
         for channel in (*self._sends, *self._receives):
             channel.restart()
-        self._is_clean = True
+        self._is_clean, self._frame_count = True, 0
 
     def _clear(self):
         """Reset all if an interrupted reset, or another program, has left something on its way."""
-        if not self._is_clean or self.read("STATUS") & self._bits("STATUS.BUSY"):
+        is_busy = not self._is_clean or self.read("STATUS") & self._bits("STATUS.BUSY")
+        # A DMA may hold a frame of another program that has left the accelerator.
+        if is_busy or self.read("FRAMES") != self._frame_count % (1 << 32):
             self.reset()
 
     def _reset_dmas(self):
@@ -582,6 +586,7 @@ class Accelerator(Hardware):
             self.write("ERRORS", 0xFFFFFFFF)
             made = self._move(frames)
             self._raise_errors()
+            self._frame_count += len(frames[0])
         whole = [np.stack(each) for each in made]
         if not integers:
             whole = [end.to_floats(values) for end, values in zip(self.outputs, whole, strict=True)]

@@ -1,0 +1,98 @@
+"""The drivers that hwgen emits, with damaged programs and under faults, as long as one likes.
+
+Usage: python bench/drivers.py [--seed N] [--programs N] [--runs N]     (default: a seed of the clock, 5,000, 2,000)
+
+Programs of the engine are changed, field by field and byte by byte, and get the checksum that they need. The C driver
+loads and runs each in memory of just its size, under AddressSanitizer and UndefinedBehaviorSanitizer; the Python driver
+must take or refuse the same ones, and raise nothing but `DriverError`. Then the C driver of an accelerator computes
+frames on a model of the hardware, under the sanitizers and behind faults of any kind: no result may be another frame's.
+Prints the seed first; fails at the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests"))
+
+from driver_runs import shell_of
+from program_mutations import changed, spoilt
+from sanitized import accelerator_runs, engine_bench, load_all
+from test_engine_driver import verdict
+from test_program import SMALL, alone, conv
+
+from hwgen.emit import c_driver, engine_wrapper, wrapper
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.program.compile import schedule
+from hwgen.program.file import digest
+
+#: The C driver's statuses for a program that is taken, and for one that needs more memory than there is.
+OK, TOO_SMALL = 0, 22
+#: Programs that are loaded by one process.
+BATCH = 500
+
+
+def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
+    """What both drivers of an engine say of changed programs."""
+    shell = EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40)
+    files = c_driver.engine_files("engine") | {"engine_registers.h": wrapper.c_header(shell, "engine").encode()}
+    files[wrapper.REGISTERS] = json.dumps(engine_wrapper.to_json(shell, "engine_axi")).encode()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    bench, said = engine_bench(folder, folder, digest(SMALL)), Counter[str]()
+    program = schedule(alone(conv(channels=9, size=(3, 3))), SMALL).program
+    whole = bytes(program)
+    for begin in range(0, count, BATCH):
+        kinds = [bool(rng.integers(3)) for _ in range(min(BATCH, count - begin))]
+        cases = [
+            ((changed if by_field else spoilt)(whole, rng), int(rng.integers(program.size, 3 * program.size)))
+            for by_field in kinds
+        ]
+        for by_field, status, (content, _) in zip(kinds, load_all(bench, cases), cases, strict=True):
+            message = verdict(folder, content)
+            said["taken" if status == OK else "too large" if status == TOO_SMALL else "refused"] += 1
+            if by_field and not message and status not in (OK, TOO_SMALL):
+                raise SystemExit(f"the Python driver takes what the C driver refuses by {status}: {content!r}")
+    return said
+
+
+def frames(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
+    """Faults and frames of accelerators' C drivers."""
+    said = Counter[str]()
+    for number in range(4):
+        place = folder / f"accelerator_{number}"
+        place.mkdir()
+        shell = shell_of(*(int(each) for each in rng.integers(1, 4, 2)), weights=bool(number % 2))
+        files = c_driver.files(shell, "net") | {"net_registers.h": wrapper.c_header(shell, "net").encode()}
+        files[wrapper.REGISTERS] = json.dumps(wrapper.to_json(shell, "net_axi")).encode()
+        for name, content in files.items():
+            (place / name).write_bytes(content)
+        said += accelerator_runs(place, place, int(rng.integers(1 << 32)), -(-count // 4))
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Drivers with damaged programs and under faults.")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 32))
+    parser.add_argument("--programs", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=2000)
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    rng = np.random.default_rng(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        said = programs(Path(folder), rng, options.programs)
+        print(", ".join(f"{count:,} {name}" for name, count in said.items()), flush=True)
+        said = frames(Path(folder), rng, options.runs)
+        print(", ".join(f"{count:,} {name}" for name, count in said.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

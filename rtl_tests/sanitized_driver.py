@@ -1,0 +1,207 @@
+"""Runs of an accelerator's C driver on `wrapper_model`, under faults, in a process with AddressSanitizer.
+
+Arguments: the folder of the design, the driver's library, a seed, the number of runs. Prints how often each fault was
+played, and how many frames were compared. `sanitized.accelerator_runs` starts it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from c_driver import Driver, described
+from wrapper_model import MEMORY, Memory, Wrapper, compute, weights_file
+
+FAULTS = ["none"] * 4 + [
+    "nothing finished", "reset", "opened again", "time-out", "disabled", "short", "missing", "left",
+    "no buffer", "unaligned", "dma", "stuck reset", "weights", "wrong weights", "no stream",
+]  # fmt: skip
+
+
+class Runs:
+    """A driver on hardware, one frame of each input after the other.
+
+    Parameters
+    ----------
+    built : Path
+        The folder of the design.
+    library : Path
+        Its driver.
+    rng : Generator
+        For all that is random.
+    """
+
+    def __init__(self, built: Path, library: Path, rng: np.random.Generator):
+        document = described(built)
+        self.rng, self.has_weights = rng, any(each["name"] == "WEIGHTS" for each in document["registers"])
+        self.memory = Memory()
+        self.hardware = Wrapper(document, compute, rng, self.memory)
+        self.driver = Driver(library, document, self.hardware.read, self.hardware.write)
+        self.memory.add(MEMORY, self.driver.memory)
+        self.sizes = [each["frame_bytes"] for each in self.driver.streams]
+        self.weights = [0, 0]
+        self.counts = Counter[str]()
+        self._poison()
+        assert self.driver.open(patience=400) == "OK"
+
+    def _poison(self) -> None:
+        """Forbid what lies between frames to the driver."""
+        poison = ctypes.CDLL(None)["__asan_poison_memory_region"]
+        ends = [*self.driver.places[1:], len(self.driver.seen)]
+        for begin, size, end in zip(self.driver.places, self.sizes, ends, strict=True):
+            first = begin + -(-size // 8) * 8  # the granularity is 8 bytes
+            poison(ctypes.c_void_p(self.driver.seen.ctypes.data + first), ctypes.c_size_t(end - first))
+
+    def frames(self) -> list[np.ndarray]:
+        maps = self.driver.maps[: self.driver.inputs]
+        return [self.rng.integers(0, 256, each.shape).astype(np.uint8) for each in maps]
+
+    def check(self) -> None:
+        """A frame in, its own result out."""
+        frames = self.frames()
+        status, found = self.driver.infer(frames)
+        assert status == "OK", status
+        content = [frame.transpose(1, 2, 0).tobytes() for frame in frames]
+        made = compute(self.sizes[self.driver.inputs :], content, self.weights)
+        for output, expected in zip(found, made, strict=True):
+            assert output.transpose(1, 2, 0).tobytes() == expected
+        self.counts["frames"] += 1
+
+    def fail(self, *statuses: str) -> None:
+        status = self.driver.infer(self.frames())[0]
+        assert status in statuses, status
+
+    def play(self) -> None:
+        """Any fault, and a frame that is right."""
+        fault = FAULTS[int(self.rng.integers(len(FAULTS)))]
+        self.counts[fault.replace(" ", "_")] += 1
+        method: Callable[[], None] = getattr(self, "_" + fault.replace(" ", "_").replace("-", "_"))
+        method()
+        self.check()
+        assert not self.memory.stray
+
+    def _none(self) -> None: ...
+
+    def _nothing_finished(self) -> None:
+        """A frame that nobody takes, and accesses while it is computed."""
+        self.driver.pack_all(self.frames())
+        assert self.driver.start() == "OK"
+        for _ in range(int(self.rng.integers(30))):
+            self.hardware.read(0x43C0_0018)
+
+    def _reset(self) -> None:
+        self._nothing_finished()
+        assert self.driver.reset() == "OK"
+
+    def _opened_again(self) -> None:
+        self._nothing_finished()
+        assert self.driver.open(patience=400) == "OK"
+
+    def _time_out(self) -> None:
+        self.hardware.is_stuck = True
+        self.fail("TIMEOUT")
+        self.hardware.is_stuck = False
+
+    def _disabled(self) -> None:
+        self.hardware._values["CONTROL"] = 0
+        self.fail("TIMEOUT")
+        assert self.driver.open(patience=400) == "OK"
+
+    def _short(self) -> None:
+        self.hardware.sends[-1].cut = int(self.rng.integers(1, 9))
+        self.fail("WRONG_FRAME")
+        self.hardware.sends[-1].cut = 0
+
+    def _missing(self) -> None:
+        """Some bytes of each output are missing; where all of one are, its frame does not end."""
+        self.hardware.missing = int(self.rng.integers(1, max(self.sizes[self.driver.inputs :])))
+        self.fail("WRONG_LENGTH", "TIMEOUT")
+        self.hardware.missing = 0
+
+    def _left(self) -> None:
+        """A part of another program's frame."""
+        self.hardware._put(0, self.rng.bytes(int(self.rng.integers(1, 30))), is_last=False)
+
+    def _no_buffer(self) -> None:
+        count = len(self.driver.streams)
+        inputs, outputs = self.driver._arrays()
+        holes = [None, *range(count)]
+        hole = holes[int(self.rng.integers(len(holes)))]
+        if hole is not None:
+            side = inputs if hole < self.driver.inputs else outputs
+            side[hole - (0 if hole < self.driver.inputs else self.driver.inputs)] = None
+        given: tuple[Any, Any] = (inputs, outputs) if hole is not None else (None, outputs)
+        assert self.driver._call("run", *given) == "NO_BUFFER"
+        assert self.driver._call("start", inputs, None) == "NO_BUFFER"
+        assert self.driver._call("finish", None) == "NO_BUFFER"
+        assert self.driver._call("open", ctypes.c_size_t(0), None, ctypes.c_uint32(1)) == "NO_BUFFER"
+
+    def _unaligned(self) -> None:
+        assert self.driver.run(offset=2) == "UNALIGNED"
+
+    def _dma(self) -> None:
+        """It fails in the middle of a frame."""
+        channel = self.hardware.receives[0]
+        step = channel.step
+
+        def fail() -> None:
+            if channel.busy and channel.done:
+                channel.fail(int(1 << self.rng.integers(3)))
+            step()
+
+        channel.step = fail
+        self.fail("DMA_ERROR")
+        channel.step = step
+
+    def _stuck_reset(self) -> None:
+        self.hardware.dmas[0].is_stuck = True
+        assert self.driver.reset() == "DMA_ERROR"
+        self.fail("DMA_ERROR")
+        self.hardware.dmas[0].is_stuck = False
+
+    def _weights(self) -> None:
+        if self.has_weights:
+            weights = self.rng.integers(0, 1 << 32, 2).tolist()
+            assert self.driver.load_weights(weights_file(weights, b"{}")) == "OK"
+            self.weights = weights
+
+    def _wrong_weights(self) -> None:
+        """A file that was changed, and the right one behind it."""
+        if not self.has_weights:
+            return
+        content = bytearray(weights_file(self.weights, bytes(int(self.rng.integers(20)))))
+        for _ in range(int(self.rng.integers(1, 4))):
+            content[int(self.rng.integers(len(content)))] = int(self.rng.integers(256))
+        size = int(self.rng.integers(len(content) + 1)) if self.rng.integers(2) else len(content)
+        status = self.driver.load_weights(bytes(content[:size]))
+        assert status in ("WRONG_WEIGHTS", "OK"), status
+        assert self.driver._call("load_weights", None, ctypes.c_uint32(100)) == "NO_BUFFER"
+        assert self.driver.reset() == "OK"
+        assert self.driver.load_weights(weights_file(self.weights, b"")) == "OK"
+
+    def _no_stream(self) -> None:
+        """Numbers beyond the last stream, and NULL: nothing is done."""
+        for name in ("pack", "unpack"):
+            function = self.driver.library[f"{self.driver.name}_{name}"]
+            for stream in (len(self.sizes), 0xFFFF_FFFF):
+                function(ctypes.c_uint(stream), self.driver._at(0), self.driver._at(0))
+            function(ctypes.c_uint(0), None, self.driver._at(0))
+            function(ctypes.c_uint(0), self.driver._at(0), None)
+
+
+def main() -> None:
+    built, library, seed, count = sys.argv[1:]
+    runs = Runs(Path(built), Path(library), np.random.default_rng(int(seed)))
+    for _ in range(int(count)):
+        runs.play()
+    for name, number in runs.counts.items():
+        print(name, number)
+
+
+if __name__ == "__main__":
+    main()
