@@ -140,8 +140,14 @@ def test_many_random_networks(block, circuit, network, timing, seed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [DIGITS / "digits.onnx", "resnet8", "mobilenetv1-0.25"], ids=str)
-@pytest.mark.parametrize("timing", [MemoryTiming(), MemoryTiming(latency=7, write_latency=3, pace=2)])
+@pytest.mark.parametrize(
+    ("name", "timing"),
+    [
+        (DIGITS / "digits.onnx", MemoryTiming()),
+        ("resnet8", MemoryTiming(latency=7, write_latency=3, pace=2)),
+        ("mobilenetv1-0.25", MemoryTiming()),
+    ],
+)
 def test_networks_behind_other_buses(other_bus, name, timing):
     """With a reset in the midst of a first attempt."""
     config, circuit = other_bus

@@ -66,13 +66,12 @@ def by_eight(shapes):
 
 DEPTHWISE = next(shape for shape in SHAPES if shape.name == "depthwise3x3")
 PACKED = [shape for shape in SHAPES if shape.macs_per_dsp == 2]
+SMALL_SHAPES = [*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]]
 
 
-@pytest.mark.parametrize(
-    "some", [slice(0, None, 3), *(pytest.param(slice(n, None, 3), marks=pytest.mark.long) for n in (1, 2))]
-)
-def test_small_layers(some):
-    for name, errors, _ in compare([*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]][some]):
+def test_small_layers():
+    """A third of the small ones: `test_layers` has them all."""
+    for name, errors, _ in compare(SMALL_SHAPES[::3]):
         assert abs(errors["lut"]) <= 0.15, name
         assert abs(errors["ff"]) <= 0.05, name
 
@@ -127,7 +126,8 @@ def test_layers(shapes):
     """What each takes, and the worst logic between its registers."""
     wrong: dict[str, object] = {}
     for name, errors, rows in compare(shapes, with_paths=True):
-        if max(abs(error) for error in errors.values()) > 0.15:
+        closer = abs(errors["ff"]) <= 0.05 or name not in {shape.name for shape in SMALL_SHAPES}
+        if max(abs(error) for error in errors.values()) > 0.15 or not closer:
             wrong[name] = errors
         wrong |= {f"{name} {row.name}": row.path for row in rows if row.path is not None and row.path.delay > LONGEST}
     assert not wrong
