@@ -56,6 +56,7 @@ class Hardware:
         reach = resume(self.streams.read), resume(self.streams.write)
         self.driver = Driver(Path(told["library"]), told["registers"], *reach)
         self.memory.add(MEMORY, self.driver.memory)
+        self.wait = resume(self.streams.wait)
 
 
 def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, status: str) -> list[np.ndarray]:
@@ -89,6 +90,9 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         assert driver.infer([each[0] for each in inputs])[0] == "WRONG_FRAME"
         interrupted(hardware, [each[0] for each in inputs], ERROR, "WRONG_FRAME")
         hardware.streams.cut = 0
+    driver.pack_all([each[-1] for each in inputs])
+    assert driver.start() == "OK"  # and nobody finishes it: the next start drops it
+    hardware.wait(50)
     *frames, last = zip(*inputs, strict=True)
     found = []
     for each in frames:

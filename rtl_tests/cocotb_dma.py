@@ -93,6 +93,9 @@ class Streams:
         ends = [[each.channel for each in side] + [None] * (count - len(side)) for side in (sends, receives)]
         self.dmas = [Dma(*pair) for pair in zip(*ends, strict=True)]
 
+    async def wait(self, cycles: int) -> None:
+        await ClockCycles(self._clock, cycles)
+
     async def read(self, address: int) -> int:
         await ClockCycles(self._clock, 20)  # a processor is not faster
         if address >= REGISTERS:

@@ -17,7 +17,7 @@ import pytest
 from c_driver import MEMORY, REGISTERS, EngineDriver, compiled, described, gcc, needs_gcc
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_mutations import changed, spoilt
+from program_mutations import changed, parts, sealed, spoilt
 from sanitized import engine_bench, load_all, needs_sanitizers
 from test_engine_driver import verdict
 from test_program import SMALL, alone, conv
@@ -155,6 +155,41 @@ def test_programs(built, library, program):
         assert driver.device.output_count == 1
     assert driver.load(bytes(replace(crowd, outputs=crowd.outputs[:16])), page, SIZE) == "OK"
     assert driver.device.output_count == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda told: None, "OK"),
+        (lambda told: told.update(batch=None), "OK"),
+        (lambda told: told.pop("size"), "WRONG_PROGRAM"),
+        (lambda told: told.update(size=64), "WRONG_PROGRAM"),  # less than the image
+        (lambda told: told.update(size=(1 << 32) + told["size"]), "WRONG_PROGRAM"),
+        (lambda told: told.update(size=f"{told['size']}"), "WRONG_PROGRAM"),
+        (lambda told: told.update(size=told["size"] + 0.5), "WRONG_PROGRAM"),
+        (lambda told: told.update(batch=0), "WRONG_PROGRAM"),
+        (lambda told: told.update(batch=1 << 27), "WRONG_PROGRAM"),
+        (lambda told: told.pop("input"), "WRONG_PROGRAM"),
+        (lambda told: told.update(outputs=[]), "WRONG_PROGRAM"),
+        (lambda told: told["input"].update(address=told["size"]), "WRONG_PROGRAM"),
+        (lambda told: told["input"].update(address=(1 << 32) - 8), "WRONG_PROGRAM"),
+        (lambda told: told["input"].update(address=4), "WRONG_PROGRAM"),
+        (lambda told: told["input"].update(frame_bytes=8), "WRONG_PROGRAM"),
+        (lambda told: told["outputs"][0]["map"].update(channels=0), "WRONG_PROGRAM"),
+        (lambda told: told["outputs"][0]["map"].update(height=1 << 20), "WRONG_PROGRAM"),
+        (lambda told: told["outputs"][0]["map"].update(height=1 << 28, width=16), "WRONG_PROGRAM"),  # 2^35 bytes
+        (lambda told: told["outputs"][0]["map"]["type"].update(bits=16), "WRONG_PROGRAM"),
+        (lambda told: told["outputs"][0]["map"]["type"].update(signed=None), "WRONG_PROGRAM"),
+    ],
+)
+def test_fields(built, library, program, change, status):
+    """A checksum that is right, and a field that makes no sense: the program before stays."""
+    driver = loaded(built, library, program).driver
+    told, image = parts(bytes(program))
+    change(told)
+    assert driver.load(sealed(bytes(program), json.dumps(told).encode(), image), 8192, SIZE - 8192) == status
+    begin = 8192 if status == "OK" else 4096
+    assert driver.device.memory == driver.seen.ctypes.data + begin
 
 
 #: What the C driver does not read, as the Python driver names it.
