@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -273,13 +273,17 @@ class _Options:
     """Of the walk over all windows."""
     beats: np.ndarray
     """For each step of input pixels."""
+    _ranks: dict[int, Rank] = field(default_factory=dict, compare=False, repr=False)
+    """Ranks that were asked for before."""
 
     def unroll(self, index: int) -> Unroll:
         return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
 
     def rank(self, index: int) -> Rank:
-        unroll = self.unroll(index)
-        return self.cost[index].item(), fabric(self.work, unroll), unroll.tn, unroll.tm, unroll.tp
+        if index not in self._ranks:
+            unroll = self.unroll(index)
+            self._ranks[index] = self.cost[index].item(), fabric(self.work, unroll), unroll.tn, unroll.tm, unroll.tp
+        return self._ranks[index]
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
@@ -364,8 +368,32 @@ class Way:
         return self.cost, self.luts, self.ranks
 
 
-Pixels = tuple[tuple[int, int], ...]
-"""Numbers of layers, and the output pixels that each computes in a cycle."""
+class _Longer:
+    """A way with a choice for one more layer, whose ranks and factors are put together only if it is the best."""
+
+    __slots__ = ("_before", "_index", "_options", "_rank", "_sums")
+
+    def __init__(self, before: Way, options: _Options, index: int):
+        self._before, self._options, self._index = before, options, index
+        self._rank = options.rank(index)
+        self._sums = before.cost + self._rank[0], before.luts + self._rank[1]
+
+    def is_before(self, other: _Longer) -> bool:
+        """Whether the way is less than another one of as many layers, by `Way.order`."""
+        if self._sums != other._sums:
+            return self._sums < other._sums
+        return (self._before.ranks, self._rank) < (other._before.ranks, other._rank)
+
+    @property
+    def way(self) -> Way:
+        """The longer way."""
+        before = self._before
+        unroll = self._options.unroll(self._index)
+        return Way(*self._sums, ranks=(*before.ranks, self._rank), unrolls=(*before.unrolls, unroll))
+
+
+Pixels = tuple[int, ...]
+"""Output pixels that each layer computes in a cycle, of those layers that others have still to read."""
 
 
 class Search:
@@ -390,7 +418,7 @@ class Search:
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
-        for name in ("works", "intervals", "_readers"):
+        for name in ("works", "intervals", "_readers", "_alike"):
             other.__dict__.pop(name, None)
         return other
 
@@ -438,47 +466,45 @@ class Search:
         follows depends on nothing else.
         """
         ways: dict[Pixels, Way] = {(): Way(0, 0, (), ())}
+        unread: list[int] = []
         for number, work in enumerate(self.works):
-            after: dict[Pixels, Way] = {}
+            source = unread.index(number - work.back[0]) if number - work.back[0] in unread else -1
+            equal = [place for place, layer in enumerate(unread) if self._alike[layer] == self._alike[number]]
+            read_later = [place for place, layer in enumerate((*unread, number)) if self._readers[layer] > number]
+            unread = [(*unread, number)[place] for place in read_later]
+            best: dict[Pixels, _Longer] = {}
             for options in self.options(number):
-                fitting = {pixels: way for pixels, way in ways.items() if self._agrees(number, pixels, options.tp)}
+                tp = options.tp
                 fast = np.flatnonzero(options.cycles <= most)
+                fitting = [(pixels, way) for pixels, way in ways.items() if all(pixels[place] == tp for place in equal)]
                 if not len(fast) or not fitting:
                     continue
                 # The first, so the best, whose input beats don't take longer either.
                 fewest = np.minimum.accumulate(options.beats[fast])
-                limits = [most // work.input_steps(self._source(number, pixels, options.tp)) for pixels in fitting]
+                limits = [most // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting]
                 places = np.searchsorted(-fewest, np.negative(limits))
-                for place, (pixels, way) in zip(places.tolist(), fitting.items(), strict=True):
+                for place, (pixels, way) in zip(places.tolist(), fitting, strict=True):
                     if place == len(fast):
                         continue
-                    index = int(fast[place])
-                    rank = options.rank(index)
-                    longer = Way(
-                        cost=way.cost + rank[0],
-                        luts=way.luts + rank[1],
-                        ranks=(*way.ranks, rank),
-                        unrolls=(*way.unrolls, options.unroll(index)),
-                    )
-                    left = self._left(number, (*pixels, (number, options.tp)))
-                    if left not in after or longer.order < after[left].order:
-                        after[left] = longer
-            ways = after
+                    longer = _Longer(way, options, int(fast[place]))
+                    known = (*pixels, tp)
+                    left = tuple([known[place] for place in read_later])
+                    if left not in best or longer.is_before(best[left]):
+                        best[left] = longer
+            ways = {left: longer.way for left, longer in best.items()}
         return min(ways.values(), key=lambda way: way.order, default=None)
 
-    def _source(self, number: int, pixels: Pixels, tp: int) -> int:
-        """Pixels of an input beat of a layer; ``tp``: its own, which an input of the group that it takes has, too."""
-        return dict(pixels).get(number - self.works[number].back[0], tp)
+    @cached_property
+    def _alike(self) -> list[int]:
+        """For each layer the first one that must compute as many pixels a cycle, as the same layers join their maps.
 
-    def _agrees(self, number: int, pixels: Pixels, tp: int) -> bool:
-        """Whether a layer can compute ``tp`` pixels a cycle: one without a line buffer, as many as come in."""
-        work, known = self.works[number], dict(pixels)
-        return all(known.get(number - back, tp) == tp for back in work.back[: work.in_step])
-
-    def _left(self, number: int, pixels: Pixels) -> Pixels:
-        """Of the pixels of layers up to ``number``, those that matter to later ones; in a chain the last."""
-        last = self._readers
-        return tuple((layer, tp) for layer, tp in pixels if last[layer] > number)
+        Branches that meet are known to be alike before they do, so that few combinations are looked at.
+        """
+        first = list(range(len(self.works)))
+        for number, work in enumerate(self.works):
+            met = {first[number], *(first[number - back] for back in work.back[: work.in_step] if back <= number)}
+            first = [min(met) if layer in met else layer for layer in first]
+        return first
 
     @cached_property
     def _readers(self) -> list[int]:
