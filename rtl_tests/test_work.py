@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager, suppress
@@ -350,14 +353,94 @@ def test_nothing_answers():
         pass
 
 
+def frames_of(*frames: bytes) -> bytes:
+    """Return a message as Dask frames it: its length, the number of frames and their lengths, the frames."""
+    body = struct.pack(f"={len(frames) + 1}Q", len(frames), *map(len, frames)) + b"".join(frames)
+    return struct.pack("=Q", len(body)) + body
+
+
+NO_SCHEDULERS = {
+    "silence, as of an HTTP or TLS server": b"",
+    "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "one byte": b"\x10",
+    "no frames": frames_of(),
+    "a length of nothing": bytes(8),
+    "a frame that is no message": frames_of(b"\xc1" * 16),
+    "a message that is no handshake": frames_of(b"\x93\x01\x02\x03"),
+    "many frames": struct.pack("=QQ", 8, 1 << 60),
+    "a long frame": struct.pack("=QQQ", 16, 1, 1 << 60),
+    "a handshake and nothing more": frames_of(b"\x81\xabcompression\xc0"),
+    "mail": b"220 mail ESMTP\r\n" * 100,
+}
+
+
 @needs_dask
-def test_what_does_not_speak_first_is_no_scheduler(monkeypatch):
-    """Dask's own client would wait for it without an end."""
-    monkeypatch.setattr("hwgen.work.cluster.PATIENCE", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ToolError, match="what listens there is no Dask scheduler"), work.pool(address):
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("said", NO_SCHEDULERS.values(), ids=NO_SCHEDULERS)
+def test_what_is_no_scheduler(monkeypatch, capfd, said, closes):
+    """Whatever it says first, and whether or not it goes away then: one line, in time."""
+    monkeypatch.setattr("hwgen.work.cluster.PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(said)
+            if closes:
+                connection.close()
+            else:
+                kept.append(connection)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=answer)
+        thread.start()
+        begin = time.monotonic()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ToolError) as refusal, work.pool(address):
             pass
+        assert time.monotonic() - begin < 15
+        assert str(refusal.value) == (
+            f"no cluster answers at {address}: what listens there is no Dask scheduler; start one with 'dask scheduler'"
+        )
+        thread.join()
+        for connection in kept:
+            connection.close()
+    assert capfd.readouterr().err == ""
+
+
+@needs_dask
+def test_a_worker_is_no_scheduler():
+    """It speaks as a scheduler does, and says what it is."""
+    import distributed
+
+    from hwgen.work import cluster as module
+
+    with distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp", **NO_PAGE) as found:
+        module._check_speaks(found.scheduler_address)
+        (worker,) = found.workers.values()
+        with pytest.raises(OSError, match=r"^what listens there is Dask's Worker, not its scheduler$"):
+            module._check_speaks(worker.address)
+
+
+@needs_dask
+def test_what_the_loop_of_dask_logs_is_not_shown(caplog):
+    """A scheduler that ends makes tornado's loop log a traceback; what other threads log is shown."""
+    import distributed
+
+    from hwgen.work import cluster as module
+
+    def complain() -> None:
+        logging.getLogger("tornado.application").error("from %s", threading.current_thread().name)
+
+    with module._quiet():
+        for name in ("IO loop", "mine"):
+            thread = threading.Thread(target=complain, name=name)
+            thread.start()
+            thread.join()
+    assert [record.getMessage() for record in caplog.records] == ["from mine"]
+    with distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp", **NO_PAGE) as found:
+        client = distributed.Client(found.scheduler_address, set_as_default=False)
+        assert module._LOOP_THREAD in {thread.name for thread in threading.enumerate()}
+        client.close()
 
 
 @needs_dask

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import pickle
 import re
 import socket
+import struct
 import threading
 import time
 import warnings
@@ -27,6 +29,12 @@ PATIENCE = 10.0
 MOST_WORKERS = 256
 ALONE = 120.0
 """Seconds after which a cluster that has lost all workers is given up."""
+_MOST_BYTES = 1 << 26
+_MOST_FRAMES = 1 << 12
+"""Bytes and frames of what a scheduler says of itself and its workers, at most."""
+_LOOP_THREAD = "IO loop"
+"""Name of the thread in which Dask's client runs its loop."""
+_LOOP_LOGGERS = ("tornado.application", "asyncio")
 _LOOK = 0.5
 """Seconds between two looks at whether a task is still wanted."""
 
@@ -69,14 +77,26 @@ def connected(address: str) -> Iterator[Pool]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Dask's client log no tracebacks: what they are about is said in one line."""
+    """Let Dask's client log no tracebacks: what they are about is said in one line.
+
+    Its loop runs in a thread of its own, and logs by tornado and asyncio, too, which others may use here.
+    """
     logger = logging.getLogger("distributed.client")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
+    for name in _LOOP_LOGGERS:
+        logging.getLogger(name).addFilter(_is_of_others)
     try:
         yield
     finally:
         logger.setLevel(before)
+        for name in _LOOP_LOGGERS:
+            logging.getLogger(name).removeFilter(_is_of_others)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Whether a record comes from another thread than that of Dask's loop."""
+    return record.threadName != _LOOP_THREAD
 
 
 def check_address(address: str) -> int | None:
@@ -98,7 +118,9 @@ def check_address(address: str) -> int | None:
 
 
 def _check_speaks(address: str) -> None:
-    """Refuse what is no scheduler: a Dask scheduler speaks first, and its client waits for that as long as it takes.
+    """Refuse what is no scheduler: Dask's client waits for ever for some answers, and allocates what others announce.
+
+    A Dask scheduler speaks first; then it is asked who it is.
 
     Raises
     ------
@@ -107,13 +129,67 @@ def _check_speaks(address: str) -> None:
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     if not 0 < int(port) < 1 << 16:
         raise OSError(f"{port} is no port")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE) as connection:
+    end = time.monotonic() + PATIENCE
+    # A name can have two addresses, which are tried one after the other.
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 2) as connection:
         try:
-            spoken = connection.recv(1)
-        except TimeoutError:
-            spoken = b""
-    if not spoken:
-        raise OSError("what listens there is no Dask scheduler")
+            _send(connection, {**_received(connection, end), "compression": None})  # the same versions as its own
+            _send(connection, {"op": "identity", "reply": True})
+            kind = _received(connection, end)["type"]
+            _send(connection, {"op": "close", "reply": False})
+        except Exception as error:  # what comes can be anything
+            raise OSError("what listens there is no Dask scheduler") from error
+    if kind != "Scheduler":
+        raise OSError(f"what listens there is Dask's {str(kind)[:40]}, not its scheduler")
+
+
+def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send a message as Dask does: its length, the number of frames and their lengths, the frames."""
+    from distributed.protocol import dumps
+
+    frames = [bytes(frame) for frame in dumps(message)]
+    head = struct.pack(f"={len(frames) + 1}Q", len(frames), *map(len, frames))
+    connection.sendall(struct.pack("=Q", len(head) + sum(map(len, frames))) + head + b"".join(frames))
+
+
+def _received(connection: socket.socket, end: float) -> Any:
+    """Return the next message, of which nothing is unpickled.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or too long.
+    OSError
+        If it is not there in time.
+    """
+    from distributed.protocol import loads
+
+    (size,) = struct.unpack("=Q", _bytes(connection, 8, end))
+    part = _bytes(connection, size, end)
+    (count,) = struct.unpack_from("=Q", part)
+    if not 0 < count <= _MOST_FRAMES:
+        raise ValueError
+    lengths = struct.unpack_from(f"={count}Q", part, 8)
+    begin = 8 * (count + 1)
+    # Long frames follow by themselves, and don't count in the first length.
+    data = part + _bytes(connection, max(0, begin + sum(lengths) - size), end)
+    places = itertools.accumulate(lengths, initial=begin)
+    frames = [memoryview(data)[place : place + length] for place, length in zip(places, lengths, strict=False)]
+    return loads(frames, deserialize=False)
+
+
+def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
+    """Return so many bytes of what is received before ``end``; errors as of `_received`."""
+    if count > _MOST_BYTES:
+        raise ValueError
+    found = bytearray()
+    while len(found) < count:
+        connection.settimeout(max(end - time.monotonic(), 1e-3))
+        part = connection.recv(min(count - len(found), 1 << 16))
+        if not part:
+            raise ValueError
+        found += part
+    return bytes(found)
 
 
 @contextmanager
