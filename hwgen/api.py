@@ -18,7 +18,7 @@ import stat
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -249,7 +249,9 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
 
 
 def read_array(path: str | Path, what: str = "input") -> np.ndarray:
-    """The array in a ``.npy`` file; ``what`` it is called in messages.
+    """The array in a ``.npy`` file, mapped from it: nothing is read before it is used, and nothing can be changed.
+
+    ``what`` it is called in messages.
 
     Raises
     ------
@@ -261,9 +263,24 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise InputError(f"{what} {path} can't be read: it is not a regular file")
         with open(path, "rb") as file:
-            return _read(file, f"{what} {path}", os.fstat(file.fileno()).st_size)
+            return _mapped(file, f"{what} {path}", os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
+
+
+def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
+    """The array in an open ``.npy`` file of so many bytes as `_read` gives it, but mapped."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
+            shape, in_columns, dtype = _check_header(file, called, size)
+    except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
+        raise InputError(f"{called} is not a .npy array; write it with numpy.save") from error
+    offset = file.tell()
+    if not math.prod(shape):  # nothing can be mapped of it
+        return np.empty(shape, dtype.newbyteorder("="))
+    array = np.memmap(file, dtype, "r", offset, shape, "F" if in_columns else "C").view(np.ndarray)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
@@ -272,16 +289,22 @@ def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
             _check_header(file, called, size)
+            file.seek(0)
             array = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
         raise InputError(f"{called} is not a .npy array; write it with numpy.save") from error
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _check_header(file: BinaryIO, called: str, size: int) -> None:
+def _check_header(file: BinaryIO, called: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Refuse a ``.npy`` file of ``size`` bytes that says more, or something else, than it holds.
 
-    Leaves ``file`` at its beginning. NumPy allocates what a header promises before it reads.
+    NumPy allocates what a header promises before it reads. Leaves ``file`` behind the header.
+
+    Returns
+    -------
+    tuple
+        Shape, whether columns come first (Fortran's order), and type of the array.
     """
     magic = file.read(4)
     if magic in (b"PK\x03\x04", b"PK\x05\x06"):
@@ -291,7 +314,7 @@ def _check_header(file: BinaryIO, called: str, size: int) -> None:
     version = np.lib.format.read_magic(file)
     try:
         # A third version only differs in its encoding, for the names of fields.
-        shape, _, dtype = readers.get(version, readers[(2, 0)])(file)
+        shape, in_columns, dtype = readers.get(version, readers[(2, 0)])(file)
     except Exception as error:  # NumPy evaluates the header, and raises whatever that raises
         raise InputError(f"{called} has a header that can't be read; write it with numpy.save") from error
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biuf":
@@ -304,7 +327,7 @@ def _check_header(file: BinaryIO, called: str, size: int) -> None:
             f"{called} is cut short, or its header is wrong: shape {str(shape)[:60]} of {dtype} takes "
             f"{_bytes(needed)}, and there are {there:,}"
         )
-    file.seek(0)
+    return shape, in_columns, dtype
 
 
 def _bytes(count: int) -> str:
@@ -454,6 +477,21 @@ class Model:
         prepared = self._prepared(x)
         maps = golden.outputs(self.network, prepared)
         return self._integers(maps) if integers else self._outputs(maps, x, prepared)
+
+    def golden_parts(self, x: Inputs, *, integers: bool = False) -> Iterator[Values]:
+        """Outputs of the golden model, some frames at a time: for more frames than memory holds.
+
+        Parameters and errors are those of `golden`; all frames are checked before the first part is computed.
+        """
+        from hwgen.network import golden, mapped, quantise
+
+        given = quantise.by_input(self.network, x)
+        quantise.check_inputs(self.network, given)
+        host = self.network.host
+        for begin, part in mapped.parts(given, (host and host.batch) or 1):
+            prepared = self._prepared(part)
+            maps = golden.outputs(self.network, prepared, begin, len(given[0]))
+            yield self._integers(maps) if integers else self._outputs(maps, part, prepared)
 
     @property
     def output_names(self) -> tuple[str, ...]:

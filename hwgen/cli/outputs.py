@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hwgen import processes
 from hwgen.errors import InputError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 OUTPUTS = ("output", "json", "plot", "waves", "report")
+Content = bytes | Callable[[BinaryIO], None]
+"""What a file holds, or a function that writes it."""
 ENGINE_FILES = (".json", ".v", ".mem")
 INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "program")
 
@@ -35,9 +37,9 @@ class Outputs:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         check_outputs(arguments)
-        self._files: list[tuple[Path, bytes]] = []
+        self._files: list[tuple[Path, Content]] = []
 
-    def add(self, path: str | None, content: bytes) -> None:
+    def add(self, path: str | None, content: Content) -> None:
         if path is not None:
             self._files.append((Path(path), content))
 
@@ -57,7 +59,10 @@ class Outputs:
                 handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
                 ready.append((name, target))
                 with os.fdopen(handle, "wb") as file:
-                    file.write(content)
+                    if isinstance(content, bytes):
+                        file.write(content)
+                    else:
+                        content(file)
                 os.chmod(name, 0o666 & ~_umask())
             with processes.held():
                 while ready:
@@ -113,6 +118,20 @@ def npy_bytes(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def write_frames(file: BinaryIO, count: int, parts: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
+    """Write a ``.npy`` file of ``count`` frames, of which some come at a time; number and type of the values."""
+    import numpy as np
+
+    size, kind = 0, np.dtype(np.float32)
+    for part in parts:
+        if not size:
+            head = {"descr": np.lib.format.dtype_to_descr(part.dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**head, "shape": (count, *part.shape[1:])})
+        file.write(np.ascontiguousarray(part).data)
+        size, kind = size + part.size, part.dtype
+    return size, kind
 
 
 def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from hwgen import work
 from hwgen.cli import engine, options, waves, weights
 from hwgen.cli import plan as common
-from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes
+from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes, write_frames
 from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.api import Inputs, Model
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +77,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             print(f"input{of_input}: random {each.type} over its whole range, {arguments.random:,} frames, seed 0")
     prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
+    del prepared  # it may be large
     if labels is not None:
         check_labels(labels, count, len(model.output_names))
     if note := check_jobs(arguments, count):
@@ -139,6 +143,10 @@ def golden(arguments: argparse.Namespace) -> int:
     frames = api.read_inputs(arguments.input)
     model = common.load(arguments)
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
+    names = model.network.output_names if arguments.integers else model.output_names
+    if len(names) == 1 and not arguments.output.endswith(".npz"):
+        _golden_in_parts(model, frames, arguments, outputs)
+        return 0
     values = model.golden(frames, integers=arguments.integers)
     outputs.add(arguments.output, values_bytes(values))
     outputs.write()
@@ -146,6 +154,21 @@ def golden(arguments: argparse.Namespace) -> int:
         of_output = f" {name}" if name else ""
         print(f"{len(each):,} frames, {each.size:,} values of {each.dtype}: {arguments.output}{of_output}")
     return 0
+
+
+def _golden_in_parts(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
+    """Compute and write some frames at a time: all of them may be more than memory holds."""
+    arrays = frames.values() if isinstance(frames, dict) else frames if isinstance(frames, list) else [frames]
+    count, said = len(next(iter(arrays))), []
+
+    def write(file: BinaryIO) -> None:
+        parts = model.golden_parts(frames, integers=arguments.integers)
+        said[:] = write_frames(file, count, cast(Any, parts))
+
+    outputs.add(arguments.output, write)
+    outputs.write()
+    size, kind = said
+    print(f"{count:,} frames, {size:,} values of {kind}: {arguments.output}")
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:

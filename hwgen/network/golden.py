@@ -11,6 +11,7 @@ import numpy as np
 
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
+from hwgen.network.mapped import parts
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.progress import tell
@@ -33,15 +34,20 @@ def run(network: Network, frames: Frames) -> np.ndarray:
     return outputs(network, frames)[0]
 
 
-def outputs(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
-    """All outputs, each ``(n, C, H, W)`` of its type, in the network's order; ``frames`` as in :func:`run`."""
+def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None = None) -> tuple[np.ndarray, ...]:
+    """All outputs, each ``(n, C, H, W)`` of its type, in the network's order; ``frames`` as in :func:`run`.
+
+    Where the frames are a part of more, ``begin`` is the number of the first, of ``total``.
+    """
     given = check_frames(network, frames)
+    total = len(given[0]) if total is None else total
     found = tuple(np.empty((len(given[0]), *each.shape), each.type.dtype) for each in network.output_maps)
-    for number, frame in enumerate(zip(*given, strict=True)):
-        tell(f"{network.name}: golden model", number, len(given[0]), "frame")
-        for layer, values in _layers(network, [values[None] for values in frame]):
-            for place in network.places(layer.name):
-                found[place][number] = values[0]
+    for first, some in parts(given):
+        for number, frame in enumerate(zip(*some, strict=True), first):
+            tell(f"{network.name}: golden model", begin + number, total, "frame")
+            for layer, values in _layers(network, [values[None] for values in frame]):
+                for place in network.places(layer.name):
+                    found[place][number] = values[0]
     return found
 
 
@@ -87,7 +93,8 @@ def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
         raise InputError(f"{what} must be of shape (frames, {_sizes(expected)}), not {shape}")
     if frames.dtype != expected.type.dtype:
         raise InputError(f"{what} must be {expected.type.dtype} here, not {frames.dtype}")
-    low, high = int(frames.min()), int(frames.max())
+    ends = [(int(part.min()), int(part.max())) for _, (part,) in parts([frames])]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if low < expected.type.minimum or high > expected.type.maximum:
         raise InputError(f"{what} must lie in {expected.type}, not reach from {low} to {high}")
 

@@ -17,6 +17,7 @@ from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
 from hwgen.network.ends import InputEnd
 from hwgen.network.graph import Network
+from hwgen.network.mapped import parts
 from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
@@ -74,25 +75,59 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
         if end.taken:
             found.append(_prepared(*sources[end.name], values, what))
         else:
-            _check_shape(values, end.shape, what)
-            if values.dtype.kind == "f":
-                _check_finite(values, what)
+            _check_left(end, values, what)
     return tuple(found)
 
 
-def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
-    """One input's integers."""
+def check_inputs(network: Network, x: Inputs) -> None:
+    """Refuse what `prepare_inputs` refuses, without memory for the integers of all frames."""
+    ends, sources = host.inputs(network), host.taken(network)
+    labels = _labels(network, [end.name for end in ends])
+    for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
+        if end.taken:
+            _check(*sources[end.name], values, what)
+        else:
+            _check_left(end, values, what)
+
+
+def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
+    """Refuse wrong frames of an input that only the host takes."""
+    _check_shape(x, end.shape, what)
+    if x.dtype.kind == "f":
+        _check_finite(x, what)
+
+
+def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> None:
+    """Refuse wrong frames of an input that the hardware takes."""
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
     if end.layout is not None or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
         _check_shape(x, end.shape, what)
     if x.dtype == expected.type.dtype:
-        maps = _maps(end, expected, x)
-        golden.check_input(what, expected, maps)
-        return maps
+        for _, (part,) in parts([x]):
+            golden.check_input(what, expected, _maps(end, expected, part))
+        return
     if expected.scale is None:
         raise InputError(f"{what} must be {expected.type.dtype}: the model gives no scale for floats")
     _check_finite(x, what)
+
+
+def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
+    """One input's integers; a mapped file's own where nothing is to be changed, in ever the same order."""
+    _check(end, expected, x, what)
+    if x.dtype == expected.type.dtype and not end.limits and end.layout is None:
+        return _maps(end, expected, x)
+    found = np.empty((len(x), *expected.shape), expected.type.dtype)
+    for begin, (part,) in parts([x]):
+        found[begin : begin + len(part)] = _integers(end, expected, part)
+    return found
+
+
+def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
+    """Return the integers of some frames of an input."""
+    if x.dtype == expected.type.dtype:
+        return _maps(end, expected, x)
+    assert expected.scale is not None
     with np.errstate(over="ignore"):
         steps = np.rint(x.astype(np.float32) / np.float32(expected.scale)).astype(np.float64)
     clipped = np.clip(steps + expected.zero_point, expected.type.minimum, expected.type.maximum)
@@ -205,12 +240,15 @@ def _check_shape(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
 
 
 def _check_finite(x: np.ndarray, what: str) -> None:
-    bad = ~np.isfinite(x)
-    if bad.any():
-        first = tuple(int(index) for index in np.argwhere(bad)[0])
-        raise InputError(
-            f"{what} must hold finite numbers only, not {int(bad.sum())} NaN or infinite (first at {first})"
-        )
+    count, first = 0, ()
+    for begin, (part,) in parts([x]):
+        bad = ~np.isfinite(part)
+        if bad.any():
+            frame, *rest = (int(index) for index in np.argwhere(bad)[0])
+            first = first or (begin + frame, *rest)
+            count += int(bad.sum())
+    if count:
+        raise InputError(f"{what} must hold finite numbers only, not {count} NaN or infinite (first at {first})")
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def _check_speaks(address: str) -> None:
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message as Dask does: its length, the number of frames and their lengths, the frames."""
-    from distributed.protocol import dumps
+    from distributed.protocol.core import dumps
 
     frames = [bytes(frame) for frame in dumps(message)]
     head = struct.pack(f"={len(frames) + 1}Q", len(frames), *map(len, frames))
@@ -162,7 +162,7 @@ def _received(connection: socket.socket, end: float) -> Any:
     OSError
         If it is not there in time.
     """
-    from distributed.protocol import loads
+    from distributed.protocol.core import loads
 
     (size,) = struct.unpack("=Q", _bytes(connection, 8, end))
     part = _bytes(connection, size, end)
