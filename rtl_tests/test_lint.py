@@ -11,6 +11,10 @@ from pathlib import Path
 import lint
 import onnx
 import pytest
+from accelerators import Case
+from exporters import MODELS, quantised
+from graphs import graph_cases
+from hypothesis import Phase, given, settings
 from pieces import Piece
 from simple import Simple, SimpleConfig
 
@@ -18,9 +22,11 @@ import hwgen
 from hwgen import emit
 from hwgen.emit import verilog
 from hwgen.emit.synthesis import SideBySide
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.network.zoo import builtin
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog"),
@@ -38,6 +44,59 @@ def test_a_table_beside_values_that_stay(signed, tmp_path):
     window = JoinConfig(inputs=(beat, beat), in_turn=True)
     config = RecodeConfig(window=window, tables=((), table[::-1]), bits=8, signed=signed)
     lint.check([lint.written(verilog.convert(SideBySide([config.component()]), "recode"), tmp_path)])
+
+
+# Networks
+
+#: Sizes at which the larger built-in networks are planned, so that each layer has a circuit of its own.
+SIZES = {
+    "alexnet": "67x67", "alexnet-set": "67x67", "vgg11": "32x32", "vgg16": "32x32", "vgg16-dense": "32x32",
+    "vgg19": "32x32", "zfnet": "64x64", "decoilfnet-four": "24x24", "flownets": "64x64", "speed-sign": "64x64",
+    "resnet18": "32x32", "resnet50": "32x32", "mobilenetv1": "32x32", "mobilenetv2": "32x32", "unet": "32x32",
+    "yolov3-tiny": "64x64", "squeezenet": "64x64",
+}  # fmt: skip
+
+
+def networks() -> list[str]:
+    """The built-in networks, and the linear parts of the onnx package's models."""
+    found = [f"{name}@{SIZES[name]}" if name in SIZES else name for name, _ in builtin.names()]
+    return [name for name in found if not name.startswith("light_")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", networks())
+def test_builtin_networks(name, tmp_path):
+    """One accelerator, or several where the plan is of groups."""
+    design = hwgen.load(name).plan("vc709", dsp=400, template="stream")
+    lint.check(lint.built(design.plan.configs(), tmp_path), with_yosys=tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(4))
+def test_exporters(block, tmp_path):
+    """Those that `test_exporters` doesn't run in hardware: with the other sign."""
+    configs = []
+    for name in sorted(MODELS)[block::4]:
+        onnx.save(quantised(name, "QDQ", signed=len(name) % 2 == 0)[0], tmp_path / f"{name}.onnx")
+        configs += hwgen.load(str(tmp_path / f"{name}.onnx")).plan("vc709", dsp=80).plan.configs()
+    lint.check(lint.built(configs, tmp_path), with_yosys=tmp_path)
+
+
+@pytest.mark.long
+def test_random_graphs(tmp_path):
+    """Layers and joins of any unroll factors, most of their maps of signed or of unsigned bytes."""
+    configs: list[AcceleratorConfig] = []
+
+    @settings(max_examples=100, database=None, phases=[Phase.generate])
+    @given(case=graph_cases())
+    def draw(case: Case) -> None:
+        configs.append(case.config)
+
+    draw()
+    signed = [layer.output.signed for config in configs for layer in config.layers if layer.output.bits == 8]
+    assert len(configs) >= 100
+    assert min(signed.count(True), signed.count(False)) >= 100
+    lint.check(lint.built(configs, tmp_path), with_yosys=tmp_path)
 
 
 # Names

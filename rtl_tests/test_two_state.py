@@ -1,0 +1,90 @@
+"""Components of all templates: what the Verilog writer says is what Amaranth's own back end says, in every cycle."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import two_state
+from accelerators import Case
+from graphs import graph_cases
+from hypothesis import Phase, given, settings
+from resource_layers import DILATED, SHAPES, TILED, config_of
+
+from hwgen.emit import expression, verilog
+from hwgen.gateware.accelerator import AcceleratorConfig
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
+)
+
+#: Cycles in which an output must change at least: components that stay idle show nothing.
+LEAST_MOVES = 50
+
+
+def check(makers: Mapping[str, two_state.Maker], folder, **options: Any) -> None:
+    outcomes = two_state.compare([*makers.values()], folder, **options)["gate"]
+    wrong = {name: each for name, each in zip(makers, outcomes, strict=True) if each.wrong}
+    idle = {name: each for name, each in zip(makers, outcomes, strict=True) if each.moves < LEAST_MOVES}
+    assert not wrong
+    assert not idle
+
+
+def parts_of(config: AcceleratorConfig) -> Iterator[tuple[str, Any]]:
+    """Configurations of an accelerator's components, by layer and name."""
+    for layer in config.layers:
+        for name, part in layer.components.items():
+            yield f"{layer.name}.{name}", part
+
+
+def shaped(names: str) -> dict[str, two_state.Maker]:
+    """Components of layers of `resource_layers`."""
+    shapes = {shape.name: shape for shape in (*SHAPES, *TILED, *DILATED)}
+    found = {}
+    for name in names.split():
+        found |= {label: part.component for label, part in parts_of(config_of(shapes[name]))}
+    return found
+
+
+def with_minus(component, top):
+    """A writer that takes one operator for another one."""
+    with patch.dict(expression._BINARY, {"$add": "-"}):
+        return verilog.convert(component, top)
+
+
+def test_small_components(tmp_path):
+    """Also that a wrong operator is seen."""
+    makers = [part.component for _, part in parts_of(config_of(SHAPES[0]))]
+    found = two_state.compare(makers, tmp_path, writers={"gate": verilog.convert, "mutant": with_minus}, cycles=3000)
+    assert len(makers) >= 5
+    assert all(outcome.wrong == 0 and outcome.moves >= LEAST_MOVES for outcome in found["gate"])
+    assert any(outcome.wrong for outcome in found["mutant"])
+
+
+@pytest.mark.long
+def test_layers_and_joins(tmp_path):
+    """Of random graphs a component of each kind and of each kind of window."""
+    kinds: dict[tuple[str, str], two_state.Maker] = {}
+
+    @settings(max_examples=60, database=None, phases=[Phase.generate])
+    @given(case=graph_cases())
+    def draw(case: Case) -> None:
+        for _, part in parts_of(case.config):
+            kinds.setdefault((type(part).__name__, type(getattr(part, "window", None)).__name__), part.component)
+
+    draw()
+    assert len(kinds) >= 20
+    check({" of ".join(kind): maker for kind, maker in kinds.items()}, tmp_path)
+
+
+@pytest.mark.long
+def test_packed_and_wide_layers(tmp_path):
+    check(shaped("packed3x3 conv3x3-pixels conv5x5 pool2x2 depthwise3x3 dilated3x3 conv3x3-int16"), tmp_path)
+
+
+@pytest.mark.long
+def test_pyramids(tmp_path):
+    check(shaped("tile3x3 tile-pool3x3 tile3x3-again tile3x3-two tile3x3-packed tile-dilated3x3"), tmp_path)
