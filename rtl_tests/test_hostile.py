@@ -733,3 +733,31 @@ def test_what_is_beyond_the_machine(
     assert written.startswith("hwgen: ")
     assert written.count("\n") == 1
     assert words in written
+
+
+def _reference(model: onnx.ModelProto) -> None:
+    model.graph.node[-2].attribute.add(name="kernel_shape", type=onnx.AttributeProto.INTS, ref_attr_name="k")
+
+
+def _cut(model: onnx.ModelProto) -> None:
+    weights = next(tensor for tensor in model.graph.initializer if tensor.name == "m")
+    weights.raw_data = weights.raw_data[:-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_reference, "MaxPool 'node': attribute 'kernel_shape' must have a value: only nodes of functions take those"),
+        (_cut, "initialiser 'm' can't be read: "),
+    ],
+)
+def test_parts_that_no_model_has(change: Edit, message: str, tmp_path: Path) -> None:
+    """The checker of ONNX takes both; they ended in a ValueError of the onnx package, the second one while folding."""
+    model = model_of("MaxPool")
+    dequantised = next(node for node in model.graph.node if node.name == "dequantise_m")
+    model.graph.node.insert(4, helper.make_node("Flatten", [dequantised.output[0]], ["flat"], name="moves"))
+    change(model)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=message):
+        load(path)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from onnx import numpy_helper
 
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE
@@ -30,6 +31,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
     _check_versions(model, name)
     _check_ends(model, name)
     _check_tensors(model.graph, name)
+    _check_attributes(model.graph, name)
     _check_wiring(model.graph, name)
     rounded_up = any(attribute(node, "ceil_mode", 0) for node in model.graph.node)
     try:
@@ -122,6 +124,24 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
     for tensor in graph.initializer:
         if any(size < 0 for size in tensor.dims):
             raise ModelError(f"{name}: initialiser {tensor.name!r} has a negative dimension: {list(tensor.dims)}")
+    values = [(f"initialiser {tensor.name!r}", tensor) for tensor in graph.initializer]
+    values += [(_named(node), entry.t) for node in graph.node for entry in node.attribute if entry.HasField("t")]
+    for what, tensor in values:
+        try:
+            numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise ModelError(f"{name}: {what} can't be read: {line(error)}") from None
+
+
+def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
+    """Refuse attributes that stand for those of a function, outside of functions."""
+    for node in graph.node:
+        for entry in node.attribute:
+            if entry.ref_attr_name:
+                raise ModelError(
+                    f"{name}: {_named(node)}: attribute {entry.name!r} must have a value: only nodes of functions take "
+                    "those of a caller"
+                )
 
 
 def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
