@@ -172,10 +172,12 @@ def quantise(model: onnx.ModelProto, calibration: Inputs, where: str, bits: int 
             return {name: values[start : start + batch].astype(np.float32) for name, values in frames.items()}
 
     with processes.workplace() as folder, _quiet(folder):
-        quantised = folder / "quantised.onnx"
+        given, quantised = folder / "given.onnx", folder / "quantised.onnx"
         try:
+            given.write_bytes(model.SerializeToString())
+            del model  # ONNX Runtime copies it more than once
             quantize_static(
-                _optimised(model, folder),
+                _optimised(given, folder),
                 quantised,
                 Reader(),
                 quant_format=QuantFormat.QDQ,
@@ -217,15 +219,15 @@ def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dic
     return given
 
 
-def _optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """``model`` after ONNX Runtime's basic optimisations, which are all in ONNX's own operators."""
+def _optimised(given: Path, folder: Path) -> onnx.ModelProto:
+    """Return a model after ONNX Runtime's basic optimisations, which are all in ONNX's own operators."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(folder / "optimised.onnx")
     options.log_severity_level = 4
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(str(given), options, providers=["CPUExecutionProvider"])
     optimised = onnx.load(options.optimized_model_filepath)
     used = {node.domain or "" for node in optimised.graph.node}
     imports = [entry for entry in optimised.opset_import if entry.domain in used]

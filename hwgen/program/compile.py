@@ -318,7 +318,7 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
     """Refuse weights whose sums a slot may not hold."""
     if task.weights is None or task.maximum:
         return
-    most = int(np.abs(task.weights).sum(axis=(1, 2, 3)).max()) * 128
+    most = max(int(np.abs(weights).sum()) for weights in task.weights) * 128
     if most >= 1 << engine.sum_bits - 1:
         raise ModelError(f"{task.name}: sums must fit the engine's {engine.sum_bits} bits (sum_bits), not reach {most}")
 

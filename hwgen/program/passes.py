@@ -391,12 +391,13 @@ def _group(
 
 def _check_weights(op: Conv) -> None:
     low, high = WEIGHTS
-    beyond = (op.weights < low) | (op.weights > high)
-    if beyond.any():
-        channel = int(np.flatnonzero(beyond.any(axis=(1, 2, 3)))[0])
+    for channel, weights in enumerate(op.weights):
+        if low <= weights.min() and weights.max() <= high:
+            continue
+        beyond = weights[(weights < low) | (weights > high)]
         raise ModelError(
             f"{op.name}: weights must be from {low} to {high} in the engine; output channel {channel} has "
-            f"{int(op.weights[channel][beyond[channel]][0])}"
+            f"{int(beyond[0])}"
         )
     if op.fraction:
         raise ModelError(f"{op.name}: the engine can't add a bias finer than its products (by {op.fraction} bits)")

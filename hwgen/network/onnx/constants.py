@@ -236,7 +236,8 @@ class Constants:
                 )
         shape = [1] * values.ndim
         shape[axis] = -1
-        weights = values.astype(np.int64) - zero.astype(np.int64).reshape(shape)
+        weights = values.astype(np.int64)
+        weights -= zero.astype(np.int64).reshape(shape)  # in place, as they may take a gigabyte
         return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:

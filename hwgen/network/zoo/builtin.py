@@ -131,10 +131,8 @@ def quantised(name: str) -> onnx.ModelProto:
         # Sizes of a convolutional network don't touch its weights: calibrate small, then enlarge the input.
         limit = (max(_CALIBRATION_SIZE, 2 * extent) for extent in least)
         calibrated = tuple(map(min, size, limit))
-    model = _model(name, layers)
-    if calibrated != size:
-        _resize(model, calibrated)
-    model = quantise(model, _images((first.channels, *calibrated)), name, bits)
+    # Nothing here holds the float model, so that it is gone as soon as it is quantised.
+    model = quantise(_model(name, layers, calibrated), _images((first.channels, *calibrated)), name, bits)
     if calibrated != size:
         _resize(model, size)
     return model
@@ -165,10 +163,10 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
     return layers, shapes.least_size([layer.window for layer in whole])
 
 
-def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
-    """The float model; He-normal weights, small normal biases."""
+def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...]) -> onnx.ModelProto:
+    """Return the float model for inputs of this height and width; He-normal weights, small normal biases."""
     nodes: list[onnx.NodeProto] = []
-    parameters: list[onnx.TensorProto] = []
+    model = onnx.ModelProto()  # parameters may take a gigabyte: they have one place from the beginning
     tensor = "image"
     flat = False
 
@@ -178,7 +176,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
         tensor = f"{node}_out"
 
     def parameter(label: str, values: np.ndarray) -> str:
-        parameters.append(numpy_helper.from_array(values.astype(np.float32), label))
+        model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32, copy=False), label))
         return label
 
     for index, layer in enumerate(layers):
@@ -192,7 +190,7 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
             flat = True
         random = np.random.default_rng([SEED, index])
         inputs = shape.channels // shape.groups * shape.taps
-        weights = random.normal(0, np.sqrt(2 / inputs), (shape.outputs, inputs))
+        weights = _normal(random, np.sqrt(2 / inputs), (shape.outputs, inputs))
         if not layer.dense:
             weights = weights.reshape(shape.outputs, shape.channels // shape.groups, *window.kernel)
         operands = (
@@ -209,20 +207,27 @@ def _model(name: str, layers: Sequence[_Layer]) -> onnx.ModelProto:
     result: list[str | int] = ["batch", last.outputs]
     if not flat:
         result += [last.output_height, last.output_width]
-    graph = helper.make_graph(
-        nodes,
-        tables.base(name),
-        [
-            helper.make_tensor_value_info(
-                "image", TensorProto.FLOAT, ["batch", first.channels, first.height, first.width]
-            )
-        ],
-        [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, result)],
-        parameters,
+    height_and_width = (first.height, first.width)
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", first.channels, *height_and_width])
+    outputs = [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, result)]
+    whole = helper.make_model(
+        helper.make_graph(nodes, tables.base(name), [image], outputs),
+        opset_imports=[helper.make_opsetid("", 21)],
+        producer_name="hwgen",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], producer_name="hwgen")
-    model.ir_version = 10
+    whole.ir_version = 10
+    model.MergeFrom(whole)
+    if size != height_and_width:
+        _resize(model, size)
     return model
+
+
+def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
+    """Return normal float32 numbers, those of ``random.normal``, of which a row is float64 at a time."""
+    found = np.empty(shape, np.float32)
+    for row in found:
+        row[:] = random.normal(0, deviation, len(row))
+    return found
 
 
 def _resize(model: onnx.ModelProto, size: tuple[int, ...]) -> None:
