@@ -63,14 +63,19 @@ class _Walk:
         self._known[id(value)] = found, value  # kept, so that no other value gets its address
         return found
 
-    def _parts(self, value: Any) -> Sequence[str | bytes]:
+    def _parts(self, value: Any) -> Sequence[str | bytes | memoryview]:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, Enum):
             return kind, value.name
         if isinstance(value, str | bytes | bytearray | memoryview | PurePath):
             return kind, str(value) if isinstance(value, str | PurePath) else bytes(value)
         if isinstance(value, np.ndarray | np.generic):
-            return "array", value.dtype.str, repr(value.shape), np.ascontiguousarray(value).tobytes()
+            return (
+                "array",
+                value.dtype.str,
+                repr(value.shape),
+                np.ascontiguousarray(value).reshape(-1).view(np.uint8).data,
+            )
         if isinstance(value, array):
             return "array.array", value.typecode, value.tobytes()
         if isinstance(getattr(value, "digest", None), bytes):
@@ -93,7 +98,7 @@ class _Walk:
         raise TypeError(f"nobody knows what a {kind} consists of")
 
 
-def _hash(*parts: str | bytes) -> bytes:
+def _hash(*parts: str | bytes | memoryview) -> bytes:
     found = hashlib.sha256()
     for part in parts:
         found.update(hashlib.sha256(part.encode(errors="surrogatepass") if isinstance(part, str) else part).digest())
