@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from c_driver import Driver, described
-from wrapper_model import MEMORY, Memory, Wrapper, compute, weights_file
+from wrapper_model import MEMORY, REGISTERS, Memory, Wrapper, compute, weights_file
 
 FAULTS = ["none"] * 4 + [
     "nothing finished", "reset", "opened again", "time-out", "disabled", "short", "missing", "left",
@@ -76,9 +76,8 @@ class Runs:
         status = self.driver.infer(self.frames())[0]
         assert status in statuses, status
 
-    def play(self) -> None:
-        """Any fault, and a frame that is right."""
-        fault = FAULTS[int(self.rng.integers(len(FAULTS)))]
+    def play(self, fault: str) -> None:
+        """A fault, and a frame that is right."""
         self.counts[fault.replace(" ", "_")] += 1
         method: Callable[[], None] = getattr(self, "_" + fault.replace(" ", "_").replace("-", "_"))
         method()
@@ -87,12 +86,19 @@ class Runs:
 
     def _none(self) -> None: ...
 
-    def _nothing_finished(self) -> None:
+    def sweep(self) -> None:
+        """A reset in the middle of a frame, later each time."""
+        for accesses in range(30):
+            self._nothing_finished(accesses)
+            assert self.driver.reset() == "OK"
+            self.check()
+
+    def _nothing_finished(self, accesses: int | None = None) -> None:
         """A frame that nobody takes, and accesses while it is computed."""
         self.driver.pack_all(self.frames())
         assert self.driver.start() == "OK"
-        for _ in range(int(self.rng.integers(30))):
-            self.hardware.read(0x43C0_0018)
+        for _ in range(int(self.rng.integers(30)) if accesses is None else accesses):
+            self.hardware.read(REGISTERS)
 
     def _reset(self) -> None:
         self._nothing_finished()
@@ -197,8 +203,9 @@ class Runs:
 def main() -> None:
     built, library, seed, count = sys.argv[1:]
     runs = Runs(Path(built), Path(library), np.random.default_rng(int(seed)))
-    for _ in range(int(count)):
-        runs.play()
+    for number in range(int(count)):  # each fault once, then any
+        runs.play(FAULTS[-1 - number if number < len(FAULTS) else int(runs.rng.integers(len(FAULTS)))])
+    runs.sweep()
     for name, number in runs.counts.items():
         print(name, number)
 

@@ -20,7 +20,7 @@ REGISTERS, DMA, MEMORY = 0x43C0_0000, 0x4040_0000, 0x1000_0000
 #: Words that a DMA takes before it is told to.
 _AHEAD = 4
 #: Frames on their way in the accelerator, and steps that one takes.
-_DEPTH, _LATENCY = 4, 9
+_DEPTH, _LATENCY = 4, 60
 
 Word = tuple[bytes, bool]
 #: Of weights that may be loaded, where the wrapper has registers for them.
