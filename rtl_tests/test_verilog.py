@@ -141,7 +141,7 @@ def test_random_circuits(seed, tmp_path):
 
 @needs_icarus
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(5))
 def test_many_random_circuits(block, tmp_path):
     for seed in range(100 + 25 * block, 125 + 25 * block):
         (tmp_path / str(seed)).mkdir()
