@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from hwgen.gateware.block_ram import block_rams, deep_memory_luts, memory_luts
 from hwgen.gateware.lookup import LUT_DEPTH, place
@@ -150,6 +151,7 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
     return [int(column[::-1], 2) for column in columns if column not in constant]
 
 
+@lru_cache(maxsize=1 << 12)
 def _lookup_luts(column: int, depth: int) -> int:
     """LUTs of one bit of a table: one where it depends on up to six address bits, twice as many for each one more."""
     bits = counter_bits(depth)
