@@ -14,8 +14,12 @@ from graphs import graph_cases
 from hypothesis import Phase, given, settings
 from resource_layers import DILATED, SHAPES, TILED, config_of
 
-from hwgen.emit import expression, verilog
-from hwgen.gateware.accelerator import AcceleratorConfig
+import hwgen
+from hwgen.emit import expression, verilog, wrapper
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
+from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig
+from hwgen.gateware.bus.shell import Shell
+from hwgen.gateware.engine.config import EngineConfig
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
@@ -88,3 +92,20 @@ def test_packed_and_wide_layers(tmp_path):
 @pytest.mark.long
 def test_pyramids(tmp_path):
     check(shaped("tile3x3 tile-pool3x3 tile3x3-again tile3x3-two tile3x3-packed tile-dilated3x3"), tmp_path)
+
+
+@pytest.mark.long
+def test_accelerators_and_buses(tmp_path):
+    """Whole accelerators, with constants and with weights that are loaded, and what is between them and a board."""
+    model = hwgen.load("decoilfnet-example")
+    config, loaded = (model.plan("zedboard", dsp=20, weights=weights).config for weights in ("constant", "runtime"))
+    shells = [wrapper.shell_of(each) for each in (config, loaded)]
+    of_engine = EngineShellConfig(engine=EngineConfig(), pace=1, build_hash=0)
+    makers = {
+        "accelerator": lambda: Accelerator(config),
+        "loaded": lambda: Accelerator(loaded),
+        "shell": lambda: Shell(shells[0]),
+        "shell of loaded": lambda: Shell(shells[1]),
+        "shell of engine": lambda: EngineShell(of_engine),
+    }
+    check(makers, tmp_path)
