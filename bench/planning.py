@@ -4,8 +4,10 @@ Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--lar
 (default: all of 'hwgen models', for vc709; with --large: deep networks and large maps)
 
 Prints a table in Markdown: seconds of this process's CPU, and the most memory it has held until then (a case alone in
-its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is a chain of N 3x3
-convolutions of 8 channels at 32 x 32, ``map:HxW`` one 3x3 convolution of 3 to 16 channels on a map of that size.
+its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is an ONNX model of
+N 3x3 convolutions of 8 channels at 32 x 32, one behind the other; in ``residual:N`` every two of them are followed by a
+sum with what they take, in ``dense:N`` each one by a concatenation of all before. ``map:HxW`` is one 3x3 convolution of
+3 to 16 channels on a map of that size.
 With ``--ample`` the board has memory and logic for any network, but its own DSP slices.
 """
 
@@ -17,12 +19,15 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
@@ -48,50 +53,135 @@ COLUMNS = {
 
 
 #: Deep networks and large maps.
-LARGE = ("chain:100", "map:3000x3000", "vgg16:7@224x224", "vgg16:10@224x224")
+LARGE = ("chain:200", "residual:101", "dense:31", "map:3000x3000", "vgg16:7@224x224", "vgg16:10@224x224")
 
 
-def chain(name: str, sizes: list[tuple[int, int]], height: int, width: int) -> Network:
-    """3 x 3 convolutions with these channels in and out, random weights, on one map size."""
-    rng = np.random.default_rng(0)
-    layers = []
-    for number, (channels, outputs) in enumerate(sizes):
-        before = FeatureMap(channels=channels, height=height, width=width, type=INT8)
-        layers.append(
-            Conv(
-                name=f"conv{number}",
-                input=before,
-                output=replace(before, channels=outputs),
-                window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
-                weights=rng.integers(-127, 128, (outputs, channels, 3, 3)),
-                bias=rng.integers(-1000, 1000, outputs),
-                requantisation=Requantisation(
-                    significand=rng.integers(1 << 23, 1 << 24, outputs),
-                    shift=np.full(outputs, 33),
-                    zero_point=0,
-                    low=0,
-                    high=127,
-                ),
-            )
+class Writer:
+    """A quantised ONNX model of convolutions of 8 channels at 32 x 32, sums and concatenations, of seeded weights."""
+
+    CHANNELS, SIDE = 8, 32
+
+    def __init__(self, name: str):
+        self._name, self._rng = name, np.random.default_rng(0)
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._scale, self._zero = self._constant(np.float32(1 / 64)), self._constant(np.uint8(0))
+        self.channels: dict[str, int] = {}
+        self.first = self._quantised("image", self.CHANNELS)
+
+    def _constant(self, values: Any) -> str:
+        self._constants.append(numpy_helper.from_array(np.asarray(values), f"constant{len(self._constants)}"))
+        return self._constants[-1].name
+
+    def _node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        output = f"{operator.lower()}{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def _quantised(self, tensor: str, channels: int) -> str:
+        integers = self._node("QuantizeLinear", tensor, self._scale, self._zero)
+        output = self._node("DequantizeLinear", integers, self._scale, self._zero)
+        self.channels[output] = channels
+        return output
+
+    def conv(self, tensor: str) -> str:
+        shape = self.CHANNELS, self.channels[tensor], 3, 3
+        scale = np.float32(1 / (64 * np.prod(shape[1:]) ** 0.5))
+        constants = (
+            (self._rng.integers(-127, 128, shape).astype(np.int8), scale, np.int8(0)),
+            (self._rng.integers(-1000, 1000, self.CHANNELS).astype(np.int32), scale / np.float32(64), np.int32(0)),
         )
-    return Network(name=name, layers=tuple(layers))
+        reals = [self._node("DequantizeLinear", *map(self._constant, each)) for each in constants]
+        output = self._node("Conv", tensor, *reals, pads=[1] * 4)
+        return self._quantised(self._node("Relu", output), self.CHANNELS)
+
+    def add(self, left: str, right: str) -> str:
+        return self._quantised(self._node("Add", left, right), self.channels[left])
+
+    def concat(self, *tensors: str) -> str:
+        channels = sum(self.channels[tensor] for tensor in tensors)
+        return self._quantised(self._node("Concat", *tensors, axis=1), channels)
+
+    def model(self, output: str) -> onnx.ModelProto:
+        source, target = (
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, self.SIDE, self.SIDE])
+            for name, channels in (("image", self.CHANNELS), (output, self.channels[output]))
+        )
+        graph = helper.make_graph(self._nodes, self._name, [source], [target], self._constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def load(name: str) -> Network:
+def chain(writer: Writer, layers: int) -> str:
+    tensor = writer.first
+    for _ in range(layers):
+        tensor = writer.conv(tensor)
+    return tensor
+
+
+def residual(writer: Writer, layers: int) -> str:
+    """A convolution, then two and a sum in turn."""
+    tensor = writer.conv(writer.first)
+    for _ in range((layers - 1) // 3):
+        tensor = writer.add(tensor, writer.conv(writer.conv(tensor)))
+    return tensor
+
+
+def dense(writer: Writer, layers: int) -> str:
+    """A convolution, then one and a concatenation of all before in turn."""
+    maps = [writer.conv(writer.first)]
+    tensor = maps[0]
+    for _ in range((layers - 1) // 2):
+        maps.append(writer.conv(tensor))
+        tensor = writer.concat(*maps)
+    return tensor
+
+
+GRAPHS = {"chain": chain, "residual": residual, "dense": dense}
+
+
+def one_layer(height: int, width: int) -> Network:
+    """A 3 x 3 convolution of 3 to 16 channels with random weights."""
+    rng = np.random.default_rng(0)
+    before = FeatureMap(channels=3, height=height, width=width, type=INT8)
+    layer = Conv(
+        name="conv0",
+        input=before,
+        output=replace(before, channels=16),
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=rng.integers(-127, 128, (16, 3, 3, 3)),
+        bias=rng.integers(-1000, 1000, 16),
+        requantisation=Requantisation(
+            significand=rng.integers(1 << 23, 1 << 24, 16),
+            shift=np.full(16, 33),
+            zero_point=0,
+            low=0,
+            high=127,
+        ),
+    )
+    return Network(name="map", layers=(layer,))
+
+
+def load(name: str) -> tuple[Network, float]:
+    """The network of a name, and the seconds that loading it takes."""
     kind, _, size = name.partition(":")
-    if kind == "chain":
-        return chain(f"chain{size}", [(8, 8)] * int(size), 32, 32)
+    begin = time.process_time()
     if kind == "map":
         height, width = map(int, size.split("x"))
-        return chain("map", [(3, 16)], height, width)
-    return network.load(name)
+        return one_layer(height, width), time.process_time() - begin
+    if kind not in GRAPHS:
+        return network.load(name), time.process_time() - begin
+    writer = Writer(f"{kind}{size}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{kind}{size}.onnx"
+        onnx.save(writer.model(GRAPHS[kind](writer, int(size))), path)
+        begin = time.process_time()
+        return network.load(path), time.process_time() - begin
 
 
 def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
-    begin = time.process_time()
-    loaded = load(name)
+    loaded, seconds = load(name)
     planning = time.process_time()
-    found: dict[str, Any] = {"network": name, "layers": len(loaded.layers), "load_s": round(planning - begin, 2)}
+    found: dict[str, Any] = {"network": name, "layers": len(loaded.layers), "load_s": round(seconds, 2)}
     try:
         made = plan.make(loaded, board, objective=objective)
         found |= {"interval": made.interval, "latency": made.latency, "problem": None}

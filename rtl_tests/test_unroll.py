@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hwgen.templates import unroll as unroll_module
 from hwgen.templates.unroll import LayerWork, Search, Unroll, choices, cycles, interval, least_text
 
 
@@ -308,6 +310,64 @@ def joined(draw) -> list[LayerWork]:
         **{**size, "name": "end", "taps": 1, "channelwise": True, "weighted": False, "back": (1, 2), "in_step": 2}
     )
     return [first, second, end]
+
+
+def module(branches: int, width: int) -> list[LayerWork]:
+    """Branches of two convolutions each as in an inception module: all first ones, all second ones, a join."""
+    size = {"height": 1, "width": width, "input_height": 1, "input_width": width, "groups": 1, "channelwise": False}
+    layers = [LayerWork(name="in", **size, channels=2, outputs=2, taps=1)]
+    layers += [
+        LayerWork(name=f"first{n}", **size, channels=2, outputs=1 + n % 3, taps=1 + n, back=(1 + n,))
+        for n in range(branches)
+    ]
+    layers += [
+        LayerWork(name=f"second{n}", **size, channels=1 + n % 3, outputs=2, taps=3 - n % 3, back=(branches,))
+        for n in range(branches)
+    ]
+    join = {"channels": 2 * branches, "outputs": 2 * branches, "channelwise": True, "taps": 1, "weighted": False}
+    back = tuple(range(branches, 0, -1))
+    return [*layers, LayerWork(name="join", **{**size, **join}, back=back, in_step=branches, turns=(2,) * branches)]
+
+
+@pytest.mark.parametrize("followed", [1, 64])
+@pytest.mark.parametrize("most", [4, 6, 11, 30])
+def test_brute_force_of_branches(followed, most, monkeypatch):
+    """All pixels that layers may have: given these, each is as cheap as it can be by itself."""
+    monkeypatch.setattr(unroll_module, "MOST_COMBINATIONS", followed)
+    layers = module(2, 4)
+
+    def least(work: LayerWork, pixels: int, source: int) -> tuple[int, int]:
+        fast = [each for each in every(work, pixels=4) if each.tp == pixels and cycles(work, each, source) <= most]
+        return min(((multipliers(work, each), luts(work, each)) for each in fast), default=(10**9, 0))
+
+    table = {(work.name, tp, of): least(work, tp, of) for work in layers for tp, of in product(range(1, 5), repeat=2)}
+    best = min(
+        tuple(
+            map(
+                sum,
+                zip(
+                    table["in", begin, begin],
+                    table["first0", one, begin],
+                    table["first1", two, begin],
+                    table["second0", end, one],
+                    table["second1", end, two],
+                    table["join", end, end],
+                    strict=True,
+                ),
+            )
+        )
+        for begin, one, two, end in product(range(1, 5), repeat=4)
+    )
+    found = Search(layers, multipliers).cheapest(most)
+    assert found is not None
+    assert (found.cost, found.luts) == best < (10**9, 0)
+
+
+def test_many_branches():
+    """Branches that meet are alike, and one after the other is followed: their combinations are not all looked at."""
+    start = time.process_time()
+    assert Search(module(8, 16), multipliers).cheapest(40) is not None
+    assert time.process_time() - start < 5
 
 
 @settings(max_examples=60)

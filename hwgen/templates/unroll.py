@@ -13,12 +13,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.ops import Op
+
+#: Combinations of output pixels a cycle that are followed for a first bound, where layers join many maps.
+MOST_COMBINATIONS = 64
+
+#: Part of a cost by which sums of it may differ when they are rounded.
+ROUNDING = 1e-9
 
 #: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
 MOST_PIXELS = 16
@@ -260,6 +268,18 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 
 @dataclass(frozen=True)
+class _Fast:
+    """Choices of one layer that are fast enough."""
+
+    index: np.ndarray
+    """Their numbers, rising."""
+    fewest_beats: np.ndarray
+    """The fewest input beats of each and of those before it."""
+    least_cost: float
+    """The least cost of any; infinite if there is none."""
+
+
+@dataclass(frozen=True)
 class _Options:
     """Choices of one layer with the same ``Tp``, the most wanted first: of the least cost, then as `choices` says."""
 
@@ -275,6 +295,17 @@ class _Options:
     """For each step of input pixels."""
     _ranks: dict[int, Rank] = field(default_factory=dict, compare=False, repr=False)
     """Ranks that were asked for before."""
+    _fast: dict[int, _Fast] = field(default_factory=dict, compare=False, repr=False)
+    """The choices that are fast enough, by the cycles that were asked for last."""
+
+    def within(self, most: int) -> _Fast:
+        """Return the choices that take at most so many cycles."""
+        if most not in self._fast:
+            self._fast.clear()
+            index = np.flatnonzero(self.cycles <= most)
+            cost = self.cost[index].min().item() if len(index) else inf
+            self._fast[most] = _Fast(index, np.minimum.accumulate(self.beats[index]), cost)
+        return self._fast[most]
 
     def unroll(self, index: int) -> Unroll:
         return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
@@ -371,25 +402,37 @@ class Way:
 class _Longer:
     """A way with a choice for one more layer, whose ranks and factors are put together only if it is the best."""
 
-    __slots__ = ("_before", "_index", "_options", "_rank", "_sums")
+    __slots__ = ("_before", "_index", "_options", "_order", "_rank", "cost", "luts")
 
-    def __init__(self, before: Way, options: _Options, index: int):
-        self._before, self._options, self._index = before, options, index
+    def __init__(self, before: Way, options: _Options, index: int, order: Sequence[int]):
+        self._before, self._options, self._index, self._order = before, options, index, order
         self._rank = options.rank(index)
-        self._sums = before.cost + self._rank[0], before.luts + self._rank[1]
+        self.cost, self.luts = before.cost + self._rank[0], before.luts + self._rank[1]
 
     def is_before(self, other: _Longer) -> bool:
-        """Whether the way is less than another one of as many layers, by `Way.order`."""
-        if self._sums != other._sums:
-            return self._sums < other._sums
-        return (self._before.ranks, self._rank) < (other._before.ranks, other._rank)
+        """Whether the way is less than another one of the same layers, by `Way.order`."""
+        if self.cost != other.cost:
+            return self.cost < other.cost
+        if self.luts != other.luts:
+            return self.luts < other.luts
+        return self._ranks < other._ranks
+
+    @property
+    def _ranks(self) -> tuple[Rank, ...]:
+        """The ranks in the order of the layers' numbers."""
+        return _in_order(self._order, (*self._before.ranks, self._rank))
 
     @property
     def way(self) -> Way:
-        """The longer way."""
+        """The longer way, its layers in the order in which they were added."""
         before = self._before
         unroll = self._options.unroll(self._index)
-        return Way(*self._sums, ranks=(*before.ranks, self._rank), unrolls=(*before.unrolls, unroll))
+        return Way(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
+
+
+def _in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return ``values`` of layers that were added in ``order``, by the layers' numbers."""
+    return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
 Pixels = tuple[int, ...]
@@ -418,7 +461,7 @@ class Search:
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
-        for name in ("works", "intervals", "_readers", "_alike"):
+        for name in ("works", "intervals", "_readers", "_alike", "_order", "_sweep"):
             other.__dict__.pop(name, None)
         return other
 
@@ -462,37 +505,104 @@ class Search:
     def _cheapest(self, most: int) -> Way | None:
         """The same, not looked up.
 
+        Where there are many combinations, the best of a few is found first: all that cost more for sure are left out.
+        """
+        least = [min(options.within(most).least_cost for options in self.options(number)) for number in self._order]
+        rest = [0.0, *accumulate(reversed(least))][::-1]
+        if rest[0] == inf:
+            return None
+        way, is_exact = self._best_way(most, rest, inf, MOST_COMBINATIONS)
+        if not is_exact:
+            way, _ = self._best_way(most, rest, inf if way is None else way.cost * (1 + ROUNDING), None)
+        if way is None:
+            return None
+        ranks, unrolls = (_in_order(self._order, values) for values in (way.ranks, way.unrolls))
+        return Way(way.cost, way.luts, ranks, unrolls)
+
+    def _best_way(self, most: int, rest: Sequence[float], bound: float, kept: int | None) -> tuple[Way | None, bool]:
+        """The best way that costs at most ``bound``, its layers in `_order`; and whether ``kept`` left out none.
+
         One layer after the other, the best way for each ``Tp`` of the layers that others have still to read: what
         follows depends on nothing else.
+
+        Parameters
+        ----------
+        rest : sequence of float
+            What the layers cost at least from each on.
+        kept : int, optional
+            Number of combinations of ``Tp`` that are followed at most.
         """
         ways: dict[Pixels, Way] = {(): Way(0, 0, (), ())}
-        unread: list[int] = []
-        for number, work in enumerate(self.works):
-            source = unread.index(number - work.back[0]) if number - work.back[0] in unread else -1
-            equal = [place for place, layer in enumerate(unread) if self._alike[layer] == self._alike[number]]
-            read_later = [place for place, layer in enumerate((*unread, number)) if self._readers[layer] > number]
-            unread = [(*unread, number)[place] for place in read_later]
+        is_exact = True
+        for step, (number, source, equal, read_later) in enumerate(self._sweep):
+            work = self.works[number]
             best: dict[Pixels, _Longer] = {}
             for options in self.options(number):
                 tp = options.tp
-                fast = np.flatnonzero(options.cycles <= most)
                 fitting = [(pixels, way) for pixels, way in ways.items() if all(pixels[place] == tp for place in equal)]
-                if not len(fast) or not fitting:
+                fast = options.within(most)
+                if not len(fast.index) or not fitting:
                     continue
                 # The first, so the best, whose input beats don't take longer either.
-                fewest = np.minimum.accumulate(options.beats[fast])
                 limits = [most // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting]
-                places = np.searchsorted(-fewest, np.negative(limits))
+                places = np.searchsorted(-fast.fewest_beats, np.negative(limits))
                 for place, (pixels, way) in zip(places.tolist(), fitting, strict=True):
-                    if place == len(fast):
+                    if place == len(fast.index):
                         continue
-                    longer = _Longer(way, options, int(fast[place]))
+                    longer = _Longer(way, options, int(fast.index[place]), self._order)
+                    if longer.cost + rest[step + 1] > bound:
+                        continue
                     known = (*pixels, tp)
                     left = tuple([known[place] for place in read_later])
                     if left not in best or longer.is_before(best[left]):
                         best[left] = longer
+            if kept is not None and len(best) > kept:
+                best = dict(sorted(best.items(), key=lambda entry: (entry[1].cost, entry[1].luts))[:kept])
+                is_exact = False
             ways = {left: longer.way for left, longer in best.items()}
-        return min(ways.values(), key=lambda way: way.order, default=None)
+        return min(ways.values(), key=lambda way: way.order, default=None), is_exact
+
+    @cached_property
+    def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
+        """For each layer in `_order` its number, and places in the ``Tp`` of layers that were still to be read.
+
+        The place of its source (-1 if there is none), those of layers that must have its own ``Tp``, and those that are
+        still to be read behind it, its own the last.
+        """
+        found, unread, done = [], [], set()
+        for number in self._order:
+            before = number - self.works[number].back[0]
+            source = unread.index(before) if before in unread else -1
+            equal = [place for place, layer in enumerate(unread) if self._alike[layer] == self._alike[number]]
+            done.add(number)
+            unread.append(number)
+            later = [place for place, layer in enumerate(unread) if not self._readers[layer] <= done]
+            found.append((number, source, equal, later))
+            unread = [unread[place] for place in later]
+        return found
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """The layers in an order in which as few as can be, by greed, are still to be read in between."""
+        count = len(self.works)
+        if all(readers <= {number + 1} for number, readers in enumerate(self._readers)):
+            return list(range(count))
+        before = [{number - back for back in work.back if back <= number} for number, work in enumerate(self.works)]
+        order: list[int] = []
+        done: set[int] = set()
+        unread: list[int] = []
+
+        def behind(number: int) -> int:
+            """How many layers of different ``Tp`` are still to be read behind a layer."""
+            known = {*done, number}
+            return len({self._alike[layer] for layer in (*unread, number) if not self._readers[layer] <= known})
+
+        while len(order) < count:
+            ready = [number for number in range(count) if number not in done and before[number] <= done]
+            order.append(min(ready, key=lambda number: (behind(number), number)))
+            done.add(order[-1])
+            unread = [layer for layer in (*unread, order[-1]) if not self._readers[layer] <= done]
+        return order
 
     @cached_property
     def _alike(self) -> list[int]:
@@ -507,14 +617,14 @@ class Search:
         return first
 
     @cached_property
-    def _readers(self) -> list[int]:
-        """For each layer the last one that reads it."""
-        last = list(range(len(self.works)))
+    def _readers(self) -> list[set[int]]:
+        """For each layer those that read it."""
+        readers: list[set[int]] = [set() for _ in self.works]
         for number, work in enumerate(self.works):
             for back in work.back:
                 if back <= number:
-                    last[number - back] = max(last[number - back], number)
-        return last
+                    readers[number - back].add(number)
+        return readers
 
     def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
         """The least interval, not below ``floor``, whose best way ``fits``, and that way; ``None`` if none does.
