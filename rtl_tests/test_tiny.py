@@ -43,7 +43,14 @@ def test_multiplications(name):
     assert load(name).macs == TINY[name][0]
 
 
-@pytest.mark.parametrize(("name", "objective"), [(name, goal) for name in TINY for goal in ("latency", "interval")])
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        pytest.param(name, goal, marks=[pytest.mark.long] * ((name, goal) == ("mobilenetv1-0.25", "latency")))
+        for name in TINY
+        for goal in ("latency", "interval")
+    ],
+)
 def test_cycles_on_a_zedboard(name, objective):
     made = planner.make(load(name), boards.load("zedboard"), macs_per_dsp="auto", objective=objective)
     _, latency, interval = TINY[name]
