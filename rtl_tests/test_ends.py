@@ -361,6 +361,7 @@ def test_full_temporary_folder_in_icarus(tiny, monkeypatch, size):
 
 def test_full_cache(tiny, monkeypatch):
     place = tiny(16)
+    place.chmod(0o700)  # a file system that anybody may write is no cache
     monkeypatch.setenv("HWGEN_CACHE", str(place))
     config = SimpleConfig(name="net", input=BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False))
     with pytest.raises(ToolError, match="the " + FULL.format(place / "runtimes", "HWGEN_CACHE")):
