@@ -25,6 +25,8 @@ from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 
 #: Nanoseconds of logic between registers at most.
 LIMIT = 3.3
@@ -140,6 +142,7 @@ def layers() -> dict[str, object]:
     """A window whose rows end in half a beat, and what reads block RAM: weights, windows, tiles, tables, a FIFO."""
     shapes = {shape.name: shape for shape in SHAPES + TILED}
     parts: dict[str, object] = {"half a beat": half_a_beat()}
+    beat = BeatFormat(channels=4, height=15, width=16, lanes=1, bits=8, signed=True, pixels=16)
     for name in ("conv3x3-deep", "packed3x3-deep"):
         (layer,) = config_of(replace(shapes[name], outputs=16, tm=2)).layers
         assert isinstance(layer.compute, MultiplyConfig)
@@ -159,6 +162,7 @@ def layers() -> dict[str, object]:
     (layer,) = config_of(replace(shapes["conv3x3-deep"], outputs=70, tm=1)).layers
     assert isinstance(layer.finish, RequantiseConfig)
     assert layer.finish.tables_in_block_ram
+    parts["sixteen values"] = RunningSumConfig(window=WholeMapConfig(input=beat))
     parts["factors"] = layer.finish
     biases = tuple(range(-9000, 9000, 200))
     parts["biases"] = AddBiasConfig(

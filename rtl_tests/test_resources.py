@@ -14,6 +14,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
 from resource_layers import DILATED, SHAPES, TILED, config_of
 
 from hwgen.boards import load as load_board
@@ -21,9 +25,10 @@ from hwgen.cli import main as cli
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.cost import Resources
+from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -351,3 +356,57 @@ def test_weights_that_repeat_take_less():
     varied = compute.resources
     constant = replace(compute, weights=Weights([5] * len(compute.weights)))
     assert constant.resources.ff < varied.ff - 40
+
+
+TABLES = {
+    "an address bit": ([address >> 3 & 1 for address in range(64)], 0),
+    "six bits matter": ([address.bit_count() & 1 for address in range(64)] * 4, 1),
+    "seven bits": ([address.bit_count() & 1 for address in range(128)], 2),
+    "seven bits, one of which resets the register": ([0] * 64 + [address.bit_count() & 1 for address in range(64)], 1),
+    "eight bits": ([(address * address >> 5 ^ address // 11) & 1 for address in range(256)], 4),
+}
+
+
+def test_bits_of_tables():
+    """LUTs of a bit of a table, by hand and as Yosys maps it; what it shares beside that is a LUT at most."""
+    roms = [Table(bits) for bits, _ in TABLES.values()]
+    for (name, (bits, luts)), cells in zip(TABLES.items(), synthesis.cells(roms), strict=True):
+        cost = Cost()
+        cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
+        assert cost.lut == luts, name
+        assert abs(synthesis.count(cells).lut - luts) <= 1, (name, cells)
+
+
+class Table(wiring.Component):
+    """One bit of a table, read into its register."""
+
+    def __init__(self, bits):
+        self._bits = bits
+        super().__init__({"address": In(range(len(bits))), "o": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = len(self._bits)
+        m.submodules.rom = rom = Memory(shape=1, depth=depth, init=self._bits, attrs=rom_attributes(depth, "lut"))
+        read = rom.read_port()
+        m.d.comb += [read.addr.eq(self.address), self.o.eq(read.data)]
+        return m
+
+
+def requantiser(**changes) -> RequantiseConfig:
+    """One channel a beat, of one scale."""
+    bias = (2560,) * 4
+    parameters = {
+        "lanes": 1, "accumulator_bits": 13, "bias": bias, "beats": tuple((channel,) for channel in range(len(bias))),
+        "significand": (13855612,) * 4, "shift": (28,) * 4, "zero_point": -128, "low": -128, "high": 127, "bits": 8,
+        "signed": True, "float32": True,
+    }  # fmt: skip
+    return RequantiseConfig(**{**parameters, **changes})
+
+
+def test_constants_of_requantisers():
+    """A constant bias inverts where it has ones; products with a constant in LUTs share their rows and sums."""
+    parts = [requantiser(), requantiser(products_in="lut"), requantiser(products_in="lut", bias=(7, 300, -5, 1))]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert part.resources.dsp == measured.dsp
+        assert abs(part.resources.lut - measured.lut) <= max(2, 0.1 * measured.lut), (part, measured)

@@ -22,6 +22,9 @@ from functools import lru_cache
 from hwgen.gateware.block_ram import block_rams, deep_memory_luts, memory_luts
 from hwgen.gateware.lookup import LUT_DEPTH, place
 
+#: Inputs of a LUT.
+LUT_INPUTS = 6
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
@@ -142,6 +145,11 @@ def rotation_luts(banks: int, *, padded: bool) -> float:
     return _ROTATION[banks][padded] if banks in _ROTATION else 0.3 * banks
 
 
+def constant_adder_luts(constant: int, bits: int) -> int:
+    """Return the LUTs of an adder of so many bits with a constant: a carry chain inverts where the constant has a 1."""
+    return (constant % (1 << bits)).bit_count()
+
+
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
     """Bits of a table that are not the same in every word: bit ``b`` of word ``n`` is bit ``n`` of column ``b``."""
     # Transposed through strings, which is fast enough for words of thousands of bits.
@@ -153,16 +161,56 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 12)
 def _lookup_luts(column: int, depth: int) -> int:
-    """LUTs of one bit of a table: one where it depends on up to six address bits, twice as many for each one more."""
+    """Return the LUTs of one bit of a table, as Yosys maps the multiplexers that it makes of a ROM."""
     bits = counter_bits(depth)
-    matter = 0
-    for bit in range(bits):
-        step = 1 << bit
-        # The words whose address has a 0 there, and a partner with a 1.
-        low = sum(((1 << step) - 1) << begin for begin in range(0, depth - step, 2 * step))
-        low &= (1 << (depth - step)) - 1
-        matter += (column & low) != (column >> step & low)
-    return 1 << max(matter - 6, 0)
+    missing, half = (1 << bits) - depth, 1 << (bits - 1)
+    # Words beyond the table may be anything: there they are those of its first half.
+    column |= (column >> (half - missing) & ((1 << missing) - 1)) << depth
+    return _function_luts(column, bits)
+
+
+@lru_cache(maxsize=1 << 16)
+def _function_luts(function: int, inputs: int) -> int:
+    """Return the LUTs of a function; bit ``n`` of ``function`` is its value for the inputs ``n``.
+
+    Up to six inputs take one LUT, seven take two and a multiplexer beside them. Of eight inputs the four functions of
+    the lower six are LUTs, equal ones once. A half that is constant sets or resets the register instead.
+    """
+    for bit in range(inputs - 1, -1, -1):
+        if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):
+            return _function_luts(_halves(function, inputs, bit)[0], inputs - 1)
+    if inputs <= LUT_INPUTS:
+        return int(inputs > 1)
+    whole = (1 << (1 << (inputs - 1))) - 1
+    zero, one = _halves(function, inputs, inputs - 1)
+    if zero in (0, whole) or one in (0, whole):
+        return _function_luts(one if zero in (0, whole) else zero, inputs - 1)
+    if inputs == LUT_INPUTS + 1:
+        return 2
+    if inputs > LUT_INPUTS + 2:
+        return _function_luts(zero, inputs - 1) + _function_luts(one, inputs - 1) + 1
+    quarter = (1 << (1 << LUT_INPUTS)) - 1
+    quarters = {part & quarter for half in (zero, one) for part in (half, half >> (1 << LUT_INPUTS))}
+    luts = len({min(part, quarter ^ part) for part in quarters if part not in (0, quarter)})
+    # Two or three of them are joined by a LUT, four by multiplexers beside the LUTs.
+    return min(luts + 1, 4)
+
+
+@lru_cache(maxsize=1 << 10)
+def _zeros(inputs: int, place: int) -> int:
+    """Return a mask of the words whose address has a 0 at a place."""
+    step = 1 << place
+    return sum(((1 << step) - 1) << begin for begin in range(0, 1 << inputs, 2 * step))
+
+
+def _halves(function: int, inputs: int, place: int) -> tuple[int, int]:
+    """Return a function's values where an input is 0, and where it is 1, as functions of the other inputs."""
+    step = 1 << place
+    if place == inputs - 1:
+        return function & ((1 << step) - 1), function >> step
+    text = f"{function:0{1 << inputs}b}"
+    blocks = [text[begin : begin + step] for begin in range(0, len(text), step)]
+    return int("".join(blocks[1::2]), 2), int("".join(blocks[0::2]), 2)
 
 
 def table_bits(values: Iterable[int]) -> int:

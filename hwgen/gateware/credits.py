@@ -31,7 +31,9 @@ class CreditsConfig:
     @cached_property
     def resources(self) -> Resources:
         bits = counter_bits(self.depth + 1)
-        return Resources(ff=bits, lut=2 * bits)
+        # One more where the claims' lowest two bits are not 0, two more where a LUT doesn't see all credits.
+        low_bits = any(claim % 4 for claim in self.claims) and bits > 2
+        return Resources(ff=bits, lut=2 * bits + low_bits + 2 * (bits > 8))
 
     def component(self) -> Credits:
         return Credits(self)

@@ -151,7 +151,7 @@ class JoinConfig:
         cost = Cost()
         folds, count = counter_bits(self.output_folds), len(self.inputs)
         cost.ff += folds + 1
-        cost.lut += 1.5 * folds + 2 * count
+        cost.lut += 1.5 * folds + 2 * (count - 1) * self.in_turn
         if self.in_turn:
             bits = self.step_layout.size
             cost.ff += bits

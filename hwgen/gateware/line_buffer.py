@@ -456,7 +456,10 @@ class LineBufferConfig:
         elif row_banks > 1:
             cost.ff += patch_rows * column_banks * word
         if row_banks > 1 and self.turns:
-            cost.lut += patch_rows * column_banks * word * mux_luts(row_banks)
+            # Multiplexers of seven ways take two LUTs with selects that are decoded for all of them; where seven rows
+            # are read at once Yosys keeps the selects, and takes three.
+            ways = 3 if row_banks == patch_rows == 7 else mux_luts(row_banks)
+            cost.lut += patch_rows * column_banks * word * ways
         cost.ff += patch_rows * reads * word
         cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=self.padded)
         if self.chooses:
@@ -491,13 +494,16 @@ class LineBufferConfig:
         """LUTs of counters with so many registers, tables and write enables: fitted."""
         width, banks = max(1, counter_bits(self.bank_depth)), self.column_banks
         entries = self.need_steps.uncommon + self.release_steps.uncommon
+        if banks == self.row_banks == 1:
+            total = 1.26 * (counters - width) + 0.64 * width + 0.6 * entries + 20.6 * self.padded
+            return total + 3.2 * (self.rows > 1) + 3.3 * self.tap_folds * self.chooses
         total = 1.33 * (counters - banks * width) + 0.7 * banks * width + 2.6 * entries
         if banks > 1:
             total += 4 * banks
         if self.padded:
             total += 2.4 * self.patch[0] * len(self.read_columns)
         if self.row_banks == 1:
-            total += 3.6 * self.rows
+            total += 3.6 * min(self.rows, 4)
         if self.chooses:
             total += 3.3 * self.tap_folds
         return total

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import count, repeat
 from operator import or_
@@ -36,7 +36,15 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, trailing_zeros, varying_columns
+from hwgen.gateware.cost import (
+    Cost,
+    Resources,
+    constant_adder_luts,
+    counter_bits,
+    mux_luts,
+    trailing_zeros,
+    varying_columns,
+)
 from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
@@ -290,6 +298,30 @@ class AddBiasConfig(ChannelsConfig):
 
     def component(self) -> AddBias:
         return AddBias(self)
+
+
+@dataclass(frozen=True)
+class _Addend:
+    """An addend of a product with a constant: how it is made, its lowest place and its width (0: the offset).
+
+    ``luts`` make it of its ``terms``, each of which begins so many bits above it.
+    """
+
+    made: tuple[Any, ...]
+    place: int
+    width: int
+    luts: int = 0
+    terms: tuple[tuple[_Addend, int], ...] = ()
+
+    def need(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
+        """Note the first bits that are needed of this addend, if it is from ``first`` on, and of what it is made of."""
+        if self.made in needed and needed[self.made][1] <= first:
+            return
+        needed[self.made] = self, first
+        begin = max(above for _, above in self.terms) if self.terms else 0
+        for term, above in self.terms:
+            # A carry chain begins where the upper term does; the bits below pass by.
+            term.need(max(min(first, begin) - above, 0), needed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -665,7 +697,9 @@ class RequantiseConfig(ChannelsConfig):
         cost = Cost(dsp=self.multipliers)
         recipe = self.recipe
         sums = self.lanes * self.pixels
-        beat = counter_bits(len(self.beats))
+        # Beats are counted where something depends on them.
+        varies = any(len(set(column)) > 1 for table in self.tables.values() for column in table)
+        beat = counter_bits(len(self.beats)) * varies
         cost.ff += beat + self.latency
         cost.lut += beat
         late = self.tables_in_block_ram
@@ -686,7 +720,7 @@ class RequantiseConfig(ChannelsConfig):
         if self.offset_place == "late":
             # Bits below the half that is added pass by; without ties they are not looked at any more.
             cost.ff += sums * (self.product_bits - self._unused_bits)
-            cost.lut += sums * (self.product_bits - trailing_zeros(self.offset))
+            cost.lut += sums * constant_adder_luts(self.offset, self.product_bits)
             cycle += 1
         if self.beside_ties:
             # The whole number, what is due and what saturates; the comparison, and an adder for what is due.
@@ -698,26 +732,106 @@ class RequantiseConfig(ChannelsConfig):
         cost.ff += beat * (latest - 1 - late)
         bits = (self.high - self.low).bit_length()
         cost.ff += sums * bits
-        cost.lut += sums * (bits + 1)
+        # A LUT for each bit looks at the bit, the sign, and up to three bits above; more of them take one of their own.
+        cost.lut += sums * (bits + (self.product_bits - recipe.shift - bits > 4))
         return cost.resources
 
     def component(self) -> Requantise:
         return Requantise(self)
 
     def _count_rows(self, cost: Cost) -> None:
-        """Products in LUTs: rows, and the trees that add them up; of a constant factor only the rows that are not 0."""
+        """Count products in LUTs: rows, and the trees that add them up; of a constant factor what differs of them."""
         bits, unused = self.recipe.operand_bits, self._unused_bits
         registers = sum(width for level in self.row_tree for width in self._row_registers(level))
         # The lowest bits of a product pass by, and where nothing looks at them they are none.
         registers -= sum(min(unused, 2 << level) for level in range(len(self.row_tree) + 1))
-        adders = sum(added for level in self.row_tree for *_, added in level)
+        luts_saved, registers_saved = self._offset_saved
+        registers -= registers_saved
+        adders = sum(max(added - 1, 0) for level in self.row_tree for *_, added in level) - luts_saved
         for column in self.tables["factor"]:
-            rows, luts = self.rows, 2 * self.rows * (bits + 1)
             if len(set(column)) == 1:
-                pairs = [column[0] >> 2 * row & 3 for row in range(self.rows)]
-                rows, luts = sum(pair > 0 for pair in pairs), sum(pair == 3 for pair in pairs) * (bits + 1)
-            cost.ff += self.pixels * (rows * (bits + 2) + registers * rows // self.rows)
-            cost.lut += self.pixels * (luts + adders * rows / self.rows)
+                luts, constant_registers = self._constant_rows(column[0])
+                cost.ff += self.pixels * constant_registers
+                cost.lut += self.pixels * luts
+            else:
+                cost.ff += self.pixels * (self.rows * (bits + 2) + registers)
+                rows = sum(self._row_luts(column, row) for row in range(self.rows))
+                cost.lut += self.pixels * (rows + adders)
+
+    def _row_luts(self, factors: Sequence[int], row: int) -> int:
+        """Return the LUTs of a row: a carry chain of two gated operands, or what constant bits of the factors leave."""
+        low, high = ({factor >> place & 1 for factor in factors} for place in (2 * row, 2 * row + 1))
+        bits = self.recipe.operand_bits
+        if len(low) == len(high) == 1:
+            return bits * (low == high == {1})
+        if {0} in (low, high):
+            return bits
+        return 2 * bits + (len(low) == len(high))
+
+    @property
+    def _offset_saved(self) -> tuple[int, int]:
+        """LUTs and registers that a row tree does not take, as the offset that comes in is constant."""
+        if self.offset_place != "slice":
+            return 0, 0
+        # It waits, as the last of an odd number of addends, until it has a partner.
+        count, level = self.rows + 1, 0
+        while count % 2:
+            count, level = (count + 1) // 2, level + 1
+        low, width, added = self.row_tree[level][-1]
+        place = low + width - added
+        luts = added - 1 - constant_adder_luts(self.offset >> place, added)
+        # The sum has its lowest bits of the offset, which are 0, and the next adder begins above them.
+        zeros, count, waits = min(place, trailing_zeros(self.offset)), count // 2, 1
+        while count > 1 and count % 2:
+            count, waits = (count + 1) // 2, waits + 1
+        return luts + zeros * (count > 1), zeros * waits
+
+    def _constant_rows(self, factor: int) -> tuple[int, int]:
+        """Return the LUTs and registers of a product with a constant.
+
+        Rows that are 0 are none. Synthesis makes one of equal rows and of equal sums on a level of the tree, wherever
+        they begin: an addend is known by how it is made, and by the place where it begins.
+        """
+        bits = self.recipe.operand_bits
+        addends: list[_Addend | None] = []
+        for row in range(self.rows):
+            pair = factor >> 2 * row & 3
+            place, triple = 2 * row + (pair == 2), pair == 3
+            addends.append(_Addend(("row", triple), place, bits + 2 * triple, luts=bits * triple) if pair else None)
+        if self.offset_place == "slice":
+            addends.append(_Addend(("offset",), 0, 0))
+        while len(addends) > 1:
+            pairs = [(*addends[first : first + 2], None)[:2] for first in range(0, len(addends), 2)]
+            addends = [self._constant_sum(*pair) for pair in pairs]
+        (last,) = addends
+        assert last is not None
+        needed: dict[tuple[Any, ...], tuple[_Addend, int]] = {}
+        last.need(max(0, self._unused_bits - last.place), needed)
+        luts = sum(addend.luts for addend, _ in needed.values())
+        return luts, sum(addend.width - first for addend, first in needed.values())
+
+    def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
+        """Return what two addends, either of which may be 0, become in a level of the tree."""
+        if lower is None or upper is None:
+            one = lower or upper
+            return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)
+        if not upper.width:  # the offset
+            top = min(lower.place + lower.width + 1, self.product_bits)
+            luts = constant_adder_luts(self.offset >> lower.place, top - lower.place)
+            place = min(lower.place, trailing_zeros(self.offset))
+            made, terms = ("offset", lower.made, lower.place), ((lower, lower.place - place),)
+            return _Addend(made, place, top - place, luts=luts, terms=terms)
+        if lower.place > upper.place:
+            lower, upper = upper, lower
+        most = max(lower.place + lower.width, upper.place + upper.width)
+        top, apart = min(most + 1, self.product_bits), upper.place - lower.place
+        return _Addend(
+            ("sum", lower.made, upper.made, apart),
+            lower.place,
+            top - lower.place,
+            luts=min(most, top) - upper.place,  # both signs are above that: one LUT tells the last two bits
+            terms=((lower, 0), (upper, apart)),
+        )
 
     @staticmethod
     def _row_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
@@ -765,7 +879,10 @@ class RequantiseConfig(ChannelsConfig):
         if pre_adders:
             return cycle, latest
         cost.ff += sums * self.accumulator_bits
-        cost.lut += sums * (self.sum_bits - self.fraction)
+        for column in self.tables["bias"]:
+            bits = self.sum_bits - self.fraction - 1  # the sign takes the last carry
+            constant = len(set(column)) == 1
+            cost.lut += self.pixels * (constant_adder_luts(column[0] >> self.fraction, bits) if constant else bits)
         last = "clamp" if recipe.clamp else "shift" if moves else "rounded" if rounds else "sum"
         if not (in_slice and last == "sum"):
             cost.ff += sums * self.sum_bits
@@ -787,7 +904,7 @@ class RequantiseConfig(ChannelsConfig):
         if recipe.clamp:
             if not in_slice:
                 cost.ff += sums * recipe.operand_bits
-            cost.lut += sums * (recipe.operand_bits + 4)
+            cost.lut += sums * recipe.operand_bits
             cycle += 1
         return cycle, latest
 

@@ -105,7 +105,8 @@ class TableSumConfig(Weightless):
                 cost.rom(columns, len(words), shape.width, block=False)
         whole = bits_for_range(*self.reach).width
         cost.ff += count * (2 * self.total.width + whole + self.bits)
-        cost.lut += count * (self.total.width + self.fraction // 2 + 2 * whole + self.bits)
+        # A carry that is added where the sum is rounded takes no LUTs of its own, the comparison that gives it does.
+        cost.lut += count * (self.total.width + self.fraction // 2 + self.bits)
         cost.delay(1, self.latency)
         return cost.resources
 

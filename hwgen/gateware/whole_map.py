@@ -16,6 +16,9 @@ from hwgen.gateware.lookup import delayed, place, ram_attributes
 from hwgen.gateware.requantise import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
+#: Values that are added up in a cycle at most.
+MOST_ADDED = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapConfig:
@@ -173,6 +176,20 @@ class RunningSumConfig(Weightless):
         return signed(signed_bits(*(source.frame_pixels * end for end in source.value_range)))
 
     @property
+    def parts(self) -> tuple[range, ...]:
+        """Pixels of a step that are added up in one cycle; more than eight in two parts, which the next cycle joins.
+
+        A sum of ten values of 8 bits would take 3.4 ns of logic, one of sixteen more.
+        """
+        pixels, half = self.window.input.pixels, -(-self.window.input.pixels // 2)
+        return (range(pixels),) if pixels <= MOST_ADDED else (range(half), range(half, pixels))
+
+    @property
+    def part_bits(self) -> int:
+        """Width of the sum of a part."""
+        return self.window.input.bits + counter_bits(len(self.parts[0])) + 1
+
+    @property
     def sum_bits(self) -> int:
         """Bits of the sums of all lanes."""
         return self.lanes * self.result.width
@@ -180,10 +197,12 @@ class RunningSumConfig(Weightless):
     @cached_property
     def resources(self) -> Resources:
         cost, source = Cost(), self.window.input
-        pixels = source.bits + (counter_bits(source.pixels) + 1 if source.pixels > 1 else 0)
+        parts = len(self.parts)
+        pixels = self.part_bits if source.pixels > 1 else source.bits
         cost.ff += self.sum_bits + 2
-        cost.lut += self.lanes * (source.pixels - 1) * pixels + 1.25 * self.sum_bits
-        cost.delay(self.lanes * pixels + counter_bits(source.folds) + 2, 1 + self.late)
+        # Where there are two parts, a LUT and its carry for each bit of the sum join them.
+        cost.lut += self.lanes * (source.pixels - parts) * pixels + (1.25 + 2 * (parts - 1)) * self.sum_bits
+        cost.delay(self.lanes * parts * pixels + counter_bits(source.folds) + 2, 1 + self.late)
         if source.folds > 1:
             cost.ram(self.sum_bits, source.folds)
             cost.ff += self.late * (self.sum_bits + 1)
@@ -238,12 +257,15 @@ class RunningSum(wiring.Component):
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
             before = delayed(m, "before", read.data, config.late)
         for lane in range(config.lanes):
-            added = Signal(signed(source.bits + counter_bits(source.pixels) + 1), name=f"added_{lane}", reset_less=True)
-            m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in range(source.pixels)))
-            addend = delayed(m, f"added_{lane}", added, config.late)
+            addends: list[Value] = []
+            for part, pixels in enumerate(config.parts):
+                name = f"added_{lane}" if len(config.parts) == 1 else f"added_{lane}_{part}"
+                added = Signal(signed(config.part_bits), name=name, reset_less=True)
+                m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in pixels))
+                addends.append(delayed(m, name, added, config.late))
             lanes = slice(lane * width, (lane + 1) * width)
             total = Signal(config.result, name=f"total_{lane}")
-            m.d.comb += total.eq(Mux(first, 0, before[lanes].as_signed()) + addend)
+            m.d.comb += total.eq(Mux(first, 0, before[lanes].as_signed()) + sum(addends[1:], addends[0]))
             with m.If(valid):
                 m.d.sync += totals[lanes].eq(total)
             if source.folds > 1:
