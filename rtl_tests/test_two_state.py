@@ -20,6 +20,7 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig
 from hwgen.gateware.bus.shell import Shell
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import EngineDesign
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
@@ -92,6 +93,14 @@ def test_packed_and_wide_layers(tmp_path):
 @pytest.mark.long
 def test_pyramids(tmp_path):
     check(shaped("tile3x3 tile-pool3x3 tile3x3-again tile3x3-two tile3x3-packed tile-dilated3x3"), tmp_path)
+
+
+@pytest.mark.long
+def test_engine(tmp_path):
+    engine = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
+    parts = EngineDesign(engine=engine).components
+    assert len(parts) >= 8
+    check({name: part.component for name, part in parts.items()}, tmp_path, cycles=3000)
 
 
 @pytest.mark.long
