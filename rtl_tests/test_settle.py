@@ -166,17 +166,35 @@ def test_times_beyond_32_bits():
 
 
 def test_many_changes_can_be_taken_back():
-    """More than the journal has room for at first."""
-    count = 200_000
-    system = System({"a": (count, 1), "b": (count, 1)}, [Wait("b", "a", np.zeros(1, int), 1, 3, back=FAR)])
+    """More events move than there are, each time counted: then all are computed once more, and that is all."""
+    count = 20_000
+    system = System({"a": (count, 1), "b": (count, 1)}, [Wait("b", "a", np.zeros(1, int), 1, 12, back=FAR)])
     system.solve()
     system.mark()
-    system.change(0, back=0)
-    assert system.solve()
-    assert (system.times("b") == np.arange(count) + 3).all()
+    for back in range(9, -1, -1):
+        system.change(0, back=back)
+        assert system.solve()
+        assert (system.times("b")[back:] == np.arange(count - back) + 12).all()
+        assert system.moved <= 2 * len(system)
     system.revert()
     assert system.solve()
     assert (system.times("b") == np.arange(count)).all()
+
+
+def test_a_circle_is_late():
+    """Events that would move for ever are later than their latest times, and the change can be taken back."""
+    count = 1000
+    waits = [Wait("a", "b", np.zeros(1, int), 1, 1, back=1), Wait("b", "a", np.zeros(1, int), 1, 1)]
+    system = System({"a": (count, 1), "b": (count, 1)}, waits)
+    assert system.solve()
+    latest = np.full(2 * count, 1 << 30, np.int32)
+    system.mark()
+    system.change(0, back=0)
+    assert not system.solve(latest)
+    assert system.moved <= 2 * len(system)
+    system.revert()
+    assert system.solve(latest)
+    assert (system.times("a") == 2 * np.arange(count)).all()
 
 
 def test_many_visits():

@@ -6,7 +6,8 @@ repeats itself frame by frame, and so do its waits. With these rules times are a
 
 The first solution goes through all events once: an event is computed when all that it waits for has been. Afterwards a
 wait may be made stricter, which only moves events later; only what moves is computed again, roughly in order of time,
-so that an event that moves is seldom computed twice. Such a change can be taken back.
+so that an event that moves is seldom computed twice. Such a change can be taken back. Where more events move than there
+are, each time counted, all are computed once more from the beginning: then each is computed once.
 
 Numba compiles the loops: there are tens of millions of events, and each may depend on the one before it.
 """
@@ -115,6 +116,8 @@ class System:
         self._times = np.full(int(counts.sum()), BEFORE_ALL, dtype=np.int32)
         self._solved = False
         self._journal: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        #: All times at the mark, if all were computed again since.
+        self._marked: Times | None = None
 
     def _set_waits(self, waits: list[Wait]) -> None:
         self._order = sorted(range(len(waits)), key=lambda number: self.numbers[waits[number].target])
@@ -163,23 +166,37 @@ class System:
 
     def mark(self) -> None:
         """From here on what changes can be taken back. The system must be solved."""
-        self._journal = self._journal or (
-            np.zeros(1 << 16, np.int64),
-            np.zeros(1 << 16, np.int64),
-            np.zeros(1, np.int64),
-        )
+        if self._journal is None:
+            self._journal = np.empty(len(self), np.int64), np.empty(len(self), np.int64), np.zeros(1, np.int64)
         self._journal[2][0] = 0
+        self._marked = None
         self._undo: list[tuple[int, np.ndarray]] = []
 
     def revert(self) -> None:
         """Take back all that changed since `mark`."""
-        assert self._journal is not None
-        places, values, used = self._journal
-        _take_back(self._times, places, values, int(used[0]))
+        self._take_back()
         for row, old in reversed(self._undo):
             self._waits[row] = old
         self._sequences[:, [_LOW, _HIGH, _AT]] = 0, 0, -1
+        self._solved = True
         self.mark()
+
+    def _take_back(self) -> None:
+        """Take back how events moved since `mark`."""
+        assert self._journal is not None
+        places, values, used = self._journal
+        if self._marked is not None:
+            self._times[:] = self._marked
+        else:
+            _take_back(self._times, places, values, int(used[0]))
+
+    def _start_over(self) -> None:
+        """Have all events computed again: more moved since `mark` than the journal holds."""
+        self._take_back()
+        self._marked = self._times.copy()
+        self._times[:] = BEFORE_ALL
+        self._sequences[:, _LOW], self._sequences[:, _HIGH], self._sequences[:, _AT] = 0, self._sequences[:, _COUNT], -1
+        self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
         """Find the times. ``False`` if an event comes later than its latest time (then unfinished).
@@ -187,10 +204,13 @@ class System:
         Raises
         ------
         StuckError
-            If events wait for each other in a circle; those from each sequence's `reached` on never happen.
+            If events wait for each other in a circle; those from each sequence's `reached` on never happen. They are
+            late if they have a latest time.
         """
         while True:
-            journal = self._journal or (np.zeros(0, np.int64), np.zeros(0, np.int64), np.full(1, -1))
+            journal = self._journal
+            if journal is None or self._marked is not None:
+                journal = np.zeros(0, np.int64), np.zeros(0, np.int64), np.full(1, -1)
             bounds = np.zeros(0, self._times.dtype) if latest is None else latest
             tables = self._sequences, self._waits, self._tables, self._delays, self._into, self._turns
             if self._solved:
@@ -201,8 +221,9 @@ class System:
                 self._times = self._times.astype(np.int64)
                 latest = None if latest is None else _widened(latest)
             elif end == _FULL:
-                places, values, used = journal
-                self._journal = np.concatenate([places, places]), np.concatenate([values, values]), used
+                self._start_over()
+            elif end == _STUCK and self._marked is not None and latest is not None:
+                return False
             elif end == _STUCK:
                 raise StuckError
             elif end != _PAUSED:
@@ -215,8 +236,8 @@ class System:
 
     @property
     def moved(self) -> int:
-        """Number of events that were computed to move since `mark`, each time counted."""
-        return 0 if self._journal is None else int(self._journal[2][0])
+        """Number of events that were computed since `mark` to move, each time counted."""
+        return 0 if self._journal is None else int(self._journal[2][0]) + (self._marked is not None) * len(self)
 
     def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
         """Return by when each event must happen for some events of a sequence to happen by when they must.
