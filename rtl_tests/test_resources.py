@@ -410,3 +410,14 @@ def test_constants_of_requantisers():
     for part, measured in zip(parts, synthesis.measure(parts), strict=True):
         assert part.resources.dsp == measured.dsp
         assert abs(part.resources.lut - measured.lut) <= max(2, 0.1 * measured.lut), (part, measured)
+
+
+def test_products_with_few_factors():
+    """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
+    channels = {"significand": (12299027, 11606847, 16190805), "bias": (-540, -604, -229), "shift": (31, 33, 31)}
+    part = requantiser(
+        products_in="lut", accumulator_bits=18, beats=((0,), (1,), (2,)), zero_point=220, low=0, high=255,
+        signed=False, float32=False, **channels,
+    )  # fmt: skip
+    (measured,) = synthesis.measure([part])
+    assert abs(part.resources.lut / measured.lut - 1) <= 0.05, measured

@@ -206,8 +206,10 @@ class FloatSumConfig(PoolConfig):
             one.lut += bits
             if excess:
                 rounded = signed_bits(least, most)
-                one.ff += bits + excess + -(-excess // LENGTHS) + rounded
-                one.lut += rounded
+                finds = -(-excess // LENGTHS)
+                one.ff += bits + excess + finds + rounded
+                # Whether a bit goes, an adder and a mask for each of those bits; bits above them are but a carry chain.
+                one.lut += 3 * excess + finds
         lanes = self.lanes * self.window.pixels
         cost.lut, cost.ff = one.lut * lanes, one.ff * lanes + self.latency
         if self.count_bits:

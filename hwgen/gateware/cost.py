@@ -134,8 +134,9 @@ def mux_luts(ways: int) -> int:
 
 #: LUTs a bit of the multiplexer that picks one of so many column banks, without padding and with it, as measured.
 _ROTATION = {
-    **{1: (0, 0.7), 2: (1, 1.1), 3: (1, 1), 4: (2, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
-    **dict.fromkeys((9, 10), (4, 4)),
+    **{1: (0, 0.7), 2: (1, 1), 3: (1, 1), 4: (1, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
+    9: (5, 4),
+    10: (4, 4),
     **dict.fromkeys(range(11, 17), (3, 3)),
 }
 

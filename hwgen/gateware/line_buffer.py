@@ -296,9 +296,14 @@ class LineBufferConfig:
     def read_columns(self) -> Sequence[int]:
         """Columns read in one cycle for the patches of ``Tp`` windows, counted from the first; all in between too if
         taps are neighbours."""
-        lefts = range(0, self.pixels * self.stride[1], self.stride[1])
-        columns = sorted({left + column for left in lefts for column in self.patch_columns})
+        columns = self.used_columns
         return range(columns[-1] + 1) if self.dilation[1] == 1 else columns
+
+    @cached_property
+    def used_columns(self) -> Sequence[int]:
+        """Columns read in one cycle that taps come from; synthesis leaves out what is read in between."""
+        lefts = range(0, self.pixels * self.stride[1], self.stride[1])
+        return sorted({left + column for left in lefts for column in self.patch_columns})
 
     @property
     def row_banks(self) -> int:
@@ -445,7 +450,7 @@ class LineBufferConfig:
     def resources(self) -> Resources:
         cost = Cost()
         row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
-        patch_rows, reads = self.patch[0], len(self.read_columns)
+        patch_rows, reads = self.patch[0], len(self.used_columns)
         for _ in range(row_banks * column_banks):
             count_pieces(cost, word, self.bank_depth, self.memory_in)
 
@@ -457,9 +462,10 @@ class LineBufferConfig:
             cost.ff += patch_rows * column_banks * word
         if row_banks > 1 and self.turns:
             # Multiplexers of seven ways take two LUTs with selects that are decoded for all of them; where seven rows
-            # are read at once Yosys keeps the selects, and takes three.
+            # are read at once Yosys keeps the selects, and takes three. Of rows that lie apart it keeps some.
             ways = 3 if row_banks == patch_rows == 7 else mux_luts(row_banks)
-            cost.lut += patch_rows * column_banks * word * ways
+            kept = 0.5 if row_banks in (7, 8) and self.dilation[0] > 1 and ways == 2 else 0
+            cost.lut += patch_rows * column_banks * word * (ways + kept)
         cost.ff += patch_rows * reads * word
         cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=self.padded)
         if self.chooses:
@@ -499,9 +505,10 @@ class LineBufferConfig:
             return total + 3.2 * (self.rows > 1) + 3.3 * self.tap_folds * self.chooses
         total = 1.33 * (counters - banks * width) + 0.7 * banks * width + 2.6 * entries
         if banks > 1:
-            total += 4 * banks
+            # Where rows are written from the same bank on, all banks have one address, and no choice of pixels.
+            total += 4 * banks if self.input.pixels % banks else -0.35 * (banks - 1) * width
         if self.padded:
-            total += 2.4 * self.patch[0] * len(self.read_columns)
+            total += 2.4 * self.patch[0] * len(self.used_columns)
         if self.row_banks == 1:
             total += 3.6 * min(self.rows, 4)
         if self.chooses:

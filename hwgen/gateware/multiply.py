@@ -20,7 +20,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, connect
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
@@ -643,7 +643,11 @@ class MultiplyConfig:
         cost.shift_register(pixels * widths[-1], registers)
         cost.delay(pixels * carries, self.tree_levels - 1)
         cost.ff += pixels * bits
-        cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
+        if len(widths) == 1 and not joined:
+            # A constant inverts where it has ones, and a carry enters the chain for nothing.
+            cost.lut += pixels * constant_adder_luts(self.bias[lane] if self.bias else 0, bits)
+        else:
+            cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
 
 
 class _Sums:

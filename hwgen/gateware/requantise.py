@@ -755,18 +755,29 @@ class RequantiseConfig(ChannelsConfig):
                 cost.lut += self.pixels * luts
             else:
                 cost.ff += self.pixels * (self.rows * (bits + 2) + registers)
-                rows = sum(self._row_luts(column, row) for row in range(self.rows))
-                cost.lut += self.pixels * (rows + adders)
+                cost.lut += self.pixels * (self._row_luts(column) + adders)
 
-    def _row_luts(self, factors: Sequence[int], row: int) -> int:
-        """Return the LUTs of a row: a carry chain of two gated operands, or what constant bits of the factors leave."""
-        low, high = ({factor >> place & 1 for factor in factors} for place in (2 * row, 2 * row + 1))
-        bits = self.recipe.operand_bits
-        if len(low) == len(high) == 1:
-            return bits * (low == high == {1})
-        if {0} in (low, high):
-            return bits
-        return 2 * bits + (len(low) == len(high))
+    def _row_luts(self, factors: Sequence[int]) -> int:
+        """Return the LUTs of all rows of a factor that varies: carry chains, and operands that a bit of it gates.
+
+        A chain adds the operand gated by the row's lower bit to twice the one gated by the upper bit, which its LUTs
+        gate themselves. Synthesis makes one of equal chains, and of operands gated by bits that are always equal.
+        """
+        bits, none, every = self.recipe.operand_bits, 0, (1 << len(factors)) - 1
+        columns = [
+            sum((factor >> place & 1) << number for number, factor in enumerate(factors))
+            for place in range(2 * self.rows)
+        ]
+        gated, chains = set(), set()
+        for low, high in zip(columns[::2], columns[1::2], strict=True):
+            if none in (low, high):
+                gated.add(low or high)
+            else:
+                gated.add(low)
+                chains.add((low, high))
+        # The lowest bit of a chain is the gated operand itself, and the highest one has a LUT for its sign.
+        varying = sum(every not in chain for chain in chains)
+        return bits * (len(gated - {none, every}) + len(chains)) + varying
 
     @property
     def _offset_saved(self) -> tuple[int, int]:

@@ -123,7 +123,7 @@ class ThresholdConfig:
                 one.rom(columns, len(table), width, block=False)
                 one.ff += level
             one.ff += 2 * self.accumulator_bits + 1 + level
-            one.lut += 0.6 * max(width, self.accumulator_bits) + 1
+            one.lut += 0.64 * max(width, self.accumulator_bits) + 1.6
         one.ff += self.bits - self.accumulator_bits * (self.levels > 0)  # nothing looks at the last sum any more
         sums = self.lanes * self.pixels
         cost.lut, cost.ff = one.lut * sums, one.ff * sums + self.latency
