@@ -58,7 +58,7 @@ SIZES = {
 
 
 def networks() -> list[str]:
-    """The built-in networks, and the linear parts of the onnx package's models."""
+    """The built-in networks, without the linear parts of the onnx package's models (``light_*``)."""
     found = [f"{name}@{SIZES[name]}" if name in SIZES else name for name, _ in builtin.names()]
     return [name for name in found if not name.startswith("light_")]
 
