@@ -478,6 +478,7 @@ class Model:
         maps = golden.outputs(self.network, prepared)
         return self._integers(maps) if integers else self._outputs(maps, x, prepared)
 
+    @checked
     def golden_parts(self, x: Inputs, *, integers: bool = False) -> Iterator[Values]:
         """Outputs of the golden model, some frames at a time: for more frames than memory holds.
 

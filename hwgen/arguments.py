@@ -128,12 +128,10 @@ def _is_range(value: Any) -> bool:
 
 
 def _are_frames(value: Any) -> bool:
-    """Whether it is an array, or several of them; how many there must be depends on the model."""
+    """Whether a value is an array, or several of something; the model's inputs say how many arrays there must be."""
     if isinstance(value, Mapping):
-        return all(isinstance(name, str) and isinstance(array, np.ndarray) for name, array in value.items())
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return all(isinstance(array, np.ndarray) for array in value)
-    return isinstance(value, np.ndarray)
+        return all(isinstance(name, str) for name in value)
+    return isinstance(value, np.ndarray | Sequence) and not isinstance(value, str | bytes)
 
 
 def _are_frames_or_path(value: Any) -> bool:

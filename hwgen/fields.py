@@ -34,18 +34,14 @@ _NEEDED = _Needed()
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
     """Return the JSON value in a text; where there is none, raise ``error`` with ``where`` and ``help`` around it."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text)
     except json.JSONDecodeError as reason:
         why = f"{reason.msg} in line {reason.lineno}"
     except UnicodeDecodeError:
         why = "it is not UTF-8"
     except (ValueError, RecursionError):
-        why = "a number is none, or too long, or it is nested too deep"
+        why = "a number is too long, or it is nested too deep"
     raise error(f"{where} is not JSON: {why}{'; ' * bool(help)}{help}")
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def shown(value: Any) -> str:

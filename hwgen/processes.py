@@ -20,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hwgen.errors import ToolError
 
@@ -51,8 +51,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, 
 PATIENCE = 2.0
 """Seconds that the work has to come to an end after a signal."""
 
-_GUARDIAN = 'read -r _; kill -KILL -"$0"'
-"""Waits until nobody can write to it any more, then ends a group of processes."""
+_GUARDIAN = 'read -r group; read -r _; kill -KILL -"$group"'
+"""Script that reads a group of processes, waits until nobody can write to it any more, and ends the group."""
 
 _DIGITS = 24
 """Hexadecimal digits in the name of a folder. Versions that locked no folders had 16."""
@@ -88,31 +88,44 @@ def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterat
     options = {"stdin": subprocess.DEVNULL, "cwd": place, **options}
     environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(place)}
     group = {"process_group": 0} if os.name == "posix" else {}
-    process = subprocess.Popen(command, env=environment, **group, **options)
-    _programs[process] = threading.get_ident()
-    try:
-        with process, _guardian(process):
-            try:
-                yield process
-            except BaseException:
-                kill(process)
-                raise
-    finally:
-        _programs.pop(process, None)
+    with _guardian() as guard:  # before the program, which is never without one
+        process = subprocess.Popen(command, env=environment, **group, **options)
+        _programs[process] = threading.get_ident()
+        try:
+            with process:
+                try:
+                    guard(process)
+                    yield process
+                except BaseException:
+                    kill(process)
+                    raise
+        finally:
+            _programs.pop(process, None)
 
 
 @contextmanager
-def _guardian(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """A shell that ends a program when this process is gone, even if it was killed."""
+def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
+    """Start a shell that ends a program when this process is gone, even if it was killed.
+
+    Yields the function that tells the shell the program.
+    """
     if os.name != "posix":
-        yield
+        yield lambda process: None
         return
-    command = ["/bin/sh", "-c", _GUARDIAN, str(process.pid)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as guardian:
+    command = ["/bin/sh", "-c", _GUARDIAN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0, bufsize=0) as guardian:
+        pipe = guardian.stdin
+        assert pipe is not None
         try:
-            yield
+            yield lambda process: _tell(pipe, process)
         finally:
             guardian.kill()
+
+
+def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
+    """Write the number of a process's group into a pipe; a reader that is gone guards nothing."""
+    with suppress(BrokenPipeError):
+        pipe.write(f"{process.pid}\n".encode())
 
 
 def call(
@@ -205,9 +218,12 @@ def remove_abandoned(parent: Path, *prefixes: str) -> None:
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if names.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                lock = _lock(parent / entry.name, wait=False)
+                place = parent / entry.name
+                lock = _lock(place, wait=False)
                 if lock is not None:
-                    shutil.rmtree(parent / entry.name, ignore_errors=True)
+                    with suppress(FileNotFoundError):
+                        if os.path.samestat(os.fstat(lock), place.stat()):  # not one that was made anew since
+                            shutil.rmtree(place, ignore_errors=True)
                     os.close(lock)
 
 

@@ -103,10 +103,18 @@ def test_simulations(design: api.Design, name: str, value: Any, message: str) ->
     assert refuse(design.simulate, x, **{name: value}) == message
 
 
-@pytest.mark.parametrize("x", [None, 3, "x.npy", [1, 2], {"x": [1]}, b""])
-def test_frames(model: api.Model, x: Any) -> None:
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        *((x, "x must be an array of frames, or one for each input") for x in (None, 3, "x.npy", b"", {3: [1]})),
+        ([1, 2], "digits: input must be a NumPy array, not int"),
+        ({"x": [1]}, "digits: has one input (image), and frames must be of these, not x"),
+        ({"image": [1]}, "digits: input must be a NumPy array, not list"),
+    ],
+)
+def test_frames(model: api.Model, x: Any, message: str) -> None:
     for function in (model.golden, model.prepare):
-        assert refuse(function, x).startswith("x must be an array of frames, or one for each input")
+        assert refuse(function, x).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.job import Job
 from hwgen.program.timeline import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
-from hwgen.schedule.engine import loads, stores
+from hwgen.schedule.engine import LOAD, loads, stores
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_cycles_add_up(group):
         assert sum(cycles.values()) <= group.cycles
     jobs = group.schedule.jobs
     read = sum(words(loads(group.template.engine, job.load)) for job in jobs)
-    short = sum(burst.end - burst.begin == 2 for burst in group.run.bursts)  # of one word, or of two
+    short = int((group.run.bursts[:, 3] - group.run.bursts[:, 2] == 2).sum())  # of one word, or of two
     assert read <= told[1]["work"] <= read + short
     assert told[1]["buffer"] == len(jobs) * Job.BYTES // LANES
     assert sum(words(stores(job.store)) for job in jobs) <= told[1]["room"]
@@ -65,7 +65,7 @@ def test_what_a_layer_waits_for(group):
     for name, stored in zip(owners, run.stored, strict=True):
         ends[name] = max(ends.get(name, 0), stored)
     by_name = {band.name: band for band in bands(group.schedule, run)[2:]}
-    begin = next(iter(by_name.values())).begin - min(burst.begin for burst in run.bursts if burst.unit == "load")
+    begin = next(iter(by_name.values())).begin - run.bursts[run.bursts[:, 0] == LOAD, 2].min()
     for name, band in by_name.items():
         assert band.states["room"][-1, 1] - begin == ends[name]
         first = next(loaded for owner, loaded in zip(owners, run.loaded, strict=True) if owner == name)

@@ -194,8 +194,12 @@ def test_fronts_of_a_plan_join_its_page(tmp_path, digits: hwgen.Design):
 def test_plans_that_fronts_can_not_take(vgg, tmp_path, capsys):
     with pytest.raises(InputError, match=r"^plan p is of other layers than the 11 of vgg19$"):
         fronts.chosen(a_plan(["conv1_1"]), "p", vgg)
-    for text in ("{", "[]", '{"groups": 3}'):
-        with pytest.raises(InputError, match=r"^plan p is not a plan\.json of hwgen's$"):
+    for text, message in (
+        ("{", "^plan p is not JSON: .* in line 1; give a plan"),
+        ("[]", "^plan p must be an object, not an array; give a plan"),
+        ('{"groups": 3}', "^plan p: groups must be an array, not 3; give a plan"),
+    ):
+        with pytest.raises(InputError, match=message):
             fronts.chosen(text, "p", vgg)
     assert main(["explore", "vgg19", "--first", "3", "--plan", "p"]) == 2
     assert "--plan is marked in the page that --report writes, which is not given" in capsys.readouterr().err

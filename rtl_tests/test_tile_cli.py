@@ -21,7 +21,7 @@ from hwgen import boards, work
 from hwgen.cli import main as cli
 from hwgen.emit import engine as folder
 from hwgen.emit import manifest, synthesis
-from hwgen.errors import ConfigError, InputError
+from hwgen.errors import InputError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
@@ -349,7 +349,7 @@ def test_what_can_not_be_run(engine, refuse):
     frames = model.random_frames(1)
     with pytest.raises(InputError, match=r"^program .*none\.program can't be read: No such file"):
         model.run(engine, engine / "none.program", frames)
-    with pytest.raises(ConfigError, match=r"^memory: pace must be 1 to 255 and latencies 0 or more, not .*latency -1"):
+    with pytest.raises(InputError, match=r"^memory_latency must be a number of cycles, 0 or more, not -1$"):
         model.compile(engine).simulate(frames, memory_latency=-1)
 
 
