@@ -8,7 +8,7 @@ with double and with single buffering. Naive are tiles of which only is asked th
 paper's: of all the compiler's tilings that do, in order of the words that they move, the one in the middle.
 
 ``peemen``: Table I, layer 3 of the speed-sign network with each buffer size, on an engine whose compiler takes no more
-of its buffers, by the tiles that `hwgen.blocking.stationary` finds. An access is a value of the input, a weight or an
+of its buffers, by the tiles that `bench/stationary.py` finds. An access is a value of the input, a weight or an
 output that goes over the port, padding of blocks included; jobs, biases and scales are not counted, as in the paper,
 but listed. A buffer holds inputs, weights and partial sums, as in the paper; once more without the sums, which stay in
 the engine's elements. Of a schedule with more than ``--jobs`` jobs a band of rows is run.
@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import stationary
 from engine import is_right, run_frame
 
 import hwgen
-from hwgen.blocking import peemen, stationary
+from hwgen.blocking import peemen
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import step_counts as counts
 from simulation import photograph
 
 import hwgen
@@ -23,7 +24,6 @@ from hwgen import simulate
 from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
-from hwgen.simulate import counts
 from hwgen.templates.base import Group
 from hwgen.templates.pyramid import Pyramid, pyramid_cycles
 from hwgen.templates.tiles import RECOMPUTE

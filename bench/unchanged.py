@@ -1,6 +1,6 @@
 """Measure plans, cycles, outputs, resources and Verilog of many designs, and compare two such measurements.
 
-Usage: python bench/unchanged.py measure FILE [--yosys] [CASE ...]      measure all cases (or some) into FILE
+Usage: python bench/unchanged.py measure FILE [CASE ...] [--yosys]      measure all cases (or some) into FILE
        python bench/unchanged.py compare BEFORE AFTER [--plans] [--tolerance 0.005]
 
 ``measure --yosys`` also synthesises every component of each case. ``compare`` prints each difference, by case, and

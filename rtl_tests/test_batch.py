@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import interpret
 import numpy as np
 import onnxruntime
 import pytest
@@ -32,7 +33,6 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import SpaceToDepth
 from hwgen.plan.engine import on_engine
-from hwgen.program import interpret
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import pack_map, unpack_map

@@ -12,6 +12,7 @@ from accelerators import Case, a_requantisation, check, check_data, frames_for, 
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_counts import multiplications, windows
 from test_accelerator import check_exact, check_reset, check_stalled, circuit_of
 from testbench import stalls
 
@@ -31,7 +32,6 @@ from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document, planner
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 from hwgen.schedule.stall import check_stall
-from hwgen.simulate.counts import multiplications, windows
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import Unroll

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from referees import integer_session
+from step_counts import windows
 from test_select import around, in_hardware, quantised
 from test_steps import FRAMES, maps, padded, words
 from testbench import Pattern, pack, patterns, run, unpack
@@ -38,7 +39,6 @@ from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import Falls, Scale, from_bits, to_bits
 from hwgen.plan import planner
 from hwgen.schedule.buffers import size_buffers
-from hwgen.simulate.counts import windows
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.normalise import LRNStage

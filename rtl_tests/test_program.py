@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import interpret
 import numpy as np
 import pytest
 from accelerators import a_requantisation, frames_for, global_average_pool, integers, windows
@@ -34,7 +35,6 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, AveragePool, Concat, Conv, DepthToSpace, MaxPool, Op, Select, SpaceToDepth, Upsample
 from hwgen.network.requantise import requantise
-from hwgen.program import interpret
 from hwgen.program.average import average_rule
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest

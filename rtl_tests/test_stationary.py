@@ -7,13 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+import stationary
 from engine_papers import as_tiling, band
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_program import SMALL, alone, conv
 from test_tilings import tasks_of
 
-from hwgen.blocking import peemen, stationary
+from hwgen.blocking import peemen
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.tiling import distinct, divisors
 from hwgen.errors import PlanError

@@ -15,6 +15,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_counts import multiplications, windows
 from test_tile_layer import Case, cases, pools
 
 from hwgen import emit, simulate
@@ -29,7 +30,6 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 from hwgen.simulate import Memory, check
-from hwgen.simulate.counts import multiplications, windows
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
