@@ -26,13 +26,14 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Self
 
 from amaranth import signed, unsigned
 from amaranth.lib import data
 
+from hwgen import frozen
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine.config import EngineConfig
 
@@ -306,12 +307,18 @@ class Job:
 
 
 def digest(engine: EngineConfig) -> str:
-    """Sixteen hexadecimal digits that tell engines apart: by their sizes, and by where the fields of their jobs lie."""
-    places = {
-        kind.__name__: [(each.name, place, each.metadata["width"]) for each, place in kind._places()]
-        for kind in (Load, Compute, Drain, Store)
+    """Return sixteen hexadecimal digits that tell engines apart.
+
+    They depend on the engine's sizes and on the positions of its jobs' fields, by their frozen names (`hwgen.frozen`).
+    """
+    sizes = {frozen.field_name(size): getattr(engine, size.name) for size in fields(engine)}
+    layouts = {
+        frozen.class_name(part): [
+            (frozen.field_name(field), position, field.metadata["width"]) for field, position in part._places()
+        ]
+        for part in (Load, Compute, Drain, Store)
     }
-    return hashlib.sha256(json.dumps([asdict(engine), places], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([sizes, layouts], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def engine_seal(engine: EngineConfig) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from hwgen import frozen
+
 #: Characters of a field's text at most; of longer ones there is a digest.
 LONGEST = 80
 
@@ -31,16 +33,17 @@ def fields_of(config: Any) -> dict[str, str]:
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if is_dataclass(value):
-        for each in fields(value):
-            yield from _fields(getattr(value, each.name), f"{path}.{each.name}" if path else each.name)
+        for field in fields(value):
+            name = frozen.field_name(field)
+            yield from _fields(getattr(value, field.name), f"{path}.{name}" if path else name)
         return
-    text = repr(value)
+    text = frozen.text(value)
     yield path, text if len(text) <= LONGEST else f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
     """The hardware but for what is loaded: the fields of each layer, by its name; how they are joined under ``""``."""
-    joined = {"sources": repr(sources), "outputs": repr(outputs)}
+    joined = {"sources": frozen.text(sources), "outputs": frozen.text(outputs)}
     return {"": joined} | {layer.name: fields_of(layer.blank) for layer in layers}
 
 
