@@ -106,19 +106,19 @@ class Loading(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words, ready, good = self.config.words, Signal(), Signal()
-        place = Signal(range(len(words) + 1))
+        words, ready, good = self.config.words, Signal(name="ready"), Signal(name="good")
+        place = Signal(range(len(words) + 1), name="place")
         m.submodules.words = rom = memory.Memory(
             shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
         )
         word = rom.read_port()
         # A word is read a cycle before it is offered.
-        begun, following = Signal(), Signal.like(place)
+        begun, following = Signal(name="begun"), Signal.like(place, name="following")
         offered = begun & (place != len(words))
         m.d.comb += following.eq(Mux(offered & ready, place + 1, place))
         m.d.comb += word.addr.eq(following)
         m.d.sync += [begun.eq(1), place.eq(following)]
-        loaded = Signal()
+        loaded = Signal(name="loaded")
         m.d.sync += loaded.eq(loaded | (place == len(words)) & good)
         ports: dict[str, Any] = {
             "i_clk": ClockSignal(),

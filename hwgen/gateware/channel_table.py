@@ -128,7 +128,7 @@ class ChannelTable(Arithmetic[ChannelTableConfig]):
     def elaborate(self, platform):
         m = Module()
         config, pixels, folds = self.config, self.config.window.pixels, self.config.window.input.folds
-        fold = Signal(range(folds))  # the steps of a pixel are its folds, and a frame is whole
+        fold = Signal(range(folds), name="fold")  # the steps of a pixel are its folds, and a frame is whole
         with m.If(self.i.valid):
             m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))
         for lane, pixel in product(range(config.lanes), range(pixels)):

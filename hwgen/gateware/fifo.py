@@ -144,7 +144,7 @@ class Fifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, fetch, push = self.config, Signal(), Signal()
+        config, fetch, push = self.config, Signal(name="fetch"), Signal(name="push")
         depth = FRONT_DEPTH if config.in_block_ram else config.depth
         level = _level(m, "level", depth, push, fetch)  # beats stored, but for the one being offered
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
@@ -159,7 +159,7 @@ class Fifo(wiring.Component):
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
 
-        beat = Signal(range(self.config.beats))
+        beat = Signal(range(self.config.beats), name="beat")
         m.d.comb += self.o.payload.last.eq(beat == self.config.beats - 1)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += beat.eq(Mux(self.o.payload.last, 0, beat + 1))
@@ -171,7 +171,7 @@ class Fifo(wiring.Component):
         ``push`` becomes whether a place is given, ``fetch`` asks for the beat in the oldest.
         """
         beat = self.i.payload.as_value()
-        straight, follow, room = Signal(), Signal(), Signal()
+        straight, follow, room = Signal(name="straight"), Signal(name="follow"), Signal(name="room")
         stored = _level(m, "stored", self.config.depth, self.i.valid & ~straight, follow)
         m.d.comb += [
             room.eq(level != FRONT_DEPTH),

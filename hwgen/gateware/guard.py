@@ -90,8 +90,13 @@ class Guard(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        beat = Signal(range(self.config.beats))
-        final, moved, filling, dropping = Signal(), Signal(), Signal(), Signal()
+        beat = Signal(range(self.config.beats), name="beat")
+        final, moved, filling, dropping = (
+            Signal(name="final"),
+            Signal(name="moved"),
+            Signal(name="filling"),
+            Signal(name="dropping"),
+        )
         m.d.comb += [
             final.eq(beat == self.config.beats - 1),
             self.o.valid.eq(self.i.valid & ~dropping | filling),
@@ -103,7 +108,7 @@ class Guard(wiring.Component):
         with m.If(moved):
             m.d.sync += beat.eq(Mux(final, 0, beat + 1))
 
-        short, long = Signal(), Signal()
+        short, long = Signal(name="short"), Signal(name="long")
         m.d.comb += [
             short.eq(moved & ~filling & self.i.payload.last & ~final),
             long.eq(moved & ~filling & ~self.i.payload.last & final),

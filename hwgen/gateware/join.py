@@ -299,8 +299,8 @@ class Join(wiring.Component):
         """A beat of the last input is taken with the first pixel's, and kept."""
         config = self.config
         *others, last = inputs
-        window = Signal(range(config.windows))
-        first = Signal()
+        window = Signal(range(config.windows), name="window")
+        first = Signal(name="first")
         m.d.comb += [
             first.eq(window == 0),
             self.start.eq(self.room & Cat(each.valid for each in others).all() & (last.valid | ~first)),
@@ -309,7 +309,7 @@ class Join(wiring.Component):
         with m.If(self.start & (self.fold == config.output_folds - 1)):
             m.d.sync += window.eq(Mux(window == config.windows - 1, 0, window + 1))
         fold = Signal.like(self.fold, name="fold_taken", reset_less=True)
-        write = Signal()
+        write = Signal(name="write")
         m.d.sync += [fold.eq(self.fold), write.eq(self.start & first)]
         for number, each in enumerate(inputs):
             name = f"operand_{number}"
@@ -323,7 +323,7 @@ class Join(wiring.Component):
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
         config = self.config
-        turn = Signal(range(len(inputs)))
+        turn = Signal(range(len(inputs)), name="turn")
         with m.Switch(self.fold):
             for fold, number in enumerate(config.step_inputs):
                 with m.Case(fold):

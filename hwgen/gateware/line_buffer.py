@@ -658,27 +658,27 @@ class _Walk:
         last_row, last_step = config.output_height - 1, config.row_steps - 1
         turns = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
 
-        self.window_ready = Signal()
+        self.window_ready = Signal(name="window_ready")
         self.top = self._position("top", [self.top_of(row) for row in range(last_row + 1)])
         self.left = self._position("left", [self.left_of(step) for step in range(last_step + 1)])
         self.fold = Signal(range(config.output_folds), name="output_fold")
-        self.turn = Signal(range(turns))  # of patch rows; where the taps are chosen, the tap fold
-        patch_row = Signal(range(config.extent[0]))
-        patch_column = Signal(range(config.extent[1]))
-        inner = Signal(range(config.group_folds))  # input fold within the group
+        self.turn = Signal(range(turns), name="turn")  # of patch rows; where the taps are chosen, the tap fold
+        patch_row = Signal(range(config.extent[0]), name="patch_row")
+        patch_column = Signal(range(config.extent[1]), name="patch_column")
+        inner = Signal(range(config.group_folds), name="inner")  # input fold within the group
 
         inner_ends = inner == config.group_folds - 1
         across_ends = inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on)
-        self.first = Signal()
-        self.last = Signal()
-        self.stepping = Signal()
-        self.start = Signal()
-        self.window_starts = Signal()
-        self.window_ends = Signal()
-        self.row_ends = Signal()
-        fold_ends = Signal()
-        window_last = Signal()
-        frame_ends = Signal()
+        self.first = Signal(name="first")
+        self.last = Signal(name="last")
+        self.stepping = Signal(name="stepping")
+        self.start = Signal(name="start")
+        self.window_starts = Signal(name="window_starts")
+        self.window_ends = Signal(name="window_ends")
+        self.row_ends = Signal(name="row_ends")
+        fold_ends = Signal(name="fold_ends")
+        window_last = Signal(name="window_last")
+        frame_ends = Signal(name="frame_ends")
         m.d.comb += [
             self.first.eq((inner == 0) & (patch_column == 0) & (self.turn == 0)),
             self.last.eq(across_ends & (self.turn == turns - 1)),
@@ -727,7 +727,7 @@ class _Walk:
     def _count_input_folds(self, inner_ends: Value, fold_ends: Value, window_last: Value) -> None:
         """``input_fold``: the input fold of the step, counted over all groups."""
         m, config = self._m, self._config
-        self.input_fold = Signal(range(config.input.folds))
+        self.input_fold = Signal(range(config.input.folds), name="input_fold")
         if config.groups == 1:
             restart: Value = Const(0)
         else:
@@ -767,8 +767,8 @@ class _Walk:
 
         window_word, window_phase = counters("window")
         self.column_word, self.phase = counters("column")
-        next_word = Signal(width)
-        next_phase = Signal(range(banks))
+        next_word = Signal(width, name="next_word")
+        next_phase = Signal(range(banks), name="next_phase")
         m.d.comb += [next_word.eq(window_word), next_phase.eq(window_phase)]
         with m.If(self.window_ends):
             word, phase = ahead(window_word, window_phase, config.stride[1] * config.pixels)
@@ -793,9 +793,9 @@ class _Walk:
             return dense_table(m, name, slot, [(number + rows) % slots for number in range(slots)])
 
         frame_rows = config.input.height - (config.output_height - 1) * config.stride[0]
-        top_slot = Signal(range(slots), init=self.top_of(0) % slots)
-        self.slot = Signal(range(slots), init=self.top_of(0) % slots)
-        next_top = Signal(range(slots))
+        top_slot = Signal(range(slots), name="top_slot", init=self.top_of(0) % slots)
+        self.slot = Signal(range(slots), name="slot", init=self.top_of(0) % slots)
+        next_top = Signal(range(slots), name="next_top")
         m.d.comb += next_top.eq(top_slot)
         with m.If(self.window_ends & self.row_ends):
             m.d.comb += next_top.eq(
@@ -964,7 +964,7 @@ class LineBuffer(wiring.Component):
         config = self.config
         need = self._by_window(walk, config.need_steps)
         most = 2 * config.input.frame_pixels + config.rows * config.input.width + config.skipped
-        margin = Signal(bits_for_range(-most, most), init=-config.needed(0, 0))
+        margin = Signal(bits_for_range(-most, most), name="margin", init=-config.needed(0, 0))
         used = Signal.like(need, name="used")
         # The next window asks for it no sooner than two cycles later, unless windows take but one.
         domain = m.d.sync if config.window_cycles > 1 else m.d.comb
@@ -973,13 +973,13 @@ class LineBuffer(wiring.Component):
         # The sign bit, not a comparison: that would be a second carry chain on the path that starts windows.
         m.d.comb += walk.window_ready.eq(~margin[-1])
 
-        released = Signal(range(config.input.frame_pixels + config.skipped + 1))
+        released = Signal(range(config.input.frame_pixels + config.skipped + 1), name="released")
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, config.release_steps), 0))
         released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
         # The pixels of the beat that comes in next are taken off already, so that the sign bit tells whether there is
         # room for it: a comparison would be a second carry chain on the path from here to ``margin``.
         least, most = config.space_range
-        space = Signal(bits_for_range(least, most), init=config.first_space)
+        space = Signal(bits_for_range(least, most), name="space", init=config.first_space)
         m.d.sync += space.eq(space + released - writer.upcoming)
         m.d.comb += self.i.ready.eq(~space[-1])
 
@@ -1004,7 +1004,7 @@ class LineBuffer(wiring.Component):
         if config.row_banks == 1:
             slots = [slot * config.row_words for slot in range(config.rows)]
             base = base + dense_table(m, "slot_word", walk.slot, slots)
-        base_1 = Signal(width, reset_less=True)
+        base_1 = Signal(width, name="base_1", reset_less=True)
         m.d.sync += base_1.eq(base)
         for column in range(config.column_banks):
             fold_1 = Signal(width, name=f"fold_{column}_1", reset_less=True)

@@ -667,11 +667,11 @@ class _Sums:
         valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
         first = delayed(m, "first", self.i.payload.first, config.to_sum)
         last = delayed(m, "last", self.i.payload.last, config.to_sum)
-        done = Signal()
+        done = Signal(name="done")
         m.d.sync += done.eq(valid & last)
         if config.accumulates:
             first_next = delayed_fast(m, "first_next", first, 1)
-            done_next = Signal()
+            done_next = Signal(name="done_next")
             m.d.sync += done_next.eq(done)
             m.d.comb += self.o.valid.eq(done_next)
         else:
@@ -904,11 +904,11 @@ class Multiply(Arithmetic[MultiplyConfig]):
         """
         config = self.config
         ahead = config.weight_memory == "block"
-        address = Signal(range(config.rom_depth))
+        address = Signal(range(config.rom_depth), name="address")
         enable: Value = Const(1)
         step: Value = self.i.valid
         if ahead:
-            begun = Signal()
+            begun = Signal(name="begun")
             m.d.sync += begun.eq(1)
             step = enable = Signal(name="enable")
             m.d.comb += enable.eq(self.i.valid | ~begun)

@@ -222,17 +222,17 @@ class Regroup(wiring.Component):
         shape = config.output.bits * pixels  # a channel: its value for every pixel of the beat
         incoming, outgoing = ([channel.as_value() for channel in port.payload.data] for port in (self.i, self.o))
 
-        fill = Signal(range(max(config.positions) + max(config.advances) + 1))
+        fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="fill")
         held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
-        beat_in = Signal(range(len(config.counts)))
-        beat_out = Signal(range(len(config.sizes)))
-        frame_ends = Signal()
+        beat_in = Signal(range(len(config.counts)), name="beat_in")
+        beat_out = Signal(range(len(config.sizes)), name="beat_out")
+        frame_ends = Signal(name="frame_ends")
 
-        pixel_ends_in = Signal()
-        pixel_ends_out = Signal()
-        taken = Signal()
-        sent = Signal()
-        left = Signal(fill.shape())  # lanes held once this cycle's outgoing beat has gone
+        pixel_ends_in = Signal(name="pixel_ends_in")
+        pixel_ends_out = Signal(name="pixel_ends_out")
+        taken = Signal(name="taken")
+        sent = Signal(name="sent")
+        left = Signal(fill.shape(), name="left")  # lanes held once this cycle's outgoing beat has gone
         m.d.comb += [
             pixel_ends_in.eq(beat_in == len(config.counts) - 1),
             pixel_ends_out.eq(beat_out == len(config.sizes) - 1),

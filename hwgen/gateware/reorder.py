@@ -153,7 +153,7 @@ class Reorder(wiring.Component):
         m = Module()
         config, beats = self.config, self.config.block_beats
         into, whole = Signal(range(beats), name="into"), Signal(range(3), name="whole_blocks")
-        taken, filled, emptied = Signal(), Signal(), Signal()
+        taken, filled, emptied = Signal(name="taken"), Signal(name="filled"), Signal(name="emptied")
         place = self._elaborate_places(m, emptied)
         m.d.comb += [
             self.i.ready.eq(whole != 2),
@@ -193,7 +193,11 @@ class Reorder(wiring.Component):
         """The place of the step's beat among those of its block, as they came in; ``emptied``: it is the last one."""
         first, second, run = self.config.block
         place, begin = Signal(range(self.config.block_beats), name="place"), Signal(range(second * run), name="begin")
-        outer, inner, beat = Signal(range(second)), Signal(range(first)), Signal(range(run))
+        outer, inner, beat = (
+            Signal(range(second), name="outer"),
+            Signal(range(first), name="inner"),
+            Signal(range(run), name="beat"),
+        )
         beat_ends, inner_ends = beat == run - 1, inner == first - 1
         m.d.comb += emptied.eq(self.start & beat_ends & inner_ends & (outer == second - 1))
         with m.If(self.start):

@@ -198,8 +198,8 @@ class RunningScale(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        number = Signal(range(config.input.channels + config.ahead))
-        takes, gives = Signal(init=1), Signal(init=config.ahead == 0)
+        number = Signal(range(config.input.channels + config.ahead), name="number")
+        takes, gives = Signal(name="takes", init=1), Signal(name="gives", init=config.ahead == 0)
         moves = self._elaborate_control(m, number, takes, gives)
         enters = delayed(m, "enters", takes, 2)
         leaves = delayed(m, "leaves", number >= config.size, 2)
@@ -223,7 +223,7 @@ class RunningScale(wiring.Component):
     def _elaborate_control(self, m: Module, number: Signal, takes: Signal, gives: Signal) -> Signal:
         """Whether the window moves on by a channel; ``number`` counts how often it has in its pixel."""
         config, channels = self.config, self.config.input.channels
-        moves, rests = Signal(), Signal(range(config.steps))
+        moves, rests = Signal(name="moves"), Signal(range(config.steps), name="rests")
         last = number == channels + config.ahead - 1
         able = (rests == 0) & (self.room | ~gives)
         m.d.comb += [

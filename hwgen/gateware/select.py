@@ -128,8 +128,8 @@ class Select(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        beat, full = Signal(range(source.folds)), Signal()
-        completes, taken, empties = beat == source.folds - 1, Signal(), Signal()
+        beat, full = Signal(range(source.folds), name="beat"), Signal(name="full")
+        completes, taken, empties = beat == source.folds - 1, Signal(name="taken"), Signal(name="empties")
         m.d.comb += [
             self.start.eq(self.room & full),
             empties.eq(self.start & (self.fold == config.output_folds - 1)),

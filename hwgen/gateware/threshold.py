@@ -182,7 +182,7 @@ class Threshold(wiring.Component):
     def _present(self, m: Module, valid: Value) -> list[Value]:
         """By lane: whether the beat that is about to leave carries a channel there."""
         config = self.config
-        beat = Signal(range(len(config.beats)))
+        beat = Signal(range(len(config.beats)), name="beat")
         if config.short:
             with m.If(valid):
                 m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))

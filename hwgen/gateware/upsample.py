@@ -120,11 +120,15 @@ class Upsample(wiring.Component):
         m = Module()
         config, source = self.config, self.config.input
         down, right = config.factors
-        turn, part, column = Signal(range(down)), Signal(range(right)), Signal(range(config.row_steps))
-        address = Signal(range(config.kept_words))
+        turn, part, column = (
+            Signal(range(down), name="turn"),
+            Signal(range(right), name="part"),
+            Signal(range(config.row_steps), name="column"),
+        )
+        address = Signal(range(config.kept_words), name="address")
         fold_ends, part_ends = self.fold == source.folds - 1, part == right - 1
         row_ends = column == config.row_steps - 1
-        takes = Signal()
+        takes = Signal(name="takes")
         m.d.comb += [
             takes.eq((turn == 0) & (part == 0)),
             self.start.eq(self.room & (self.i.valid | ~takes)),
@@ -138,9 +142,9 @@ class Upsample(wiring.Component):
                     m.d.sync += [address.eq(0), turn.eq(Mux(turn == down - 1, 0, turn + 1))]
                 with m.Elif(~part_ends):
                     m.d.sync += address.eq(address - (source.folds - 1))
-        word = Signal(source.data_bits, reset_less=True)
+        word = Signal(source.data_bits, name="word", reset_less=True)
         place = Signal.like(address, name="place", reset_less=True)
-        write = Signal()
+        write = Signal(name="write")
         m.d.sync += [word.eq(self.i.payload.data), place.eq(address), write.eq(self.start & takes)]
         layout = channels_layout(source.shape, source.lanes, source.pixels)
         beat = data.View(layout, keep(m, "row", config.kept_words, word, place, write))

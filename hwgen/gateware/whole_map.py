@@ -115,10 +115,10 @@ class WholeMap(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        column, row = Signal(range(source.row_steps)), Signal(range(source.height))
+        column, row = Signal(range(source.row_steps), name="column"), Signal(range(source.height), name="row")
         fold_ends = self.fold == source.folds - 1
-        row_ends, frame_ends = column == source.row_steps - 1, Signal()
-        taken = Signal()
+        row_ends, frame_ends = column == source.row_steps - 1, Signal(name="frame_ends")
+        taken = Signal(name="taken")
         m.d.comb += [
             frame_ends.eq(row_ends & (row == source.height - 1)),
             self.i.ready.eq(self.room | ~frame_ends),
@@ -247,7 +247,7 @@ class RunningSum(wiring.Component):
         step, width, wait = self.i.payload, config.result.width, 1 + config.late
         valid = delayed(m, "valid", self.i.valid, wait, reset_less=False)
         first, last, fold = (delayed(m, name, getattr(step, name), wait) for name in ("first", "last", "fold"))
-        totals = Signal(config.sum_bits, reset_less=True)
+        totals = Signal(config.sum_bits, name="totals", reset_less=True)
         before: Value = totals
         if source.folds > 1:
             m.submodules.sums = sums = memory.Memory(

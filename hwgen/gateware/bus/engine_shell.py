@@ -132,17 +132,17 @@ class EngineShell(wiring.Component):
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
         busy, ended = self._run(m, bank)
-        failed = Signal()
+        failed = Signal(name="failed")
         # Counted a cycle later, as carry chains are long.
-        ran = Signal()
-        end = Signal()
+        ran = Signal(name="ran")
+        end = Signal(name="end")
         m.d.sync += [ran.eq(busy & ~ended), end.eq(ended)]
         self._times(m, bank, ran, end)
         self._counter(m, bank, "frames", end & ~failed)
         self._counter(m, bank, "failures", end & failed)
         self._traffic(m, bank)
 
-        code = Signal(Error)
+        code = Signal(Error, name="code")
         pace = bank.pace[:PACE_BITS]
         m.d.comb += [
             code.eq(Mux(busy, Error.NONE, self.error)),
@@ -160,10 +160,10 @@ class EngineShell(wiring.Component):
 
     def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Start, stop and the engine's way to memory; whether a run goes on, and whether it ends in this cycle."""
-        busy = Signal()
-        asked = Signal()
-        ended = Signal()
-        base = Signal(32 - BASE_BITS)
+        busy = Signal(name="busy")
+        asked = Signal(name="asked")
+        ended = Signal(name="ended")
+        base = Signal(32 - BASE_BITS, name="base")
         m.d.comb += [
             asked.eq(bank.control[0] & ~busy),
             # In the cycle of its start the engine is still done with the run before.
@@ -189,9 +189,9 @@ class EngineShell(wiring.Component):
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
         """Cycles of the last run, and of all: from the engine's start to its end."""
-        since = Signal(32)
+        since = Signal(32, name="since")
         last = Signal(32, name="frame_cycles_held")
-        cycles = Signal(64)
+        cycles = Signal(64, name="cycles")
         high = Signal(32, name="cycles_high_held")
         m.d.sync += [since.eq(Mux(ran, since + 1, 0)), cycles.eq(cycles + ran)]
         with m.If(end):

@@ -118,7 +118,7 @@ class Bank(wiring.Component):
         m = Module()
         write, word, data, mask = self._writes(m)
         read, place = self._reads(m)
-        values = Signal(BITS)
+        values = Signal(BITS, name="values")
         with m.Switch(place):
             for register in self.config.registers:
                 with m.Case(register.offset // REGISTER_BYTES):
@@ -137,9 +137,13 @@ class Bank(wiring.Component):
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
         """When something is written, the number of the word, what, and which of its bits count."""
-        bus, write = self.bus, Signal()
-        word, has_word = Signal(ADDRESS_BITS - 2), Signal()
-        data, strobe, has_data = Signal(BITS), Signal(REGISTER_BYTES), Signal()
+        bus, write = self.bus, Signal(name="write")
+        word, has_word = Signal(ADDRESS_BITS - 2, name="word"), Signal(name="has_word")
+        data, strobe, has_data = (
+            Signal(BITS, name="data"),
+            Signal(REGISTER_BYTES, name="strobe"),
+            Signal(name="has_data"),
+        )
         m.d.comb += [
             bus.awready.eq(~has_word),
             bus.wready.eq(~has_data),
@@ -157,7 +161,7 @@ class Bank(wiring.Component):
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
         """When something is read, and the number of the word."""
-        bus, read = self.bus, Signal()
+        bus, read = self.bus, Signal(name="read")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):
             m.d.sync += bus.rvalid.eq(1)

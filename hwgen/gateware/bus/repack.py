@@ -182,8 +182,8 @@ class Repack(wiring.Component):
         unit, depth = config.unit, config.depth
         width = unit * config.shape.width
         slots = [Signal(width, name=f"slot_{number}", reset_less=True) for number in range(depth)]
-        level = Signal(range(depth + 1))  # units held
-        take, give = Signal(), Signal()
+        level = Signal(range(depth + 1), name="level")  # units held
+        take, give = Signal(name="take"), Signal(name="give")
         taken, _ = _sizes(m, "taken", config.takes, unit, take)
         given, last = _sizes(m, "given", config.gives, unit, give)
         m.d.comb += [
@@ -197,7 +197,7 @@ class Repack(wiring.Component):
         for number, slot in enumerate(slots[: config.gives.most // unit]):
             there = slot if number < config.gives.least // unit else Mux(number < given, slot, 0)
             m.d.comb += piece[number * width : (number + 1) * width].eq(there)
-        kept = Signal.like(level)
+        kept = Signal.like(level, name="kept")
         m.d.comb += kept.eq(Mux(give, level - given, level))
         m.d.sync += level.eq(kept + Mux(take, taken, 0))
 

@@ -237,7 +237,7 @@ class Shell(wiring.Component):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
-        running = Signal()  # not in a reset
+        running = Signal(name="running")  # not in a reset
         m.d.sync += running.eq(1)
         m.d.sync += self.reset.eq(bank.reset)
         m.d.comb += bank.clear.eq(self.reset)
@@ -340,7 +340,7 @@ class Shell(wiring.Component):
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """The counters; when a frame has left on all outputs, and whether any is on its way, a cycle later each."""
-        busy, done, frames = Signal(), Signal(), bank.frames
+        busy, done, frames = Signal(name="busy"), Signal(name="done"), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
         for end in self.config.inputs:
@@ -374,8 +374,8 @@ class Shell(wiring.Component):
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
         """Cycles between frames, and those with frames on their way."""
-        since, interval, follows = Signal(32), Signal(32, name="interval_held"), Signal()
-        cycles, high = Signal(64), Signal(32, name="cycles_high_held")
+        since, interval, follows = Signal(32, name="since"), Signal(32, name="interval_held"), Signal(name="follows")
+        cycles, high = Signal(64, name="cycles"), Signal(32, name="cycles_high_held")
         m.d.sync += [since.eq(since + 1), cycles.eq(cycles + busy)]
         with m.If(done):
             m.d.sync += [since.eq(1), follows.eq(1)]

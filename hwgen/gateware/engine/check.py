@@ -252,10 +252,10 @@ class JobCheck(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        word, valid = Signal(WORD_BITS, reset_less=True), Signal()
-        place, number = Signal(range(Job.WORDS)), Signal(COUNT_BITS)
+        word, valid = Signal(WORD_BITS, name="word", reset_less=True), Signal(name="valid")
+        place, number = Signal(range(Job.WORDS), name="place"), Signal(COUNT_BITS, name="number")
         sealed = valid & (place == Job.WORDS - 1)
-        judged = Signal()
+        judged = Signal(name="judged")
         m.d.sync += [
             word.eq(self.word.payload),
             valid.eq(self.word.valid),
@@ -283,7 +283,7 @@ class JobCheck(wiring.Component):
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # which begins anew for less than its own ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
-        damaged, foreign = Signal(4, reset_less=True), Signal(reset_less=True)
+        damaged, foreign = Signal(4, name="damaged", reset_less=True), Signal(name="foreign", reset_less=True)
         differ = crc.crc ^ word[SEAL_BITS:] ^ number
         size = len(differ) // len(damaged)
         m.d.sync += [
@@ -300,7 +300,7 @@ class JobCheck(wiring.Component):
         is kept."""
         operands = _Operands(m, word, place)
         here = delayed(m, "valid", valid, 1, reset_less=False)
-        bad = Signal()
+        bad = Signal(name="bad")
         broken = []
         for count, rule in enumerate(rules(self.config)):
             last = max(_word(field) for field in rule.looks_at)

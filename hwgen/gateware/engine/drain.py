@@ -127,9 +127,19 @@ class DrainWalk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._take, self._pass = Signal(), Signal()  # the next job has its turn; one without beats
-        self._next, self._job = Signal(Drain.layout()), Signal(Drain.layout(), reset_less=True)
-        self._prepared, self._empty, self._single = Signal(), Signal(), Signal()
+        self._take, self._pass = (
+            Signal(name="_take"),
+            Signal(name="_pass"),
+        )  # the next job has its turn; one without beats
+        self._next, self._job = (
+            Signal(Drain.layout(), name="_next"),
+            Signal(Drain.layout(), name="_job", reset_less=True),
+        )
+        self._prepared, self._empty, self._single = (
+            Signal(name="_prepared"),
+            Signal(name="_empty"),
+            Signal(name="_single"),
+        )
         self._elaborate_next(m)
         self._elaborate_groups(m)
         self._elaborate_note(m)
@@ -137,9 +147,9 @@ class DrainWalk(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> None:
         """The next job, whether it has its place in the output buffer, and whether it has beats."""
-        vacant, upcoming = Signal(init=1), self._next
+        vacant, upcoming = Signal(name="vacant", init=1), self._next
         taken = self._take | self._pass
-        short = Signal(COUNT_BITS)
+        short = Signal(COUNT_BITS, name="short")
         m.d.comb += [self.jobs.ready.eq(vacant), short.eq(self.stored - upcoming.wait_stored)]
         m.d.sync += [
             self._prepared.eq(~vacant & ~taken & ~short[-1]),
@@ -155,14 +165,27 @@ class DrainWalk(wiring.Component):
         """Which group, pixel and block; the counts."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
-        complete = Signal(range(config.slots + 1))  # groups that were not yet begun
-        following = Signal(slots)
-        left = Signal(14, reset_less=True)  # pixels of the job, with this one
-        some, last = Signal(), Signal(reset_less=True)  # there are any; this one is the last
-        pixel, blocks = Signal(range(config.pixels), reset_less=True), Signal(4, reset_less=True)
-        outstanding = Signal(8)
-        heard, start, begin, border, more = Signal(), Signal(), Signal(), Signal(), Signal()
-        self._ends_pixel, ends_group, self._ends_job = Signal(), Signal(), Signal()
+        complete = Signal(range(config.slots + 1), name="complete")  # groups that were not yet begun
+        following = Signal(slots, name="following")
+        left = Signal(14, name="left", reset_less=True)  # pixels of the job, with this one
+        some, last = Signal(name="some"), Signal(name="last", reset_less=True)  # there are any; this one is the last
+        pixel, blocks = (
+            Signal(range(config.pixels), name="pixel", reset_less=True),
+            Signal(4, name="blocks", reset_less=True),
+        )
+        outstanding = Signal(8, name="outstanding")
+        heard, start, begin, border, more = (
+            Signal(name="heard"),
+            Signal(name="start"),
+            Signal(name="begin"),
+            Signal(name="border"),
+            Signal(name="more"),
+        )
+        self._ends_pixel, ends_group, self._ends_job = (
+            Signal(name="_ends_pixel"),
+            Signal(name="ends_group"),
+            Signal(name="_ends_job"),
+        )
         self._heard = heard
         m.d.comb += [
             heard.eq(self.valid & ~self.yields),
@@ -194,7 +217,7 @@ class DrainWalk(wiring.Component):
             m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]
             m.d.sync += [self.select.lane.eq(0), pixel.eq(0)]
         with m.Elif(heard & self._ends_pixel):
-            turned = Signal(signed(len(self.select.lane) + 2))
+            turned = Signal(signed(len(self.select.lane) + 2), name="turned")
             m.d.comb += turned.eq(self.select.lane + stride - config.pixels)
             m.d.sync += self.select.lane.eq(Mux(turned >= 0, turned, self.select.lane + stride))
             m.d.sync += pixel.eq(pixel + 1)
@@ -211,7 +234,7 @@ class DrainWalk(wiring.Component):
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )
         to, of = strides.write_port(), strides.read_port(domain="comb")
-        stride = Signal(3, reset_less=True)
+        stride = Signal(3, name="stride", reset_less=True)
         m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]
         with m.If(start):
             m.d.sync += stride.eq(of.data)

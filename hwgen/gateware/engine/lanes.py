@@ -109,13 +109,16 @@ class Lanes(wiring.Component):
         """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``. Rows and words come a cycle later
         than columns, here too."""
         pixels, job = self._config.pixels, self.next_job
-        left = Signal(range(pixels + 1))
-        lane = Signal(range(pixels), reset_less=True)
-        column, row = Signal(PLACE_BITS, reset_less=True), Signal(PLACE_BITS, reset_less=True)
-        word = Signal(range(self._config.map_words), reset_less=True)
-        back = Signal(signed(PLACE_BITS + 1), reset_less=True)
-        wrapped, turned = Signal(signed(PLACE_BITS + 1)), Signal(signed(len(lane) + 2))
-        ended_row, ended_turn = Signal(reset_less=True), Signal(reset_less=True)
+        left = Signal(range(pixels + 1), name="left")
+        lane = Signal(range(pixels), name="lane", reset_less=True)
+        column, row = (
+            Signal(PLACE_BITS, name="column", reset_less=True),
+            Signal(PLACE_BITS, name="row", reset_less=True),
+        )
+        word = Signal(range(self._config.map_words), name="word", reset_less=True)
+        back = Signal(signed(PLACE_BITS + 1), name="back", reset_less=True)
+        wrapped, turned = Signal(signed(PLACE_BITS + 1), name="wrapped"), Signal(signed(len(lane) + 2), name="turned")
+        ended_row, ended_turn = Signal(name="ended_row", reset_less=True), Signal(name="ended_turn", reset_less=True)
         m.d.comb += [
             self.walked.eq(left <= 1),
             wrapped.eq(column + back),
@@ -147,7 +150,7 @@ class Lanes(wiring.Component):
         """Each lane's place in the group of the step: of columns a cycle after the step, of rows and words two."""
         job, bits = self.job, PLACE_BITS
         begins_job, begins = delayed(m, "job", self.step.job, 1), delayed(m, "group", self.step.group, 1)
-        back = Signal(signed(bits + 1), reset_less=True)
+        back = Signal(signed(bits + 1), name="back", reset_less=True)
         # What a lane moves by as it stays in its row, or ends it; for the step a cycle ago.
         row_moves = [Signal(bits, name=f"row_move_{end}", reset_less=True) for end in range(2)]
         word_moves = [Signal(words[0].shape(), name=f"word_move_{end}", reset_less=True) for end in range(2)]
@@ -176,11 +179,11 @@ class Lanes(wiring.Component):
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
         """Every lane's address: its own word, the tap's, and one more where the banks begin again."""
         config, step, job = self._config, self.step, self.job
-        rest = Signal(range(config.pixels), reset_less=True)
-        row_rest = Signal.like(rest)
-        base, move = Signal.like(rest), Signal.like(rest)
-        turned = Signal(signed(len(rest) + 2))
-        carry = Signal(reset_less=True)
+        rest = Signal(range(config.pixels), name="rest", reset_less=True)
+        row_rest = Signal.like(rest, name="row_rest")
+        base, move = Signal.like(rest, name="base"), Signal.like(rest, name="move")
+        turned = Signal(signed(len(rest) + 2), name="turned")
+        carry = Signal(name="carry", reset_less=True)
         m.d.comb += [
             base.eq(Mux(step.row, row_rest, rest)),
             move.eq(Mux(step.row, job.row_rest, job.column_rest)),
@@ -201,7 +204,7 @@ class Lanes(wiring.Component):
             delayed(m, name, job[name][: len(word)], 1)
             for name in ("start_words", "plane", "row_words", "column_words")
         ]
-        moved_word = Signal.like(word)
+        moved_word = Signal.like(word, name="moved_word")
         with m.If(begins["group"]):
             m.d.comb += moved_word.eq(start)
             m.d.sync += block_word.eq(moved_word)

@@ -55,7 +55,7 @@ class LoadUnit(wiring.Component):
         m.submodules.bursts = bursts = Bursts(self.config)
         part, request = self.part.payload, self.request.payload
         target, last_box = self._elaborate_boxes(m, bursts)
-        met, take = Signal(), Signal()
+        met, take = Signal(name="met"), Signal(name="take")
         m.d.comb += [
             take.eq(bursts.o.valid & bursts.o.ready),
             bursts.o.ready.eq(met & ~self.request.valid),
@@ -81,8 +81,8 @@ class LoadUnit(wiring.Component):
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
         """The boxes of a job, one after the other; what the one at hand is for, and whether it is the last."""
         part, box = self.part.payload, bursts.i.payload
-        past = Signal(2)  # the map, the weights
-        target, last_box = Signal(Target), Signal()
+        past = Signal(2, name="past")  # the map, the weights
+        target, last_box = Signal(Target, name="target"), Signal(name="last_box")
         seen, has_map, has_weights, has_parameters = (
             Signal(name=name) for name in ("seen", "has_map", "has_weights", "has_parameters")
         )
@@ -127,10 +127,14 @@ class LoadUnit(wiring.Component):
     def _elaborate_places(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
         """Where a burst's first word goes. The next row's place, and the next block's, are known two cycles ahead."""
         part, tag = self.part.payload, self.request.payload.tag
-        begin_place, begin_rest = Signal.like(tag.place), Signal.like(tag.rest)
-        row_place, row_rest = Signal.like(tag.place, reset_less=True), Signal.like(tag.rest, reset_less=True)
+        begin_place, begin_rest = Signal.like(tag.place, name="begin_place"), Signal.like(tag.rest, name="begin_rest")
+        row_place, row_rest = (
+            Signal.like(tag.place, name="row_place", reset_less=True),
+            Signal.like(tag.rest, name="row_rest", reset_less=True),
+        )
         block_place, next_block = (Signal(16, name=name, reset_less=True) for name in ("block_place", "next_block"))
-        next_place, next_rest = (Signal.like(each, reset_less=True) for each in (row_place, row_rest))
+        next_place = Signal.like(row_place, name="next_place", reset_less=True)
+        next_rest = Signal.like(row_rest, name="next_rest", reset_less=True)
         with m.Switch(target):
             with m.Case(Target.PARAMETERS):
                 m.d.comb += begin_place.eq(part.p_base)
@@ -140,7 +144,7 @@ class LoadUnit(wiring.Component):
                 m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
             with m.Case(Target.WEIGHTS):
                 m.d.comb += begin_place.eq(part.w_base)
-        rest = Signal(range(2 * self.config.pixels))
+        rest = Signal(range(2 * self.config.pixels), name="rest")
         wraps = rest >= self.config.pixels
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
@@ -148,7 +152,7 @@ class LoadUnit(wiring.Component):
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
-        place, first = Signal.like(tag.place), Signal.like(tag.rest)
+        place, first = Signal.like(tag.place, name="place"), Signal.like(tag.rest, name="first")
         m.d.comb += [place.eq(next_place), first.eq(next_rest)]
         with m.If(burst.new_box):
             m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
@@ -213,16 +217,20 @@ class Placement(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         answer, tag = self.answers.payload, self.answers.payload.tag
-        place, rest = Signal.like(tag.place), Signal.like(tag.rest)
-        next_place, next_rest = (Signal.like(each, reset_less=True) for each in (place, rest))
+        place, rest = Signal.like(tag.place, name="place"), Signal.like(tag.rest, name="rest")
+        next_place = Signal.like(place, name="next_place", reset_less=True)
+        next_rest = Signal.like(rest, name="next_rest", reset_less=True)
         fresh = answer.first & tag.fresh
         m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
-        word, wraps = Signal(8 * LANES), Signal(2)  # whether the next word is at another place, and the one behind it
+        word, wraps = (
+            Signal(8 * LANES, name="word"),
+            Signal(2, name="wraps"),
+        )  # whether the next word is at another place, and the one behind it
         behind: tuple[Value, Value] = (place + wraps[0], Mux(wraps[0], 0, rest + 1))
         after = behind
         if self.config.bus_words > 1:
             low, high = answer.data[: len(word)], answer.data[len(word) :]
-            both, next_one = answer.present.all(), Signal.like(place)
+            both, next_one = answer.present.all(), Signal.like(place, name="next_one")
             m.d.comb += [word.eq(Mux(answer.present[0], low, high)), next_one.eq(place + 1)]
             behind = (Mux(wraps[0], next_one, place), behind[1])
             later = Mux(wraps[0], 1, Mux(wraps[1], 0, rest + 2))
@@ -234,7 +242,7 @@ class Placement(wiring.Component):
         with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
             m.d.sync += [next_place.eq(after[0]), next_rest.eq(after[1])]
         m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
-        done = Signal()
+        done = Signal(name="done")
         m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
         return m
 

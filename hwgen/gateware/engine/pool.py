@@ -147,10 +147,10 @@ class Pool(wiring.Component):
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
         """Where the word is: odd row, odd column, block, place of its pair; and pixels before it less pooled ones."""
         config = self.config
-        odd_row, column = Signal(), Signal(COLUMN_BITS)
-        block = Signal(range(max(2, config.blocks)))
-        pair, first = Signal(range(config.words)), Signal(range(config.words))
-        surplus = Signal(ADDRESS_BITS)
+        odd_row, column = Signal(name="odd_row"), Signal(COLUMN_BITS, name="column")
+        block = Signal(range(max(2, config.blocks)), name="block")
+        pair, first = Signal(range(config.words), name="pair"), Signal(range(config.words), name="first")
+        surplus = Signal(ADDRESS_BITS, name="surplus")
         row_end, odd_column = column == self.last_column, column[0]
         with m.If(self.i.valid & self.pool):
             m.d.sync += [block.eq(block + 1), pair.eq(pair + 1)]

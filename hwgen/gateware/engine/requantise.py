@@ -136,7 +136,7 @@ class Scale(wiring.Component):
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
         """Sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
-        total = Signal(signed(_TOTAL_BITS + 1), reset_less=True)
+        total = Signal(signed(_TOTAL_BITS + 1), name="total", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
         for number, step in enumerate((8, 2)):
@@ -149,10 +149,10 @@ class Scale(wiring.Component):
         value = Mux(last, value << 1, value)[:_TOTAL_BITS]
         spare = _TOTAL_BITS - SIGNIFICAND_BITS
         up = value[spare - 1] & (value[: spare - 1].any() | value[spare])
-        rounded = Signal(SIGNIFICAND_BITS + 1, reset_less=True)
+        rounded = Signal(SIGNIFICAND_BITS + 1, name="rounded", reset_less=True)
         kept = value[spare:] ^ sign.replicate(SIGNIFICAND_BITS)
         m.d.sync += rounded.eq((Cat(1, kept) + (up ^ sign))[1:])
-        by = Signal(5)
+        by = Signal(5, name="by")
         m.d.sync += by.eq(Cat(last, *shifts))
         return delayed(m, "sign", sign, 1), by, rounded
 
@@ -181,17 +181,17 @@ class Scale(wiring.Component):
         product = delayed(
             m, "product", delayed(m, "slice_mantissa", slice_mantissa, 1) * delayed(m, "slice_factor", factor, 1), 1
         )
-        upper = Signal(_PRODUCT_BITS - _LUT_BITS, reset_less=True)
+        upper = Signal(_PRODUCT_BITS - _LUT_BITS, name="upper", reset_less=True)
         m.d.sync += upper.eq(product + rows[beside:-1])
         return Cat(*done, delayed(m, "done_last", rows[:beside], 1), upper)
 
     def _elaborate_place(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
         """How many of the ten places below 256 are not whole; and whether places above are; 4 cycles."""
-        place = Signal(signed(SHIFT_BITS + 2), reset_less=True)
+        place = Signal(signed(SHIFT_BITS + 2), name="place", reset_less=True)
         m.d.sync += place.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
         )
-        bounded = Signal(range(PLACES + 1), reset_less=True)
+        bounded = Signal(range(PLACES + 1), name="bounded", reset_less=True)
         m.d.sync += bounded.eq(Mux(place > PLACES, PLACES, place))
         beyond = delayed(m, "beyond", place[-1], 1)
         return delayed(m, "bounded", bounded, 2), delayed(m, "beyond_late", beyond, 2)

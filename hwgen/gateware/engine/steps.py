@@ -118,9 +118,9 @@ class Steps(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._border = Signal()  # in the next cycle another group may begin
-        self._take = Signal()  # the prepared job is next
-        self._begin = Signal()  # another group of this job is next
+        self._border = Signal(name="_border")  # in the next cycle another group may begin
+        self._take = Signal(name="_take")  # the prepared job is next
+        self._begin = Signal(name="_begin")  # another group of this job is next
         prepared = self._elaborate_next(m)
         self._elaborate_starts(m, prepared)
         self._elaborate_counters(m)
@@ -128,15 +128,15 @@ class Steps(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> Signal:
         """The next job; whether all it needs is there."""
-        fresh, prepared = Signal(), Signal()
-        vacant = Signal(init=1)  # there is room for it
-        started = Signal(COUNT_BITS)
+        fresh, prepared = Signal(name="fresh"), Signal(name="prepared")
+        vacant = Signal(name="vacant", init=1)  # there is room for it
+        started = Signal(COUNT_BITS, name="started")
         #: Of the prepared job: blocks of channels, last channel of the last block; what there is but one of.
-        self._blocks = Signal(14, reset_less=True)
-        self._top = Signal(range(LANES), reset_less=True)
-        self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), reset_less=True)
-        self._empty = Signal()
-        channels = Signal(17)
+        self._blocks = Signal(14, name="_blocks", reset_less=True)
+        self._top = Signal(range(LANES), name="_top", reset_less=True)
+        self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="_single", reset_less=True)
+        self._empty = Signal(name="_empty")
+        channels = Signal(17, name="channels")
         m.d.comb += [
             self.jobs.ready.eq(vacant),
             self.walk.eq(fresh & self.next_job.walk),
@@ -162,13 +162,18 @@ class Steps(wiring.Component):
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
         """Whether a group begins in the next cycle, and its slot."""
         config, upcoming = self._config, self.next_job
-        left = Signal(8)  # groups of the job that are still to begin
-        used = Signal(range(config.slots + 1))
-        following = Signal(range(config.slots))
-        full, waits, start, opens = Signal(), Signal(), Signal(), Signal()
+        left = Signal(8, name="left")  # groups of the job that are still to begin
+        used = Signal(range(config.slots + 1), name="used")
+        following = Signal(range(config.slots), name="following")
+        full, waits, start, opens = (
+            Signal(name="full"),
+            Signal(name="waits"),
+            Signal(name="start"),
+            Signal(name="opens"),
+        )
         empty = self._empty
-        passed, slot = Signal(), Signal(range(config.slots))
-        alone, first = Signal(), Signal()
+        passed, slot = Signal(name="passed"), Signal(range(config.slots), name="slot")
+        alone, first = Signal(name="alone"), Signal(name="first")
         m.d.comb += [
             full.eq(used == config.slots),
             # The slot's sums of the last but one step are not yet there.
@@ -203,11 +208,11 @@ class Steps(wiring.Component):
     def _elaborate_counters(self, m: Module) -> None:
         """Block, row and column of the kernel, and channel of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
-        top = Signal(range(LANES), reset_less=True)
-        blocks = Signal.like(self._blocks)
-        single = Signal.like(self._single)
-        last = Signal.like(self._single)  # whether this is the last one
-        ends_tap, ends_row, ends_block = Signal(), Signal(), Signal()
+        top = Signal(range(LANES), name="top", reset_less=True)
+        blocks = Signal.like(self._blocks, name="blocks")
+        single = Signal.like(self._single, name="single")
+        last = Signal.like(self._single, name="last")  # whether this is the last one
+        ends_tap, ends_row, ends_block = Signal(name="ends_tap"), Signal(name="ends_row"), Signal(name="ends_block")
         m.d.comb += [
             ends_tap.eq(job.channelwise | (step.channel == Mux(last.blocks, top, LANES - 1))),
             ends_row.eq(ends_tap & last.columns),

@@ -101,15 +101,19 @@ class Distribute(wiring.Component):
         m = Module()
         stores, most = self.config.stores, self.config.most_parts
         deepest = max(store.depth for store in stores)
-        active, own = Signal(), Signal()
-        part, address, store = Signal(range(most)), Signal(range(deepest)), Signal(range(len(stores)))
+        active, own = Signal(name="active"), Signal(name="own")
+        part, address, store = (
+            Signal(range(most), name="part"),
+            Signal(range(deepest), name="address"),
+            Signal(range(len(stores)), name="store"),
+        )
         beat = self.i.payload
         m.d.comb += own.eq(self.i.valid & active & ~beat.begin & ~beat.end)
         m.d.sync += [self.o.valid.eq(self.i.valid & ~own), self.o.payload.eq(beat)]
 
-        word = Signal(PART_BITS * most, reset_less=True)
-        written = Signal(range(deepest), reset_less=True)
-        complete, filled = Signal(), Signal()
+        word = Signal(PART_BITS * most, name="word", reset_less=True)
+        written = Signal(range(deepest), name="written", reset_less=True)
+        complete, filled = Signal(name="complete"), Signal(name="filled")
         m.d.comb += [
             complete.eq(own & (part == dense_table(m, "last_part", store, [each.parts - 1 for each in stores]))),
             filled.eq(

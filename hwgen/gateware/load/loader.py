@@ -139,8 +139,8 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        good = Signal(init=1, reset_less=True)  # what the memories hold outlives a reset
-        closing = Signal()
+        good = Signal(name="good", init=1, reset_less=True)  # what the memories hold outlives a reset
+        closing = Signal(name="closing")
         idle = self._elaborate_frames(m, closing, good)
         m.d.comb += self.state.good.eq(good)
         wrong = self._elaborate_load(m, closing, good, idle)
@@ -151,8 +151,12 @@ class Loader(wiring.Component):
         """From words to the chain; when a load was found to be wrong."""
         config, word = self.config, self.i.payload
         final = config.packet_words - 1
-        place, fits, surplus = Signal(range(config.packet_words)), Signal(), Signal()
-        wrong = Signal()
+        place, fits, surplus = (
+            Signal(range(config.packet_words), name="place"),
+            Signal(name="fits"),
+            Signal(name="surplus"),
+        )
+        wrong = Signal(name="wrong")
         crc: Any = CRC32_ETHERNET(PART_BITS).create()
         m.submodules.crc = crc
         m.d.comb += [crc.data.eq(word.data), closing.eq(1)]

@@ -503,10 +503,10 @@ class PyramidBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        filled = Signal()  # a tile is complete
-        emptied = Signal()  # the last step of one is issued
-        held = Signal(range(HALVES + 1))  # tiles complete, or read until just now
-        there = Signal(range(HALVES + 1))  # tiles complete
+        filled = Signal(name="filled")  # a tile is complete
+        emptied = Signal(name="emptied")  # the last step of one is issued
+        held = Signal(range(HALVES + 1), name="held")  # tiles complete, or read until just now
+        there = Signal(range(HALVES + 1), name="there")  # tiles complete
         released = delayed(m, "released", emptied, config.release_delay - 1, reset_less=False)
         m.d.sync += [held.eq(held + filled - released), there.eq(there + filled - emptied)]
 
@@ -611,9 +611,9 @@ class PyramidBuffer(wiring.Component):
         column = _Place(
             m, config.columns, "column", places=window.patch_columns, banks=config.column_banks, pitch=folds
         )
-        turn = Signal(range(window.tap_folds))
+        turn = Signal(range(window.tap_folds), name="turn")
         half = Signal(name="read_half")
-        idle = Signal(init=1)  # between two output folds
+        idle = Signal(name="idle", init=1)  # between two output folds
         stepping, fold_ends, window_ends, row_ends, tile_ends = (
             Signal(name=name) for name in ("stepping", "fold_ends", "window_ends", "row_ends", "tile_ends")
         )

@@ -347,14 +347,14 @@ class ReuseBuffer(wiring.Component):
         m = Module()
         config = self.config
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
-        fold = Signal(range(config.input.folds))
+        fold = Signal(range(config.input.folds), name="fold")
 
         # A beat is looked up, read, stands at the entry, and is offered from the register.
-        moves = Signal()  # all of them by one stage
-        step = Signal()  # a beat of the tile enters the register
-        leaves = Signal()
-        full = Signal()
-        value = Signal(config.input.data_bits, reset_less=True)
+        moves = Signal(name="moves")  # all of them by one stage
+        step = Signal(name="step")  # a beat of the tile enters the register
+        leaves = Signal(name="leaves")
+        full = Signal(name="full")
+        value = Signal(config.input.data_bits, name="value", reset_less=True)
         at_entry = _along(m, "begun", Const(1), moves, reset_less=False)[-2]
         comes_in = _along(m, "comes_in", ~row.old & ~column.old, moves)[-2]
         emits = _along(m, "emits", ~row.unused & ~column.unused, moves)[-1]
@@ -365,9 +365,9 @@ class ReuseBuffer(wiring.Component):
             moves.eq(step | ~at_entry),
             self.o.valid.eq(full & emits),
         ]
-        pixel_ends = Signal()
-        row_ends = Signal()
-        tile_ends = Signal()
+        pixel_ends = Signal(name="pixel_ends")
+        row_ends = Signal(name="row_ends")
+        tile_ends = Signal(name="tile_ends")
         m.d.comb += [
             pixel_ends.eq(moves & (fold == config.input.folds - 1)),
             row_ends.eq(pixel_ends & column.ends),
