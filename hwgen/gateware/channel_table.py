@@ -14,6 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
+from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.weights import Weights
 
@@ -144,6 +145,6 @@ class ChannelTable(Arithmetic[ChannelTableConfig]):
         m.submodules[f"table_{name}"] = table = memory.Memory(
             shape=config.result, depth=config.depth, init=config.words(lane), attrs=rom_attributes(config.depth, where)
         )
-        port = table.read_port()
+        port = read_port(table)
         m.d.comb += port.addr.eq(address)
         return delayed(m, f"found_{name}", port.data, config.latency - 1)

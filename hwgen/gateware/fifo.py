@@ -13,6 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import check_place, delayed, place, ram_attributes
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
+from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
 #: Beats in LUTs in front of a block RAM: as many as leave from when one is asked for until it can leave itself.
@@ -214,7 +215,7 @@ def _ring(
     m.submodules[name] = storage = memory.Memory(
         shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth, "lut")
     )
-    write, read = storage.write_port(), storage.read_port()
+    write, read = write_port(storage), read_port(storage)
     m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
     _step(m, read.addr, depth, pop)
     if place is None:

@@ -7,6 +7,7 @@ from amaranth.lib import memory
 
 from hwgen.gateware.cost import Cost, counter_bits
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Cycles from an address to the word that is kept there.
 LATENCY = 2
@@ -23,7 +24,7 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
             m.d.sync += kept.eq(word)
         return delayed(m, f"{name}_word", kept, LATENCY - 1)
     m.submodules[name] = words = memory.Memory(shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth))
-    to, of = words.write_port(), words.read_port()
+    to, of = write_port(words), read_port(words)
     m.d.comb += [
         to.addr.eq(address),
         to.data.eq(word),

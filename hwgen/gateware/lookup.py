@@ -9,6 +9,7 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.ports import read_port
 
 #: Deepest memory that is held in LUTs if nobody says otherwise; deeper ones go to block RAM.
 LUT_DEPTH = 64
@@ -97,7 +98,7 @@ def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Val
     m.submodules[name] = table = memory.Memory(
         shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut")
     )
-    port = table.read_port()
+    port = read_port(table)
     m.d.comb += port.addr.eq(index)
     return port.data
 

@@ -26,6 +26,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
 from hwgen.gateware.part import Part
+from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 from hwgen.gateware.weights import Bounds, Weights
 
@@ -950,7 +951,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
             shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
         )
-        read = rom.read_port()
+        read = read_port(rom)
         m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
         return read.data
 

@@ -14,6 +14,7 @@ from hwgen.gateware.block_ram import stacked
 from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
+from hwgen.gateware.ports import read_port
 from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
@@ -335,7 +336,7 @@ def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value)
         m.submodules[here] = table = memory.Memory(
             shape=bits, depth=len(bank), init=list(bank), attrs=rom_attributes(len(bank), "block")
         )
-        port = table.read_port()
+        port = read_port(table)
         m.d.comb += port.addr.eq(address)
         found.append(delayed(m, f"{here}_word", port.data, 1))
     if len(words) <= _LEAST_BANK:

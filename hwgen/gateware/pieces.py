@@ -10,6 +10,7 @@ from amaranth.lib import memory
 from hwgen.gateware.block_ram import block_rams, stacked
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.lookup import LUT_DEPTH, delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Words among which one LUT chooses.
 LUT_WAYS = 4
@@ -83,7 +84,7 @@ def memory_in_pieces(
         m.submodules[piece] = storage = memory.Memory(
             shape=width, depth=words_here, init=[], attrs=ram_attributes(size, where)
         )
-        into, out = storage.write_port(), storage.read_port()
+        into, out = write_port(storage), read_port(storage)
         m.d.comb += [
             into.addr.eq(write.addr[: len(into.addr)]),
             into.data.eq(write.data),

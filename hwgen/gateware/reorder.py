@@ -18,6 +18,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
 
@@ -170,7 +171,7 @@ class Reorder(wiring.Component):
         m.submodules.blocks = blocks = memory.Memory(
             shape=config.input.data_bits, depth=2 * beats, init=[], attrs=ram_attributes(2 * beats)
         )
-        write, read = blocks.write_port(), blocks.read_port()
+        write, read = write_port(blocks), read_port(blocks)
         m.d.sync += write.en.eq(taken)
         for port, number, ends, name in ((write, into, filled, "into_second"), (read, place, emptied, "of_second")):
             second = Signal(name=name)

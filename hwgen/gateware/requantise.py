@@ -46,6 +46,7 @@ from hwgen.gateware.cost import (
     varying_columns,
 )
 from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Bits of a significand: those of a float32.
@@ -1001,7 +1002,7 @@ class Beats:
         m.submodules[name] = rom = memory.Memory(
             shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
         )
-        port = rom.read_port()
+        port = read_port(rom)
         m.d.comb += port.addr.eq(self.number(cycle - late - 1))
         entry = delayed(m, f"{name}_entry", port.data, late)
         start = 0

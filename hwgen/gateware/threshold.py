@@ -13,6 +13,7 @@ from amaranth.lib import memory, wiring
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, rom_attributes, sparse_table
+from hwgen.gateware.ports import read_port
 from hwgen.gateware.requantise import signed_bits
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
@@ -210,7 +211,7 @@ class Threshold(wiring.Component):
                     shape=shape, depth=len(table), init=list(table), attrs=rom_attributes(len(table), "lut")
                 )
                 m.submodules[f"thresholds_{here}"] = rom
-                port = rom.read_port()
+                port = read_port(rom)
                 m.d.comb += port.addr.eq(Cat(place, row))
                 threshold = port.data
             total, place, row = (

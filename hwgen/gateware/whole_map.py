@@ -13,6 +13,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.requantise import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
@@ -253,7 +254,7 @@ class RunningSum(wiring.Component):
             m.submodules.sums = sums = memory.Memory(
                 shape=config.sum_bits, depth=source.folds, init=[], attrs=ram_attributes(source.folds)
             )
-            write, read = sums.write_port(), sums.read_port()
+            write, read = write_port(sums), read_port(sums)
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
             before = delayed(m, "before", read.data, config.late)
         for lane in range(config.lanes):

@@ -18,6 +18,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Bits behind the binary point of shares.
 FRACTION = 24
@@ -120,7 +121,7 @@ def table(m: Module, name: str, write, number: int, shape, index) -> Signal:
     m.submodules[name] = entries = memory.Memory(
         shape=shape, depth=TABLE_WORDS, init=[], attrs=ram_attributes(TABLE_WORDS, "block")
     )
-    into, out = entries.write_port(), entries.read_port()
+    into, out = write_port(entries), read_port(entries)
     m.d.comb += [
         into.addr.eq(write.payload.index),
         into.data.eq(write.payload.data),

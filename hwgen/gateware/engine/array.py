@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Values that one LUT joins.
 _JOINED = 6
@@ -266,7 +267,7 @@ class Array(wiring.Component):
         m.submodules[f"slots_{lane}_{block}"] = slots = memory.Memory(
             shape=len(sums), depth=config.slots, init=[], attrs=ram_attributes(config.slots, "lut")
         )
-        to, of = slots.write_port(), slots.read_port(domain="comb")
+        to, of = write_port(slots), read_port(slots, domain="comb")
         m.d.comb += [
             to.en.eq(stages.valid[5] & stages.control[5].ends),
             to.addr.eq(stages.control[5].slot),

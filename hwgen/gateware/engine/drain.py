@@ -14,6 +14,7 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: What goes with the sums of a beat.
 _NOTE = {
@@ -233,7 +234,7 @@ class DrainWalk(wiring.Component):
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )
-        to, of = strides.write_port(), strides.read_port(domain="comb")
+        to, of = write_port(strides), read_port(strides, domain="comb")
         stride = Signal(3, name="stride", reset_less=True)
         m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]
         with m.If(start):

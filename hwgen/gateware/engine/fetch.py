@@ -11,6 +11,7 @@ from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
 from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Bit of a job's first word that ends the program.
 _END = Load.layout()["end"].offset
@@ -68,7 +69,7 @@ class PartQueue(wiring.Component):
         m.submodules.parts = parts = memory.Memory(
             shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
         )
-        write, read = parts.write_port(granularity=1), parts.read_port(domain="comb")
+        write, read = write_port(parts, granularity=1), read_port(parts, domain="comb")
         level, room = Signal(range(self.depth + 1), name="level"), Signal(name="room", init=1)
         offer = Signal(name="offer")
         m.d.comb += [

@@ -18,6 +18,7 @@ from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
 from hwgen.gateware.engine.requantise import PLACES, Bound, BoundConfig, Scale, ScaleConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.requantise import SIGNIFICAND_BITS
 
 #: The activation table follows those of additions.
@@ -167,7 +168,7 @@ class Finish(wiring.Component):
         config, beat = self.config, self.beats.payload
         looked_up = config.added + _ACTIVATION_CYCLES
         write = self._elaborate_writes(m)
-        tables = stream.Signature(TABLE_WRITE, always_ready=True).create()
+        tables = stream.Signature(TABLE_WRITE, always_ready=True).create(path=("tables",))
         m.d.comb += [
             tables.valid.eq(write.valid & write.payload.tables),
             tables.payload.index.eq(write.payload.index),
@@ -196,7 +197,7 @@ class Finish(wiring.Component):
 
     def _elaborate_writes(self, m: Module) -> Any:
         """Parameters and tables, a cycle late, as they go to many memories."""
-        write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create()
+        write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
@@ -246,7 +247,7 @@ class Finish(wiring.Component):
         m.submodules.addends = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
         )
-        into, out = words.write_port(), words.read_port()
+        into, out = write_port(words), read_port(words)
         m.d.comb += [
             into.en.eq(self.addends.valid),
             into.addr.eq(write.word),
@@ -266,7 +267,7 @@ class Finish(wiring.Component):
             m.submodules[f"parameters_{lane}_{number}"] = words = memory.Memory(
                 shape=_HALF, depth=depth, init=[], attrs=ram_attributes(depth)
             )
-            port, out = words.write_port(), words.read_port()
+            port, out = write_port(words), read_port(words)
             m.d.comb += [
                 port.en.eq(write.valid & ~into.tables & (index[:3] == lane)),
                 port.addr.eq(index[3:]),
@@ -289,7 +290,7 @@ class Finish(wiring.Component):
             m.submodules[f"buffer_{bank}" if banks > 1 else "buffer"] = buffer = memory.Memory(
                 shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
             )
-            into, out = buffer.write_port(), buffer.read_port()
+            into, out = write_port(buffer), read_port(buffer)
             behind = banks - 1 - bank  # the even one's next word lies behind an odd address
             m.d.comb += [
                 into.en.eq(words.o.valid & (word.address[:bits] == bank)),

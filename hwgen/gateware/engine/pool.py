@@ -18,6 +18,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 ADDRESS_BITS, COLUMN_BITS = 16, 10
 
@@ -173,7 +174,7 @@ class Pool(wiring.Component):
         m.submodules[name] = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, where)
         )
-        return words.write_port(), words.read_port()
+        return write_port(words), read_port(words)
 
 
 def _greatest(first: Value, second: Value) -> Value:

@@ -13,6 +13,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Ways of the multiplexers that rotate: one LUT a bit.
 _WAYS = 4
@@ -106,7 +107,7 @@ class ReuseBuffer(wiring.Component):
                 shape=LANES * 8, depth=config.map_words, init=[], attrs=ram_attributes(config.map_words, "block")
             )
             m.submodules[f"bank_{bank}"] = words
-            to, of = words.write_port(), words.read_port()
+            to, of = write_port(words), read_port(words)
             write_to(m, to, [(hits[bank], each.word, each.data) for hits, each in writes])
             m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_{bank}", of.data, 1))

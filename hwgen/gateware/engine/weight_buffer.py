@@ -13,6 +13,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 
 def weight_write(config: EngineConfig) -> data.StructLayout:
@@ -86,7 +87,7 @@ class WeightBuffer(wiring.Component):
                 shape=LANES * 8, depth=config.weight_steps, init=[], attrs=ram_attributes(config.weight_steps, "block")
             )
             m.submodules[f"block_{block}"] = words
-            to, of = words.write_port(), words.read_port()
+            to, of = write_port(words), read_port(words)
             write_to(m, to, [(hits[block], each.step, each.data) for hits, each in writes])
             m.d.comb += [
                 of.addr.eq(self.step),

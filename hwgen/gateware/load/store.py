@@ -15,6 +15,7 @@ from amaranth.lib.wiring import Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.ports import read_port, write_port
 
 #: Bits of a word on its way to the memories.
 PART_BITS = 32
@@ -126,7 +127,7 @@ def stored(
         init=[word & mask for word in contents],
         attrs=ram_attributes(store.depth, where),
     )
-    into, out = words.write_port(), words.read_port()
+    into, out = write_port(words), read_port(words)
     m.d.comb += [
         into.en.eq(write.enable),
         into.addr.eq(write.address),

@@ -31,6 +31,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
 from hwgen.gateware.lookup import ram_attributes, sparse_table
+from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
 
@@ -286,7 +287,7 @@ class _Band:
         self._m, self._name = m, name
         storage = memory.Memory(shape=width, depth=depth, init=[], attrs=ram_attributes(depth))
         m.submodules[name] = storage
-        self._write, self._read = storage.write_port(), storage.read_port()
+        self._write, self._read = write_port(storage), read_port(storage)
         self.word = Signal(width, name=f"{name}_word", reset_less=True)
         self.from_beat: list[Value] = []
 

@@ -1,0 +1,102 @@
+"""Write the Verilog of designs, with all local variables of hwgen's gateware renamed if that is asked for.
+
+Usage: python renamed_locals.py FOLDER (as-it-is | renamed) CASE ...      (cases: see `CASES`)
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from importlib.abc import SourceLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "hwgen.gateware"
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "stream": ("decoilfnet-example", "zedboard", {}),
+    "runtime": ("decoilfnet-example", "zedboard", {"weights": "runtime"}),
+    "pyramid": ("decoilfnet-example", "zedboard", {"template": "pyramid", "tile": (1, 2), "overlap": "reuse"}),
+    "graph": ("resnet8", "zedboard", {}),
+    "engine": ("decoilfnet-example", "zedboard", {"template": "tile", "array": (16, 5)}),
+}
+
+
+class LocalsRenamed(ast.NodeTransformer):
+    """Transformer that renames the local variables of functions, but not their parameters, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        names = locals_of(node)
+        self.count += len(names)
+        for name in ast.walk(node):
+            if isinstance(name, ast.Name) and name.id in names:
+                name.id += "_renamed"
+        return node
+
+
+def locals_of(function: ast.FunctionDef) -> set[str]:
+    """Return the names that a function and those inside it bind, without what is more than a variable."""
+    bound: set[str] = set()
+    kept: set[str | None] = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(ctx=ast.Store(), id=name):
+                bound.add(name)
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                kept.add(name)
+            case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+                kept.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                kept.update(names)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                kept.update(alias.asname or alias.name for alias in names)
+    return bound - kept
+
+
+class Loader(SourceFileLoader):
+    """Loader of a module of the gateware with its locals renamed."""
+
+    count = 0
+
+    def get_code(self, fullname: str) -> Any:
+        renaming = LocalsRenamed()
+        path = self.get_filename(fullname)
+        tree = ast.fix_missing_locations(renaming.visit(ast.parse(Path(path).read_text(encoding="utf-8"))))
+        Loader.count += renaming.count
+        return compile(tree, path, "exec")
+
+
+class Finder:
+    """Finder of the gateware's modules for `Loader`."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is None or not (name == PACKAGE or name.startswith(f"{PACKAGE}.")):
+            return None
+        folder = Path(next(iter(path))) / name.rpartition(".")[2]
+        if folder.is_dir():
+            file, within = folder / "__init__.py", [str(folder)]
+        else:
+            file, within = folder.with_suffix(".py"), None
+        loader: SourceLoader = Loader(name, str(file))
+        return spec_from_file_location(name, file, loader=loader, submodule_search_locations=within)
+
+
+def main(folder: Path, mode: str, cases: Sequence[str]) -> None:
+    if mode == "renamed":
+        sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+    import hwgen
+
+    for case in cases:
+        source, board, options = CASES[case]
+        hwgen.load(source).plan(board, **options).build(folder / case)
+    print(Loader.count)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
