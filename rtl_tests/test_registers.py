@@ -44,6 +44,20 @@ def test_the_docs_have_the_table():
     assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
 
 
+def test_build_hash_is_that_of_the_circuit():
+    verilog = (
+        b'module top; // a comment\n    assign a = b; /* two\n lines */ initial $readmemh("a//b.mem", c);\nendmodule\n'
+    )
+    same = b'module top;\n  assign a = b;  // another\n  initial $readmemh("a//b.mem", c); endmodule'
+    other = verilog.replace(b"a//b.mem", b"a//c.mem")
+    weights = {"top.mem": b"00 // no comment of Verilog"}
+    expected = wrapper.build_hash({"top.v": verilog, **weights})
+    assert wrapper.build_hash({"top.v": same, **weights}) == expected
+    assert wrapper.build_hash({"top.v": other, **weights}) != expected
+    assert wrapper.build_hash({"top.v": verilog.replace(b"a = b", b"a = c"), **weights}) != expected
+    assert wrapper.build_hash({"top.v": verilog, "top.mem": b"00"}) != expected
+
+
 def told(document: dict[str, Any]) -> dict[str, int]:
     """Offsets and masks by ``registers.json``, as software calls them."""
     found = {"BUILD_HASH": int(document["build_hash"], 16)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -28,17 +29,27 @@ _ACCESS = {
 }
 
 
+_STRING_OR_COMMENT = re.compile(rb'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
 def module(top: str) -> str:
     """Name of the wrapper of a module: without two underscores side by side, which Verilator writes otherwise."""
     return f"{top.rstrip('_')}_axi"
 
 
 def build_hash(contents: Mapping[str, bytes]) -> int:
-    """64 bits that tell a design from others, from its files by name."""
+    """Return 64 bits that tell a design from others, from its files by name; comments of Verilog don't count."""
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
-        digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
+        circuit = _without_comments(content) if name.endswith(".v") else content
+        digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(circuit).digest())
     return int.from_bytes(digest.digest()[:8], "big")
+
+
+def _without_comments(verilog: bytes) -> bytes:
+    """Return Verilog with a single space for each comment and each run of white space."""
+    code = _STRING_OR_COMMENT.sub(lambda match: match[0] if match[0].startswith(b'"') else b" ", verilog)
+    return b" ".join(code.split())
 
 
 def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> ShellConfig:
