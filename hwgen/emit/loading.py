@@ -106,19 +106,19 @@ class Loading(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words, ready, good = self.config.words, Signal(name="ready"), Signal(name="good")
-        place = Signal(range(len(words) + 1), name="place")
+        words, ready, good = self.config.words, Signal(name="weights_ready"), Signal(name="weights_good")
+        place = Signal(range(len(words) + 1), name="word_index")
         m.submodules.words = rom = memory.Memory(
             shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
         )
         word = rom.read_port()
         # A word is read a cycle before it is offered.
-        begun, following = Signal(name="begun"), Signal.like(place, name="following")
+        begun, following = Signal(name="has_begun"), Signal.like(place, name="next_word_index")
         offered = begun & (place != len(words))
         m.d.comb += following.eq(Mux(offered & ready, place + 1, place))
         m.d.comb += word.addr.eq(following)
         m.d.sync += [begun.eq(1), place.eq(following)]
-        loaded = Signal(name="loaded")
+        loaded = Signal(name="is_loaded")
         m.d.sync += loaded.eq(loaded | (place == len(words)) & good)
         ports: dict[str, Any] = {
             "i_clk": ClockSignal(),
@@ -133,7 +133,7 @@ class Loading(wiring.Component):
             error = getattr(self, name)
             ports |= {f"i_{name}__clear": error.clear, f"o_{name}__short": error.short, f"o_{name}__long": error.long}
         for port in self.config.input_ports:
-            stream, taken = getattr(self, port.name), Signal(name=f"{port.name}_taken")
+            stream, taken = getattr(self, port.name), Signal(name=f"{port.name}_inner_ready")
             m.d.comb += stream.ready.eq(taken & loaded)
             ports |= {
                 f"i_{port.name}__payload": stream.payload.as_value(),

@@ -132,17 +132,17 @@ class EngineShell(wiring.Component):
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
         busy, ended = self._run(m, bank)
-        failed = Signal(name="failed")
+        failed = Signal(name="has_failed")
         # Counted a cycle later, as carry chains are long.
-        ran = Signal(name="ran")
-        end = Signal(name="end")
+        ran = Signal(name="is_running")
+        end = Signal(name="run_end_delayed")
         m.d.sync += [ran.eq(busy & ~ended), end.eq(ended)]
         self._times(m, bank, ran, end)
         self._counter(m, bank, "frames", end & ~failed)
         self._counter(m, bank, "failures", end & failed)
         self._traffic(m, bank)
 
-        code = Signal(Error, name="code")
+        code = Signal(Error, name="error_code")
         pace = bank.pace[:PACE_BITS]
         m.d.comb += [
             code.eq(Mux(busy, Error.NONE, self.error)),
@@ -161,9 +161,9 @@ class EngineShell(wiring.Component):
     def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Start, stop and the engine's way to memory; whether a run goes on, and whether it ends in this cycle."""
         busy = Signal(name="busy")
-        asked = Signal(name="asked")
-        ended = Signal(name="ended")
-        base = Signal(32 - BASE_BITS, name="base")
+        asked = Signal(name="start_request")
+        ended = Signal(name="run_end")
+        base = Signal(32 - BASE_BITS, name="base_page")
         m.d.comb += [
             asked.eq(bank.control[0] & ~busy),
             # In the cycle of its start the engine is still done with the run before.
@@ -189,9 +189,9 @@ class EngineShell(wiring.Component):
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
         """Cycles of the last run, and of all: from the engine's start to its end."""
-        since = Signal(32, name="since")
+        since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
-        cycles = Signal(64, name="cycles")
+        cycles = Signal(64, name="busy_cycles")
         high = Signal(32, name="cycles_high_held")
         m.d.sync += [since.eq(Mux(ran, since + 1, 0)), cycles.eq(cycles + ran)]
         with m.If(end):
@@ -211,7 +211,7 @@ class EngineShell(wiring.Component):
             ("write_stalled", addressed | (bus.wvalid & ~bus.wready)),
         ):
             # Counted a cycle later: the other end of the bus may be late in its cycle.
-            happens = Signal(name=f"{name}_happens")
+            happens = Signal(name=f"{name}_event")
             m.d.sync += happens.eq(counts)
             self._counter(m, bank, f"m_axi_mem_{name}", happens)
 

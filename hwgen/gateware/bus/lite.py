@@ -118,7 +118,7 @@ class Bank(wiring.Component):
         m = Module()
         write, word, data, mask = self._writes(m)
         read, place = self._reads(m)
-        values = Signal(BITS, name="values")
+        values = Signal(BITS, name="read_value")
         with m.Switch(place):
             for register in self.config.registers:
                 with m.Case(register.offset // REGISTER_BYTES):
@@ -137,12 +137,12 @@ class Bank(wiring.Component):
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
         """When something is written, the number of the word, what, and which of its bits count."""
-        bus, write = self.bus, Signal(name="write")
-        word, has_word = Signal(ADDRESS_BITS - 2, name="word"), Signal(name="has_word")
+        bus, write = self.bus, Signal(name="write_enable")
+        word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
-            Signal(BITS, name="data"),
-            Signal(REGISTER_BYTES, name="strobe"),
-            Signal(name="has_data"),
+            Signal(BITS, name="write_data"),
+            Signal(REGISTER_BYTES, name="write_strobe"),
+            Signal(name="has_write_data"),
         )
         m.d.comb += [
             bus.awready.eq(~has_word),
@@ -161,7 +161,7 @@ class Bank(wiring.Component):
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
         """When something is read, and the number of the word."""
-        bus, read = self.bus, Signal(name="read")
+        bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):
             m.d.sync += bus.rvalid.eq(1)

@@ -182,10 +182,10 @@ class Repack(wiring.Component):
         unit, depth = config.unit, config.depth
         width = unit * config.shape.width
         slots = [Signal(width, name=f"slot_{number}", reset_less=True) for number in range(depth)]
-        level = Signal(range(depth + 1), name="level")  # units held
-        take, give = Signal(name="take"), Signal(name="give")
-        taken, _ = _sizes(m, "taken", config.takes, unit, take)
-        given, last = _sizes(m, "given", config.gives, unit, give)
+        level = Signal(range(depth + 1), name="units_held")  # units held
+        take, give = Signal(name="input_transfer"), Signal(name="output_transfer")
+        taken, _ = _sizes(m, "input", config.takes, unit, take)
+        given, last = _sizes(m, "output", config.gives, unit, give)
         m.d.comb += [
             self.i.ready.eq(level <= depth - config.takes.most // unit),
             take.eq(self.i.valid & self.i.ready),
@@ -197,7 +197,7 @@ class Repack(wiring.Component):
         for number, slot in enumerate(slots[: config.gives.most // unit]):
             there = slot if number < config.gives.least // unit else Mux(number < given, slot, 0)
             m.d.comb += piece[number * width : (number + 1) * width].eq(there)
-        kept = Signal.like(level, name="kept")
+        kept = Signal.like(level, name="units_kept")
         m.d.comb += kept.eq(Mux(give, level - given, level))
         m.d.sync += level.eq(kept + Mux(take, taken, 0))
 
@@ -222,13 +222,13 @@ class Repack(wiring.Component):
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
     """Units of the piece that is next, and whether it is a frame's last."""
-    piece, last = Signal(range(pieces.count), name=f"{name}_piece"), Signal(name=f"{name}_last")
+    piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]
-    size = Signal(range(pieces.most // unit + 1), name=f"{name}_size")
+    size = Signal(range(pieces.most // unit + 1), name=f"{name}_units")
     m.d.comb += size.eq(sizes[0])
     if len(sizes) > 1:
-        fold = Signal(range(len(sizes)), name=f"{name}_fold")
+        fold = Signal(range(len(sizes)), name=f"{name}_size_index")
         with m.Switch(fold):
             for number, each in enumerate(sizes):
                 with m.Case(number):

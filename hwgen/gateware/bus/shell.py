@@ -237,7 +237,7 @@ class Shell(wiring.Component):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
-        running = Signal(name="running")  # not in a reset
+        running = Signal(name="is_out_of_reset")  # not in a reset
         m.d.sync += running.eq(1)
         m.d.sync += self.reset.eq(bank.reset)
         m.d.comb += bank.clear.eq(self.reset)
@@ -308,7 +308,7 @@ class Shell(wiring.Component):
         # A word that goes on has all its bytes, and the last one of a frame those that it should.
         passes = into.valid & into.ready & out.valid & out.ready
         wanted = Mux(out.payload.last, end.final_keep, (1 << end.width) - 1)
-        lacks, exceeds = Signal(name=f"{end.name}_lacks"), Signal(name=f"{end.name}_exceeds")
+        lacks, exceeds = Signal(name=f"{end.name}_too_few_bytes"), Signal(name=f"{end.name}_too_many_bytes")
         m.d.sync += [
             lacks.eq(passes & (wanted & ~bus.tkeep).any()),
             exceeds.eq(passes & bus.tlast & (bus.tkeep & ~wanted).any()),
@@ -340,11 +340,11 @@ class Shell(wiring.Component):
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """The counters; when a frame has left on all outputs, and whether any is on its way, a cycle later each."""
-        busy, done, frames = Signal(name="busy"), Signal(name="done"), bank.frames
+        busy, done, frames = Signal(name="busy"), Signal(name="frame_done"), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
         for end in self.config.inputs:
-            bus, within = getattr(self, end.name), Signal(name=f"{end.name}_within")
+            bus, within = getattr(self, end.name), Signal(name=f"{end.name}_in_frame")
             moves = bus.tvalid & bus.tready
             with m.If(moves):
                 m.d.sync += within.eq(~bus.tlast)
@@ -374,8 +374,12 @@ class Shell(wiring.Component):
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
         """Cycles between frames, and those with frames on their way."""
-        since, interval, follows = Signal(32, name="since"), Signal(32, name="interval_held"), Signal(name="follows")
-        cycles, high = Signal(64, name="cycles"), Signal(32, name="cycles_high_held")
+        since, interval, follows = (
+            Signal(32, name="cycles_since_frame"),
+            Signal(32, name="interval_held"),
+            Signal(name="has_frame_before"),
+        )
+        cycles, high = Signal(64, name="busy_cycles"), Signal(32, name="cycles_high_held")
         m.d.sync += [since.eq(since + 1), cycles.eq(cycles + busy)]
         with m.If(done):
             m.d.sync += [since.eq(1), follows.eq(1)]

@@ -101,23 +101,23 @@ class Distribute(wiring.Component):
         m = Module()
         stores, most = self.config.stores, self.config.most_parts
         deepest = max(store.depth for store in stores)
-        active, own = Signal(name="active"), Signal(name="own")
+        active, own = Signal(name="is_active"), Signal(name="is_own_part")
         part, address, store = (
-            Signal(range(most), name="part"),
-            Signal(range(deepest), name="address"),
-            Signal(range(len(stores)), name="store"),
+            Signal(range(most), name="part_index"),
+            Signal(range(deepest), name="word_address"),
+            Signal(range(len(stores)), name="store_index"),
         )
         beat = self.i.payload
         m.d.comb += own.eq(self.i.valid & active & ~beat.begin & ~beat.end)
         m.d.sync += [self.o.valid.eq(self.i.valid & ~own), self.o.payload.eq(beat)]
 
-        word = Signal(PART_BITS * most, name="word", reset_less=True)
-        written = Signal(range(deepest), name="written", reset_less=True)
-        complete, filled = Signal(name="complete"), Signal(name="filled")
+        word = Signal(PART_BITS * most, name="loaded_word", reset_less=True)
+        written = Signal(range(deepest), name="write_address", reset_less=True)
+        complete, filled = Signal(name="word_complete"), Signal(name="store_filled")
         m.d.comb += [
-            complete.eq(own & (part == dense_table(m, "last_part", store, [each.parts - 1 for each in stores]))),
+            complete.eq(own & (part == dense_table(m, "last_part_index", store, [each.parts - 1 for each in stores]))),
             filled.eq(
-                complete & (address == dense_table(m, "last_address", store, [each.depth - 1 for each in stores]))
+                complete & (address == dense_table(m, "last_word_address", store, [each.depth - 1 for each in stores]))
             ),
         ]
         with m.If(own):
@@ -133,7 +133,7 @@ class Distribute(wiring.Component):
         with m.If(self.i.valid & beat.begin):
             m.d.sync += [active.eq(1), part.eq(0), address.eq(0), store.eq(0)]
         for number, each in enumerate(stores):
-            write, enable = getattr(self.writes, each.name), Signal(name=f"enable_{each.name}")
+            write, enable = getattr(self.writes, each.name), Signal(name=f"{each.name}_write_enable")
             m.d.sync += enable.eq(complete & (store == number))
             # The parts came in at the top.
             start = PART_BITS * (most - each.parts)

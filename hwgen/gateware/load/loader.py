@@ -139,8 +139,8 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        good = Signal(name="good", init=1, reset_less=True)  # what the memories hold outlives a reset
-        closing = Signal(name="closing")
+        good = Signal(name="is_good", init=1, reset_less=True)  # what the memories hold outlives a reset
+        closing = Signal(name="is_closing")
         idle = self._elaborate_frames(m, closing, good)
         m.d.comb += self.state.good.eq(good)
         wrong = self._elaborate_load(m, closing, good, idle)
@@ -152,11 +152,11 @@ class Loader(wiring.Component):
         config, word = self.config, self.i.payload
         final = config.packet_words - 1
         place, fits, surplus = (
-            Signal(range(config.packet_words), name="place"),
-            Signal(name="fits"),
-            Signal(name="surplus"),
+            Signal(range(config.packet_words), name="word_index"),
+            Signal(name="fits_design"),
+            Signal(name="has_surplus"),
         )
-        wrong = Signal(name="wrong")
+        wrong = Signal(name="load_error")
         crc: Any = CRC32_ETHERNET(PART_BITS).create()
         m.submodules.crc = crc
         m.d.comb += [crc.data.eq(word.data), closing.eq(1)]
@@ -200,10 +200,10 @@ class Loader(wiring.Component):
         Where there are several inputs, those that are behind go on until all have begun as many frames.
         """
         config = self.config
-        within = [Signal(name=f"within_{number}") for number in range(config.inputs)]
+        within = [Signal(name=f"in_frame_{number}") for number in range(config.inputs)]
         may = [Signal(name=f"may_begin_{number}", init=1) for number in range(config.inputs)]
-        begun = [Signal(_FRAME_BITS, name=f"begun_{number}") for number in range(config.inputs)]
-        left = [Signal(_FRAME_BITS, name=f"left_count_{number}") for number in range(config.outputs)]
+        begun = [Signal(_FRAME_BITS, name=f"begun_frames_{number}") for number in range(config.inputs)]
+        left = [Signal(_FRAME_BITS, name=f"finished_frames_{number}") for number in range(config.outputs)]
         for number in range(config.inputs):
             offered, taken, last = (getattr(self, f"{name}_{number}") for name in ("offered", "taken", "last"))
             begins = taken & ~within[number]

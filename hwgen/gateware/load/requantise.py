@@ -237,7 +237,7 @@ class LoadedRequantise(wiring.Component):
         for store, contents, number in zip(config.stores, config.stored_contents, numbers, strict=True):
             write = getattr(self.writes, store.name)
             word = stored(m, store, contents, write, number, where=config.tables_in)
-            words.append(delayed(m, f"{store.name}_late", word, late) if store.depth > 1 else word)
+            words.append(delayed(m, f"{store.name}_delayed", word, late) if store.depth > 1 else word)
         biases, scales, rule = words
         present = beats.read("present", config.latency)
         low, high, zero_point = (rule.word_select(number, OUTPUT_BITS).as_signed() for number in (1, 2, 0))

@@ -192,10 +192,10 @@ class LoadedTableSum(Arithmetic[LoadedTableSumConfig]):
     def _elaborate_sum(self, m: Module, name: str, operands: Sequence[Value]) -> tuple[Value, Value]:
         """The whole part of a sum, and whether it is rounded up; 6 cycles."""
         shares = [self._stored(m, name, number, value).as_signed() for number, value in enumerate(operands)]
-        total = Signal(signed(SHARE_BITS + 1), name=f"{name}_total", reset_less=True)
+        total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
         m.d.sync += total.eq(shares[0] + shares[1])
         least = self._stored(m, name, 2, total[FRACTION : FRACTION + MOST_BITS])
         # With a reset: a shift register would take LUTs, and more time than there is in front of the comparison.
-        late = delayed(m, f"{name}_total_late", total, 2, reset_less=False)
+        late = delayed(m, f"{name}_sum_delayed", total, 2, reset_less=False)
         whole, carry = late >> FRACTION, late[:FRACTION] >= least
         return delayed(m, f"{name}_whole", whole, 1), delayed(m, f"{name}_carry", carry, 1)
