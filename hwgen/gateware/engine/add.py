@@ -105,11 +105,11 @@ class TableAdd(wiring.Component):
                 table(m, f"share_{lane}_{number}", self.write, number, TABLES[number], values[lane])
                 for number, values in enumerate((self.first, self.second))
             ]
-            total = Signal(signed(SHARE_BITS + 1), name=f"total_{lane}", reset_less=True)
+            total = Signal(signed(SHARE_BITS + 1), name=f"sum_{lane}", reset_less=True)
             m.d.sync += total.eq(shares[0] + shares[1])
             least = table(m, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8])
             # With a reset: a shift register would take LUTs, and more time than there is in front of the comparison.
-            late = delayed(m, f"total_{lane}_late", total, 2, reset_less=False)
+            late = delayed(m, f"sum_{lane}_delayed", total, 2, reset_less=False)
             whole, carry = late >> FRACTION, late[:FRACTION] >= least
             m.d.comb += self.whole[lane].eq(delayed(m, f"whole_{lane}", whole, 1))
             m.d.comb += self.carry[lane].eq(delayed(m, f"carry_{lane}", carry, 1))

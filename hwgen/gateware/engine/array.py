@@ -154,9 +154,9 @@ class Array(wiring.Component):
         valid: list[Value] = [self.valid]
         control = [self.control]
         for age in range(1, 6):
-            valid.append(delayed(m, f"valid_{age}", valid[-1], 1, reset_less=False))
+            valid.append(delayed(m, f"valid_stage_{age}", valid[-1], 1, reset_less=False))
             # With a reset: no shift register, whose output is late.
-            later = Signal(control_layout(config), name=f"control_{age}")
+            later = Signal(control_layout(config), name=f"control_stage_{age}")
             m.d.sync += later.eq(control[-1])
             control.append(later)
         self._stages = _Stages(valid, control)
@@ -169,7 +169,9 @@ class Array(wiring.Component):
             kept.append([])
             for block in range(config.blocks):
                 old = Signal(
-                    data.ArrayLayout(signed(config.sum_bits), LANES), name=f"old_{lane}_{block}", reset_less=True
+                    data.ArrayLayout(signed(config.sum_bits), LANES),
+                    name=f"stored_sums_{lane}_{block}",
+                    reset_less=True,
                 )
                 sums[block] = [old[number] for number in range(LANES)]
                 kept[-1].append(old)
@@ -177,10 +179,10 @@ class Array(wiring.Component):
                 half, number = divmod(pair, LANES)
                 low, high = self._elaborate_slice(m, operands[lane][pair], weights[pair], f"{lane}_{pair}")
                 sums[2 * half][number] = self._elaborate_sum(
-                    m, low, sums[2 * half][number], f"sum_{lane}_{2 * half}_{number}", maximum=half == 0
+                    m, low, sums[2 * half][number], f"accumulator_{lane}_{2 * half}_{number}", maximum=half == 0
                 )
                 sums[2 * half + 1][number] = self._elaborate_sum(
-                    m, high, sums[2 * half + 1][number], f"sum_{lane}_{2 * half + 1}_{number}", maximum=False
+                    m, high, sums[2 * half + 1][number], f"accumulator_{lane}_{2 * half + 1}_{number}", maximum=False
                 )
             for block in range(config.blocks):
                 self._elaborate_slots(
@@ -195,8 +197,8 @@ class Array(wiring.Component):
         before, control = self._stages.control[0], self._stages.control[1]
         operands = []
         for lane in range(config.pixels):
-            chosen = Signal(signed(8), name=f"chosen_{lane}", reset_less=True)
-            own = Signal(data.ArrayLayout(signed(8), LANES), name=f"own_{lane}", reset_less=True)
+            chosen = Signal(signed(8), name=f"channel_value_{lane}", reset_less=True)
+            own = Signal(data.ArrayLayout(signed(8), LANES), name=f"pixel_word_{lane}", reset_less=True)
             m.d.sync += [
                 chosen.eq(Choice(self.words[lane][number] for number in range(LANES))[before.channel]),
                 own.eq(self.words[lane]),
@@ -217,7 +219,7 @@ class Array(wiring.Component):
         for pair in range(self._config.pairs):
             half, number = divmod(pair, LANES)
             low, high = self.weights[16 * half + number], self.weights[16 * half + LANES + number]
-            both = Signal(signed(_PRODUCT_BITS + 9), name=f"weights_{pair}", reset_less=True)
+            both = Signal(signed(_PRODUCT_BITS + 9), name=f"packed_weights_{pair}", reset_less=True)
             below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), (high - low[-1])[:9])
             m.d.sync += both.eq(Mux(self._stages.valid[1], below, 0))
             packed.append(both)
@@ -226,8 +228,8 @@ class Array(wiring.Component):
     def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
         """Both products, two cycles later. Half of the high field's unit is added, so that it is rounded, and not less
         by one where the low one is negative; that turns the low one's sign."""
-        product = Signal(signed(len(weights) + 8), name=f"product_{name}", reset_less=True)
-        rounded = Signal(signed(len(weights) + 8), name=f"rounded_{name}", reset_less=True)
+        product = Signal(signed(len(weights) + 8), name=f"packed_product_{name}", reset_less=True)
+        rounded = Signal(signed(len(weights) + 8), name=f"rounded_product_{name}", reset_less=True)
         m.d.sync += [product.eq(operand * weights), rounded.eq(product + (1 << (_PRODUCT_BITS - 1)))]
         low, sign = rounded[: _PRODUCT_BITS - 1], rounded[_PRODUCT_BITS - 1]
         return Cat(low, ~sign).as_signed(), rounded[_PRODUCT_BITS : 2 * _PRODUCT_BITS].as_signed()
@@ -248,12 +250,14 @@ class Array(wiring.Component):
         """The slot that is read, and of which lanes and blocks not: all are, or those that the drain selects."""
         config = self._config
         resumes = self._stages.valid[self.YIELD] & self._stages.control[self.YIELD].resume
-        slot = Signal(range(config.slots), name="read_slot", reset_less=True)
+        slot = Signal(range(config.slots), name="read_slot_index", reset_less=True)
         m.d.comb += self.yields.eq(resumes)
         m.d.sync += slot.eq(Mux(resumes, self._stages.control[self.YIELD].slot, self.select.slot))
         cleared = []
         for lane in range(config.pixels):
-            cleared.append([Signal(name=f"cleared_{lane}_{block}", reset_less=True) for block in range(config.blocks)])
+            cleared.append(
+                [Signal(name=f"is_deselected_{lane}_{block}", reset_less=True) for block in range(config.blocks)]
+            )
             for block, clear in enumerate(cleared[-1]):
                 mine = (self.select.lane == lane) & (self.select.block == block)
                 m.d.sync += clear.eq(~(resumes | mine))
@@ -280,7 +284,7 @@ class Array(wiring.Component):
         """The sums that were selected: all others are zero."""
         joined = []
         for number in range(0, len(kept), _JOINED):
-            some = Signal(len(kept[0]), name=f"joined_{number // _JOINED}", reset_less=True)
+            some = Signal(len(kept[0]), name=f"joined_sums_{number // _JOINED}", reset_less=True)
             m.d.sync += some.eq(_any(kept[number : number + _JOINED]))
             joined.append(some)
         m.d.sync += self.sums.as_value().eq(_any(joined))

@@ -98,17 +98,21 @@ class Bursts(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         box, burst, most = self.i.payload, self.o.payload, self.config.burst_words
-        address = Signal(ADDRESS_BITS, name="address", reset_less=True)
-        row, next_row = (Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("row", "next_row"))
-        block, next_block = (Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("block", "next_block"))
+        address = Signal(ADDRESS_BITS, name="burst_address", reset_less=True)
+        row, next_row = (
+            Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("row_address", "next_row_address")
+        )
+        block, next_block = (
+            Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("block_address", "next_block_address")
+        )
         words_left = Signal(ROW_BITS, name="words_left", reset_less=True)
         rows_left = Signal.like(box.rows, name="rows_left", reset_less=True)
         blocks_left = Signal.like(box.blocks, name="blocks_left", reset_less=True)
-        words = Signal(range(most + 1), name="words", reset_less=True)
-        ends = Signal(3, name="ends", reset_less=True)  # the row, the rows, the blocks
-        fresh = Signal(3, name="fresh", reset_less=True)  # the row, the block, the box
-        to_border = Signal(range(most + 1), name="to_border")
-        fits = Signal(name="fits")
+        words = Signal(range(most + 1), name="burst_words", reset_less=True)
+        ends = Signal(3, name="end_flags", reset_less=True)  # the row, the rows, the blocks
+        fresh = Signal(3, name="new_flags", reset_less=True)  # the row, the block, the box
+        to_border = Signal(range(most + 1), name="words_to_boundary")
+        fits = Signal(name="row_fits")
         in_border = (most - 1).bit_length()
         m.d.comb += [
             to_border.eq(most - address[:in_border]),

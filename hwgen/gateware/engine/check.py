@@ -252,14 +252,14 @@ class JobCheck(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        word, valid = Signal(WORD_BITS, name="word", reset_less=True), Signal(name="valid")
-        place, number = Signal(range(Job.WORDS), name="place"), Signal(COUNT_BITS, name="number")
+        word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
+        place, number = Signal(range(Job.WORDS), name="word_index"), Signal(COUNT_BITS, name="job_index")
         sealed = valid & (place == Job.WORDS - 1)
-        judged = Signal(name="judged")
+        judged = Signal(name="verdict")
         m.d.sync += [
             word.eq(self.word.payload),
             valid.eq(self.word.valid),
-            judged.eq(delayed(m, "sealed", sealed, 1, reset_less=False)),
+            judged.eq(delayed(m, "is_last_word", sealed, 1, reset_less=False)),
         ]
         with m.If(valid):
             m.d.sync += place.eq(Mux(sealed, 0, place + 1))
@@ -283,15 +283,15 @@ class JobCheck(wiring.Component):
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # which begins anew for less than its own ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
-        damaged, foreign = Signal(4, name="damaged", reset_less=True), Signal(name="foreign", reset_less=True)
+        damaged, foreign = Signal(4, name="damaged_parts", reset_less=True), Signal(name="is_foreign", reset_less=True)
         differ = crc.crc ^ word[SEAL_BITS:] ^ number
         size = len(differ) // len(damaged)
         m.d.sync += [
             damaged.eq(Cat(differ[size * part : size * (part + 1)].any() for part in range(len(damaged)))),
             foreign.eq(word[:SEAL_BITS] != engine_seal(self.config)),
         ]
-        late = delayed(m, "damaged", damaged.any(), 1)
-        return late, delayed(m, "foreign", foreign, 1)
+        late = delayed(m, "is_damaged", damaged.any(), 1)
+        return late, delayed(m, "is_foreign", foreign, 1)
 
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, place: Signal, number: Signal, judged: Signal
@@ -299,15 +299,15 @@ class JobCheck(wiring.Component):
         """Whether a rule is broken: each is looked at with the last word that it needs; what it needs of earlier ones
         is kept."""
         operands = _Operands(m, word, place)
-        here = delayed(m, "valid", valid, 1, reset_less=False)
-        bad = Signal(name="bad")
+        here = delayed(m, "job_word_valid", valid, 1, reset_less=False)
+        bad = Signal(name="is_rule_broken")
         broken = []
         for count, rule in enumerate(rules(self.config)):
             last = max(_word(field) for field in rule.looks_at)
             values = [operands.field(field, last) for field in rule.fields]
             values += [operands.length(field, last) for field in rule.lengths]
             values += [operands.product(field, factor) for field, factor in rule.products]
-            found = Signal(name=f"broken_{count}")
+            found = Signal(name=f"rule_{count}_broken")
             m.d.sync += found.eq(here & (operands.place == last) & rule.broken(number, *values))
             broken.append(found)
         with m.If(judged):
@@ -322,8 +322,8 @@ class _Operands:
 
     def __init__(self, m: Module, word: Signal, place: Signal) -> None:
         self._m, self._now = m, word
-        self._word = Signal.like(word, name="word_late", reset_less=True)
-        self.place = Signal.like(place, name="place_late", reset_less=True)
+        self._word = Signal.like(word, name="job_word_delayed", reset_less=True)
+        self.place = Signal.like(place, name="word_index_delayed", reset_less=True)
         m.d.sync += [self._word.eq(word), self.place.eq(place)]
         self._made: dict[Any, Signal] = {}
 
@@ -334,7 +334,9 @@ class _Operands:
         first, width = _bits(field)
         made = self._made.get((first, width))
         if made is None:
-            made = self._made[first, width] = Signal(range(width + 1), name=f"length_{first}_{width}", reset_less=True)
+            made = self._made[first, width] = Signal(
+                range(width + 1), name=f"bit_length_{first}_{width}", reset_less=True
+            )
             self._m.d.sync += made.eq(_length(self._now[first : first + width]))
         return self._kept(f"length of {field}", made, last, field)
 
@@ -349,7 +351,7 @@ class _Operands:
         if _word(field) == last:
             return value
         if key not in self._made:
-            name = f"kept_{key.replace('.', '_').replace(' ', '_')}"
+            name = f"stored_{key.replace('.', '_').replace(' ', '_')}"
             self._made[key] = Signal(len(value), name=name, reset_less=True)
             with self._m.If(self.place == _word(field)):
                 self._m.d.sync += self._made[key].eq(value)

@@ -173,10 +173,10 @@ class Core(wiring.Component):
         m.d.comb += [
             *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "channel")),
             *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
-            array.valid.eq(delayed(m, "valid", steps.valid, words, reset_less=False)),
+            array.valid.eq(delayed(m, "step_valid", steps.valid, words, reset_less=False)),
             array.control.eq(delayed(m, "control", control, words)),
         ]
-        ended = delayed(m, "ended", steps.ended, words - 1, reset_less=False)
+        ended = delayed(m, "job_end", steps.ended, words - 1, reset_less=False)
         m.d.sync += self.computed.eq(self.computed + ended)
 
     def _elaborate_drain(self, m: Module) -> None:
@@ -190,13 +190,15 @@ class Core(wiring.Component):
             drains.opens.eq(steps.valid & steps.step.zero),
             drains.slot.eq(steps.step.slot),
             drains.stride.eq(steps.job.stride),
-            drains.complete.eq(delayed(m, "complete", steps.valid & steps.step.complete, complete, reset_less=False)),
+            drains.complete.eq(
+                delayed(m, "group_complete", steps.valid & steps.step.complete, complete, reset_less=False)
+            ),
             drains.yields.eq(array.yields),
             drains.finished.eq(self.finished),
             steps.release.eq(drains.release),
             array.select.eq(drains.select),
             self.drained.eq(drains.drained),
-            self.beats.valid.eq(delayed(m, "beat", drains.valid & ~array.yields, late, reset_less=False)),
+            self.beats.valid.eq(delayed(m, "beat_valid", drains.valid & ~array.yields, late, reset_less=False)),
             self.beats.payload.sums.eq(array.sums),
             *(self.beats.payload[name].eq(note[name]) for name in note.shape().members),
         ]

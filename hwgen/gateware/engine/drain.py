@@ -129,17 +129,17 @@ class DrainWalk(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._take, self._pass = (
-            Signal(name="_take"),
-            Signal(name="_pass"),
+            Signal(name="job_start"),
+            Signal(name="job_skip"),
         )  # the next job has its turn; one without beats
         self._next, self._job = (
-            Signal(Drain.layout(), name="_next"),
-            Signal(Drain.layout(), name="_job", reset_less=True),
+            Signal(Drain.layout(), name="next_job"),
+            Signal(Drain.layout(), name="job", reset_less=True),
         )
         self._prepared, self._empty, self._single = (
-            Signal(name="_prepared"),
-            Signal(name="_empty"),
-            Signal(name="_single"),
+            Signal(name="is_next_job_ready"),
+            Signal(name="is_next_job_empty"),
+            Signal(name="is_next_job_one_pixel"),
         )
         self._elaborate_next(m)
         self._elaborate_groups(m)
@@ -148,9 +148,9 @@ class DrainWalk(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> None:
         """The next job, whether it has its place in the output buffer, and whether it has beats."""
-        vacant, upcoming = Signal(name="vacant", init=1), self._next
+        vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = self._take | self._pass
-        short = Signal(COUNT_BITS, name="short")
+        short = Signal(COUNT_BITS, name="stored_margin")
         m.d.comb += [self.jobs.ready.eq(vacant), short.eq(self.stored - upcoming.wait_stored)]
         m.d.sync += [
             self._prepared.eq(~vacant & ~taken & ~short[-1]),
@@ -166,26 +166,29 @@ class DrainWalk(wiring.Component):
         """Which group, pixel and block; the counts."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
-        complete = Signal(range(config.slots + 1), name="complete")  # groups that were not yet begun
-        following = Signal(slots, name="following")
-        left = Signal(14, name="left", reset_less=True)  # pixels of the job, with this one
-        some, last = Signal(name="some"), Signal(name="last", reset_less=True)  # there are any; this one is the last
+        complete = Signal(range(config.slots + 1), name="complete_groups")  # groups that were not yet begun
+        following = Signal(slots, name="next_slot_index")
+        left = Signal(14, name="pixels_left", reset_less=True)  # pixels of the job, with this one
+        some, last = (
+            Signal(name="has_pixels"),
+            Signal(name="is_last_pixel", reset_less=True),
+        )  # there are any; this one is the last
         pixel, blocks = (
-            Signal(range(config.pixels), name="pixel", reset_less=True),
-            Signal(4, name="blocks", reset_less=True),
+            Signal(range(config.pixels), name="pixel_index", reset_less=True),
+            Signal(4, name="blocks_left", reset_less=True),
         )
-        outstanding = Signal(8, name="outstanding")
+        outstanding = Signal(8, name="outstanding_jobs")
         heard, start, begin, border, more = (
-            Signal(name="heard"),
-            Signal(name="start"),
-            Signal(name="begin"),
-            Signal(name="border"),
-            Signal(name="more"),
+            Signal(name="beat_selected"),
+            Signal(name="group_start"),
+            Signal(name="next_group_start"),
+            Signal(name="is_group_boundary"),
+            Signal(name="has_more_groups"),
         )
         self._ends_pixel, ends_group, self._ends_job = (
-            Signal(name="_ends_pixel"),
-            Signal(name="ends_group"),
-            Signal(name="_ends_job"),
+            Signal(name="is_pixel_end"),
+            Signal(name="is_group_end"),
+            Signal(name="is_job_end"),
         )
         self._heard = heard
         m.d.comb += [
@@ -218,7 +221,7 @@ class DrainWalk(wiring.Component):
             m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]
             m.d.sync += [self.select.lane.eq(0), pixel.eq(0)]
         with m.Elif(heard & self._ends_pixel):
-            turned = Signal(signed(len(self.select.lane) + 2), name="turned")
+            turned = Signal(signed(len(self.select.lane) + 2), name="wrapped_lane")
             m.d.comb += turned.eq(self.select.lane + stride - config.pixels)
             m.d.sync += self.select.lane.eq(Mux(turned >= 0, turned, self.select.lane + stride))
             m.d.sync += pixel.eq(pixel + 1)
@@ -235,7 +238,7 @@ class DrainWalk(wiring.Component):
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )
         to, of = write_port(strides), read_port(strides, domain="comb")
-        stride = Signal(3, name="stride", reset_less=True)
+        stride = Signal(3, name="group_stride", reset_less=True)
         m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]
         with m.If(start):
             m.d.sync += stride.eq(of.data)
@@ -243,7 +246,9 @@ class DrainWalk(wiring.Component):
 
     def _elaborate_note(self, m: Module) -> None:
         job, upcoming, note = self._job, self._next, self.note
-        pixel, addend = (Signal(16, name=name, reset_less=True) for name in ("pixel", "addend"))  # of its first block
+        pixel, addend = (
+            Signal(16, name=name, reset_less=True) for name in ("pixel_address", "pixel_addend_address")
+        )  # of its first block
         m.d.comb += [
             *(note[name].eq(job[name]) for name in _CONSTANTS),
             note.pixel_end.eq(self._ends_pixel),

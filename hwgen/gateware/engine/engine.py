@@ -133,7 +133,7 @@ class Engine(wiring.Component):
         finish_config = FinishConfig(engine=self.config)
         memory_side = MemorySideConfig(engine=self.config, read_latency=finish_config.read_latency).component()
         core, finish = Core(self.config), finish_config.component()
-        clear, begin = Signal(name="clear"), Signal(name="begin")
+        clear, begin = Signal(name="run_reset"), Signal(name="run_begin")
         for name, part in (("memory_side", memory_side), ("core", core), ("finish", finish)):
             m.submodules[name] = ResetInserter(clear)(part)
         wiring.connect(m, inside=memory_side.m_axi, outside=wiring.flipped(self.m_axi))
@@ -166,8 +166,8 @@ class Engine(wiring.Component):
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
         """Reset, begin, and wait until all jobs that were fetched are done; whether it does."""
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
-        ended, complete = Signal(name="ended"), Signal(name="complete")
-        base = Signal.like(self.program_base, name="base")
+        ended, complete = Signal(name="all_jobs_done"), Signal(name="is_run_complete")
+        base = Signal.like(self.program_base, name="held_program_base")
         m.d.comb += [
             memory_side.program_base.eq(base),
             ended.eq(memory_side.ended & Cat(count == memory_side.jobs for count in counts).all()),
@@ -188,7 +188,7 @@ class Engine(wiring.Component):
     def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
         """A run is stuck when nothing was asked of memory, computed or drained for long. How long memory takes for what
         it was asked doesn't count."""
-        quiet, moves = Signal(range(STUCK_CYCLES), name="quiet"), Signal(name="moves")
+        quiet, moves = Signal(range(STUCK_CYCLES), name="quiet_cycles"), Signal(name="progress")
         m.d.sync += [
             moves.eq(~runs | ~memory_side.idle | ~memory_side.free | core.active),
             quiet.eq(Mux(moves, 0, quiet + 1)),

@@ -70,8 +70,8 @@ class PartQueue(wiring.Component):
             shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
         )
         write, read = write_port(parts, granularity=1), read_port(parts, domain="comb")
-        level, room = Signal(range(self.depth + 1), name="level"), Signal(name="room", init=1)
-        offer = Signal(name="offer")
+        level, room = Signal(range(self.depth + 1), name="level"), Signal(name="has_room", init=1)
+        offer = Signal(name="pop")
         m.d.comb += [
             *(place.eq(self.word) for place in write.data),
             write.en.eq(self.enable),
@@ -141,7 +141,7 @@ class FetchUnit(wiring.Component):
         m.submodules.bursts = bursts = Bursts(self.config)
         queues = {name: PartQueue(kind, self.config.queue) for name, kind in PARTS.items()}
         pushed, end, room = self._elaborate_queues(m, queues)
-        wanted = Signal(name="wanted")
+        wanted = Signal(name="is_job_wanted")
         box = bursts.i.payload
         asked = request_of(self.config, bursts.o.payload.run, wide=False)
         m.d.comb += [
@@ -163,8 +163,8 @@ class FetchUnit(wiring.Component):
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
         """Each word to its place in its part. Whether the last one comes, if it ends the program, if there is room."""
-        pushed, end, room = Signal(name="pushed"), Signal(name="end"), Signal(name="room")
-        number = Signal(range(Job.WORDS), name="number")
+        pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
+        number = Signal(range(Job.WORDS), name="word_index")
         last = number == Job.WORDS - 1
         m.d.comb += [pushed.eq(self.word.valid & last)]
         with m.If(self.word.valid):

@@ -168,14 +168,14 @@ class Finish(wiring.Component):
         config, beat = self.config, self.beats.payload
         looked_up = config.added + _ACTIVATION_CYCLES
         write = self._elaborate_writes(m)
-        tables = stream.Signature(TABLE_WRITE, always_ready=True).create(path=("tables",))
+        tables = stream.Signature(TABLE_WRITE, always_ready=True).create(path=("table_write",))
         m.d.comb += [
             tables.valid.eq(write.valid & write.payload.tables),
             tables.payload.index.eq(write.payload.index),
             tables.payload.data.eq(write.payload.data),
         ]
         outputs = self._elaborate_sums(m, self._elaborate_outputs(m, write), tables)
-        looking = delayed(m, "looking", beat.table, looked_up)
+        looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
             found = table(m, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned())
@@ -186,18 +186,18 @@ class Finish(wiring.Component):
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
             pooled.last_column.eq(delayed_fast(m, "last_column", (beat.columns - 1)[:COLUMN_BITS], looked_up)),
             *(
-                getattr(pooled, name).eq(delayed_fast(m, name, beat[name], looked_up))
+                getattr(pooled, name).eq(delayed_fast(m, f"beat_{name}", beat[name], looked_up))
                 for name in ("pool", "pixel_end", "last")
             ),
         ]
         self._elaborate_buffer(m, pooled)
-        ended = delayed(m, "ended", pooled.i.valid & pooled.last, config.pool.latency + 1, reset_less=False)
+        ended = delayed(m, "job_end", pooled.i.valid & pooled.last, config.pool.latency + 1, reset_less=False)
         m.d.comb += self.finished.eq(ended)
         return m
 
     def _elaborate_writes(self, m: Module) -> Any:
         """Parameters and tables, a cycle late, as they go to many memories."""
-        write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("write",))
+        write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("parameter_write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
@@ -225,14 +225,14 @@ class Finish(wiring.Component):
             sums.first.as_value().eq(Cat(outputs)),
             sums.second.as_value().eq(self._elaborate_addends(m)),
         ]
-        adding = delayed_fast(m, "adding", self.beats.payload.add, config.added)
+        adding = delayed_fast(m, "adds_map", self.beats.payload.add, config.added)
         rule = self._rule(m, "a_", config.bounded + config.add.latency)
         found = []
         for lane, output in enumerate(outputs):
             m.submodules[f"sum_bound_{lane}"] = last = Bound(config.sum_bound)
             m.d.comb += [last.whole.eq(sums.whole[lane]), last.carry.eq(sums.carry[lane])]
             m.d.comb += [getattr(last, name).eq(value) for name, value in rule.items()]
-            found.append(Mux(adding, last.o, delayed_fast(m, f"alone_{lane}", output, late)))
+            found.append(Mux(adding, last.o, delayed_fast(m, f"requantised_{lane}", output, late)))
         return found
 
     def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
@@ -252,7 +252,9 @@ class Finish(wiring.Component):
             into.en.eq(self.addends.valid),
             into.addr.eq(write.word),
             into.data.eq(write.data),
-            out.addr.eq(delayed(m, "addend", self.beats.payload.addend[: len(out.addr)], self.config.bounded - 2)),
+            out.addr.eq(
+                delayed(m, "addend_address", self.beats.payload.addend[: len(out.addr)], self.config.bounded - 2)
+            ),
         ]
         return delayed(m, "addend_word", out.data, 1)
 
@@ -272,9 +274,9 @@ class Finish(wiring.Component):
                 port.en.eq(write.valid & ~into.tables & (index[:3] == lane)),
                 port.addr.eq(index[3:]),
                 port.data.eq(into.data.word_select(number, _HALF)),
-                out.addr.eq(delayed(m, f"parameter_{lane}_{number}", beat.parameter, cycle)),
+                out.addr.eq(delayed(m, f"parameter_address_{lane}_{number}", beat.parameter, cycle)),
             ]
-            found.append(delayed(m, f"parameters_{lane}_{number}_late", out.data, cycles - 1))
+            found.append(delayed(m, f"parameter_word_{lane}_{number}", out.data, cycles - 1))
         m.d.comb += [
             part.bias.eq(found[0]),
             part.significand.eq(found[1][:SIGNIFICAND_BITS]),
@@ -298,12 +300,12 @@ class Finish(wiring.Component):
                 into.data.eq(word.data.as_value()),
                 out.addr.eq((self.address + behind)[bits:]),
             ]
-            late = Signal(LANES * 8, name=f"word_late_{bank}" if banks > 1 else "word_late", reset_less=True)
+            late = Signal(LANES * 8, name=f"buffer_word_{bank}" if banks > 1 else "buffer_word", reset_less=True)
             m.d.sync += late.eq(out.data)
             found.append(late)
         if banks == 1:
             m.d.comb += self.data.eq(found[0])
         else:
-            odd = delayed(m, "odd", self.address[0], self.config.read_latency)
+            odd = delayed(m, "is_odd_address", self.address[0], self.config.read_latency)
             even_word, odd_word = found
             m.d.comb += self.data.eq(Mux(odd, Cat(odd_word, even_word), Cat(even_word, odd_word)))

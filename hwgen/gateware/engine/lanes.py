@@ -93,11 +93,11 @@ class Lanes(wiring.Component):
         #: Of each lane's pixel in group 0, and in this group.
         first = [
             [Signal(shape, name=f"first_{name}_{lane}", reset_less=True) for lane in lanes]
-            for name, shape in (("column", PLACE_BITS), ("row", PLACE_BITS), ("word", word))
+            for name, shape in (("column_index", PLACE_BITS), ("row_index", PLACE_BITS), ("word_address", word))
         ]
         columns, rows, words = [
             [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in lanes]
-            for name, shape in (("column", PLACE_BITS), ("row", PLACE_BITS), ("word", word))
+            for name, shape in (("column_index", PLACE_BITS), ("row_index", PLACE_BITS), ("word_address", word))
         ]
         self._elaborate_walk(m, first)
         self._elaborate_advance(m, first, columns, rows, words)
@@ -109,16 +109,22 @@ class Lanes(wiring.Component):
         """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``. Rows and words come a cycle later
         than columns, here too."""
         pixels, job = self._config.pixels, self.next_job
-        left = Signal(range(pixels + 1), name="left")
-        lane = Signal(range(pixels), name="lane", reset_less=True)
+        left = Signal(range(pixels + 1), name="pixels_left")
+        lane = Signal(range(pixels), name="walk_lane_index", reset_less=True)
         column, row = (
-            Signal(PLACE_BITS, name="column", reset_less=True),
-            Signal(PLACE_BITS, name="row", reset_less=True),
+            Signal(PLACE_BITS, name="walk_column_index", reset_less=True),
+            Signal(PLACE_BITS, name="walk_row_index", reset_less=True),
         )
-        word = Signal(range(self._config.map_words), name="word", reset_less=True)
-        back = Signal(signed(PLACE_BITS + 1), name="back", reset_less=True)
-        wrapped, turned = Signal(signed(PLACE_BITS + 1), name="wrapped"), Signal(signed(len(lane) + 2), name="turned")
-        ended_row, ended_turn = Signal(name="ended_row", reset_less=True), Signal(name="ended_turn", reset_less=True)
+        word = Signal(range(self._config.map_words), name="walk_word_address", reset_less=True)
+        back = Signal(signed(PLACE_BITS + 1), name="walk_wrap_offset", reset_less=True)
+        wrapped, turned = (
+            Signal(signed(PLACE_BITS + 1), name="wrapped_walk_column"),
+            Signal(signed(len(lane) + 2), name="wrapped_walk_lane"),
+        )
+        ended_row, ended_turn = (
+            Signal(name="walk_row_end", reset_less=True),
+            Signal(name="walk_lane_wrap", reset_less=True),
+        )
         m.d.comb += [
             self.walked.eq(left <= 1),
             wrapped.eq(column + back),
@@ -141,7 +147,7 @@ class Lanes(wiring.Component):
             m.d.sync += [row.eq(0), word.eq(0)]
         walking = left != 0
         for kept, value, late in zip(first, (column, row, word), (0, 1, 1), strict=True):
-            here, at = delayed(m, f"walking_{value.name}", walking, late), delayed(m, f"at_{value.name}", lane, late)
+            here, at = delayed(m, f"{value.name}_write", walking, late), delayed(m, f"{value.name}_lane", lane, late)
             for number in range(pixels):
                 with m.If(here & (at == number)):
                     m.d.sync += kept[number].eq(value)
@@ -149,11 +155,11 @@ class Lanes(wiring.Component):
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
         """Each lane's place in the group of the step: of columns a cycle after the step, of rows and words two."""
         job, bits = self.job, PLACE_BITS
-        begins_job, begins = delayed(m, "job", self.step.job, 1), delayed(m, "group", self.step.group, 1)
-        back = Signal(signed(bits + 1), name="back", reset_less=True)
+        begins_job, begins = delayed(m, "job_start", self.step.job, 1), delayed(m, "group_advance", self.step.group, 1)
+        back = Signal(signed(bits + 1), name="group_wrap_offset", reset_less=True)
         # What a lane moves by as it stays in its row, or ends it; for the step a cycle ago.
-        row_moves = [Signal(bits, name=f"row_move_{end}", reset_less=True) for end in range(2)]
-        word_moves = [Signal(words[0].shape(), name=f"word_move_{end}", reset_less=True) for end in range(2)]
+        row_moves = [Signal(bits, name=f"row_advance_{end}", reset_less=True) for end in range(2)]
+        word_moves = [Signal(words[0].shape(), name=f"word_advance_{end}", reset_less=True) for end in range(2)]
         m.d.sync += [
             back.eq(job.group_columns - job.columns),
             row_moves[0].eq(job.group_rows),
@@ -162,8 +168,8 @@ class Lanes(wiring.Component):
             word_moves[1].eq(job.group_words + job.wrap_words),
         ]
         for lane in range(self._config.pixels):
-            wrapped = Signal(signed(bits + 1), name=f"wrapped_{lane}")
-            ended = Signal(name=f"ended_{lane}", reset_less=True)
+            wrapped = Signal(signed(bits + 1), name=f"wrapped_column_{lane}")
+            ended = Signal(name=f"row_end_{lane}", reset_less=True)
             m.d.comb += wrapped.eq(columns[lane] + back)
             m.d.sync += ended.eq(wrapped >= 0)
             with m.If(self.step.job):
@@ -179,11 +185,11 @@ class Lanes(wiring.Component):
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
         """Every lane's address: its own word, the tap's, and one more where the banks begin again."""
         config, step, job = self._config, self.step, self.job
-        rest = Signal(range(config.pixels), name="rest", reset_less=True)
-        row_rest = Signal.like(rest, name="row_rest")
-        base, move = Signal.like(rest, name="base"), Signal.like(rest, name="move")
-        turned = Signal(signed(len(rest) + 2), name="turned")
-        carry = Signal(name="carry", reset_less=True)
+        rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
+        row_rest = Signal.like(rest, name="tap_row_bank")
+        base, move = Signal.like(rest, name="tap_bank_before"), Signal.like(rest, name="tap_bank_advance")
+        turned = Signal(signed(len(rest) + 2), name="wrapped_tap_bank")
+        carry = Signal(name="tap_bank_carry", reset_less=True)
         m.d.comb += [
             base.eq(Mux(step.row, row_rest, rest)),
             move.eq(Mux(step.row, job.row_rest, job.column_rest)),
@@ -197,14 +203,15 @@ class Lanes(wiring.Component):
         with m.Elif(step.tap):
             m.d.sync += [rest.eq(moved), carry.eq(turned >= 0)]
         word, row_word, block_word = [
-            Signal(words[0].shape(), name=name, reset_less=True) for name in ("tap_word", "row_word", "block_word")
+            Signal(words[0].shape(), name=name, reset_less=True)
+            for name in ("tap_address", "tap_row_address", "tap_block_address")
         ]
-        begins = {name: delayed(m, f"{name}_begins", step[name], 1) for name in ("group", "block", "row", "tap")}
+        begins = {name: delayed(m, f"{name}_start", step[name], 1) for name in ("group", "block", "row", "tap")}
         start, plane, by_row, by_column = [
             delayed(m, name, job[name][: len(word)], 1)
             for name in ("start_words", "plane", "row_words", "column_words")
         ]
-        moved_word = Signal.like(word, name="moved_word")
+        moved_word = Signal.like(word, name="next_tap_address")
         with m.If(begins["group"]):
             m.d.comb += moved_word.eq(start)
             m.d.sync += block_word.eq(moved_word)
@@ -219,10 +226,10 @@ class Lanes(wiring.Component):
             m.d.sync += row_word.eq(moved_word)
         with m.If(begins["tap"]):
             m.d.sync += word.eq(moved_word)
-        tap_rest = delayed(m, "tap_rest", rest, 1)
-        m.d.comb += self.rest.eq(delayed(m, "rest_out", tap_rest, 1))
+        tap_rest = delayed(m, "tap_bank_delayed", rest, 1)
+        m.d.comb += self.rest.eq(delayed(m, "tap_bank_out", tap_rest, 1))
         for lane in range(config.pixels):
-            address = Signal(words[0].shape(), name=f"address_{lane}", reset_less=True)
+            address = Signal(words[0].shape(), name=f"read_address_{lane}", reset_less=True)
             m.d.sync += address.eq(words[lane] + word + (tap_rest >= config.pixels - lane))
             m.d.comb += self.words[lane].eq(address)
 
@@ -240,15 +247,17 @@ class Lanes(wiring.Component):
             with m.Elif(ages):
                 m.d.sync += tap.eq(tap + moves)
             taps[name] = tap
-        row_tap = delayed(m, "row_tap", taps["row"], 1)
+        row_tap = delayed(m, "tap_row_delayed", taps["row"], 1)
         limits = {
-            "column": delayed(m, "in_columns", job.in_columns, 2),
-            "row": delayed(m, "in_rows", job.in_rows, 3),
+            "column": delayed(m, "input_columns", job.in_columns, 2),
+            "row": delayed(m, "input_rows", job.in_rows, 3),
         }
         for lane in range(self._config.pixels):
             found = {}
             for name, place, tap in (("column", columns[lane], taps["column"]), ("row", rows[lane], row_tap)):
-                at = Signal(PLACE_BITS, name=f"{name}_at_{lane}", reset_less=True)  # negative ones are great
-                found[name] = Signal(name=f"{name}_inside_{lane}", reset_less=True)
+                at = Signal(PLACE_BITS, name=f"{name}_position_{lane}", reset_less=True)  # negative ones are great
+                found[name] = Signal(name=f"{name}_is_inside_{lane}", reset_less=True)
                 m.d.sync += [at.eq(place + tap), found[name].eq(at < limits[name])]
-            m.d.comb += self.inside[lane].eq(delayed(m, f"column_found_{lane}", found["column"], 1) & found["row"])
+            m.d.comb += self.inside[lane].eq(
+                delayed(m, f"column_is_inside_{lane}_delayed", found["column"], 1) & found["row"]
+            )

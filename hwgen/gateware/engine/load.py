@@ -55,7 +55,7 @@ class LoadUnit(wiring.Component):
         m.submodules.bursts = bursts = Bursts(self.config)
         part, request = self.part.payload, self.request.payload
         target, last_box = self._elaborate_boxes(m, bursts)
-        met, take = Signal(name="met"), Signal(name="take")
+        met, take = Signal(name="conditions_met"), Signal(name="burst_transfer")
         m.d.comb += [
             take.eq(bursts.o.valid & bursts.o.ready),
             bursts.o.ready.eq(met & ~self.request.valid),
@@ -81,10 +81,10 @@ class LoadUnit(wiring.Component):
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
         """The boxes of a job, one after the other; what the one at hand is for, and whether it is the last."""
         part, box = self.part.payload, bursts.i.payload
-        past = Signal(2, name="past")  # the map, the weights
-        target, last_box = Signal(Target, name="target"), Signal(name="last_box")
+        past = Signal(2, name="boxes_done")  # the map, the weights
+        target, last_box = Signal(Target, name="target"), Signal(name="is_last_box")
         seen, has_map, has_weights, has_parameters = (
-            Signal(name=name) for name in ("seen", "has_map", "has_weights", "has_parameters")
+            Signal(name=name) for name in ("has_part", "has_map", "has_weights", "has_parameters")
         )
         m.d.sync += [
             seen.eq(self.part.valid & ~self.part.ready),
@@ -127,14 +127,16 @@ class LoadUnit(wiring.Component):
     def _elaborate_places(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
         """Where a burst's first word goes. The next row's place, and the next block's, are known two cycles ahead."""
         part, tag = self.part.payload, self.request.payload.tag
-        begin_place, begin_rest = Signal.like(tag.place, name="begin_place"), Signal.like(tag.rest, name="begin_rest")
+        begin_place, begin_rest = Signal.like(tag.place, name="box_address"), Signal.like(tag.rest, name="box_bank")
         row_place, row_rest = (
-            Signal.like(tag.place, name="row_place", reset_less=True),
-            Signal.like(tag.rest, name="row_rest", reset_less=True),
+            Signal.like(tag.place, name="row_address", reset_less=True),
+            Signal.like(tag.rest, name="row_bank", reset_less=True),
         )
-        block_place, next_block = (Signal(16, name=name, reset_less=True) for name in ("block_place", "next_block"))
-        next_place = Signal.like(row_place, name="next_place", reset_less=True)
-        next_rest = Signal.like(row_rest, name="next_rest", reset_less=True)
+        block_place, next_block = (
+            Signal(16, name=name, reset_less=True) for name in ("block_address", "next_block_address")
+        )
+        next_place = Signal.like(row_place, name="next_row_address", reset_less=True)
+        next_rest = Signal.like(row_rest, name="next_row_bank", reset_less=True)
         with m.Switch(target):
             with m.Case(Target.PARAMETERS):
                 m.d.comb += begin_place.eq(part.p_base)
@@ -144,7 +146,7 @@ class LoadUnit(wiring.Component):
                 m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
             with m.Case(Target.WEIGHTS):
                 m.d.comb += begin_place.eq(part.w_base)
-        rest = Signal(range(2 * self.config.pixels), name="rest")
+        rest = Signal(range(2 * self.config.pixels), name="row_bank_sum")
         wraps = rest >= self.config.pixels
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
@@ -152,7 +154,7 @@ class LoadUnit(wiring.Component):
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
-        place, first = Signal.like(tag.place, name="place"), Signal.like(tag.rest, name="first")
+        place, first = Signal.like(tag.place, name="burst_address"), Signal.like(tag.rest, name="burst_bank")
         m.d.comb += [place.eq(next_place), first.eq(next_rest)]
         with m.If(burst.new_box):
             m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
@@ -217,20 +219,20 @@ class Placement(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         answer, tag = self.answers.payload, self.answers.payload.tag
-        place, rest = Signal.like(tag.place, name="place"), Signal.like(tag.rest, name="rest")
-        next_place = Signal.like(place, name="next_place", reset_less=True)
-        next_rest = Signal.like(rest, name="next_rest", reset_less=True)
+        place, rest = Signal.like(tag.place, name="word_address"), Signal.like(tag.rest, name="word_bank")
+        next_place = Signal.like(place, name="next_word_address", reset_less=True)
+        next_rest = Signal.like(rest, name="next_word_bank", reset_less=True)
         fresh = answer.first & tag.fresh
         m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
         word, wraps = (
             Signal(8 * LANES, name="word"),
-            Signal(2, name="wraps"),
+            Signal(2, name="bank_wraps"),
         )  # whether the next word is at another place, and the one behind it
         behind: tuple[Value, Value] = (place + wraps[0], Mux(wraps[0], 0, rest + 1))
         after = behind
         if self.config.bus_words > 1:
             low, high = answer.data[: len(word)], answer.data[len(word) :]
-            both, next_one = answer.present.all(), Signal.like(place, name="next_one")
+            both, next_one = answer.present.all(), Signal.like(place, name="address_plus_one")
             m.d.comb += [word.eq(Mux(answer.present[0], low, high)), next_one.eq(place + 1)]
             behind = (Mux(wraps[0], next_one, place), behind[1])
             later = Mux(wraps[0], 1, Mux(wraps[1], 0, rest + 2))
@@ -242,7 +244,7 @@ class Placement(wiring.Component):
         with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
             m.d.sync += [next_place.eq(after[0]), next_rest.eq(after[1])]
         m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
-        done = Signal(name="done")
+        done = Signal(name="job_loaded")
         m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
         return m
 
@@ -251,9 +253,9 @@ class Placement(wiring.Component):
         answer = self.answers.payload
         at_place, at_rest = (
             Signal.like(each, name=name, reset_less=True)
-            for name, each in (("place_high", answer.tag.place), ("rest_high", answer.tag.rest))
+            for name, each in (("write_address_high", answer.tag.place), ("write_bank_high", answer.tag.rest))
         )
-        late = Signal.like(word, name="word_high", reset_less=True)
+        late = Signal.like(word, name="write_word_high", reset_less=True)
         m.d.sync += [at_place.eq(place), at_rest.eq(rest), late.eq(word)]
         for name, target, fields in (
             ("map_write_high", Target.MAP, {"word": at_place, "bank": at_rest}),
@@ -269,7 +271,12 @@ class Placement(wiring.Component):
         answer, target = self.answers.payload, self.answers.payload.tag.target
         at_place, at_rest, word, of_table = (
             Signal.like(each, name=name, reset_less=True)
-            for name, each in (("at_place", place), ("at_rest", rest), ("word_late", now), ("of_table", answer.first))
+            for name, each in (
+                ("write_address", place),
+                ("write_bank", rest),
+                ("write_word", now),
+                ("is_table", answer.first),
+            )
         )
         m.d.sync += [at_place.eq(place), at_rest.eq(rest), word.eq(now), of_table.eq(target == Target.TABLES)]
         for port, targets, size, fields in (

@@ -116,7 +116,7 @@ class Pool(wiring.Component):
         odd_row, odd_column, block, pair, surplus = self._elaborate_walk(m)
         # Cycle 1: the pair's other pixel. Cycle 2: the maximum of the pair; it is written, or the row above is read.
         valid = self.i.valid & self.pool
-        pair_in, pair_out = self._memory(m, "held", max(2, config.blocks), "lut")
+        pair_in, pair_out = self._memory(m, "pairs", max(2, config.blocks), "lut")
         m.d.comb += [
             pair_in.en.eq(valid & ~odd_column),
             pair_in.addr.eq(block),
@@ -124,34 +124,37 @@ class Pool(wiring.Component):
             pair_out.addr.eq(block),
         ]
         late = delayed(m, "word", word.as_value(), 1)
-        pooled = delayed(m, "pooled", self.pool, 1)
+        pooled = delayed(m, "is_pooled", self.pool, 1)
         passing = delayed(m, "pair_maximum", Mux(pooled, _greatest(pair_out.data, late), late), 1)
-        above_in, above_out = self._memory(m, "above", config.words, "block")
+        above_in, above_out = self._memory(m, "row_above", config.words, "block")
         m.d.comb += [
-            above_in.en.eq(delayed(m, "to_above", valid & odd_column, 2, reset_less=False)),
-            above_in.addr.eq(delayed(m, "into", pair, 2)),
+            above_in.en.eq(delayed(m, "row_above_write_enable", valid & odd_column, 2, reset_less=False)),
+            above_in.addr.eq(delayed(m, "row_above_write_address", pair, 2)),
             above_in.data.eq(passing),
-            above_out.addr.eq(delayed(m, "out_of", pair, 1)),
+            above_out.addr.eq(delayed(m, "row_above_read_address", pair, 1)),
         ]
-        above = delayed(m, "above_word", above_out.data, 1)
-        late = delayed(m, "passing", passing, 1)
-        pooled = delayed(m, "pooled_late", pooled, 2)
+        above = delayed(m, "row_above_word", above_out.data, 1)
+        late = delayed(m, "pair_maximum_delayed", passing, 1)
+        pooled = delayed(m, "is_pooled_delayed", pooled, 2)
         leaves = self.i.valid & (~self.pool | (odd_row & odd_column))
         address = self.i.payload.address - surplus
         m.d.comb += [
             self.o.payload.data.as_value().eq(delayed(m, "maximum", Mux(pooled, _greatest(above, late), late), 1)),
             self.o.payload.address.eq(delayed(m, "address", address[:ADDRESS_BITS], config.latency)),
-            self.o.valid.eq(delayed(m, "leaves", leaves, config.latency, reset_less=False)),
+            self.o.valid.eq(delayed(m, "output_valid", leaves, config.latency, reset_less=False)),
         ]
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
         """Where the word is: odd row, odd column, block, place of its pair; and pixels before it less pooled ones."""
         config = self.config
-        odd_row, column = Signal(name="odd_row"), Signal(COLUMN_BITS, name="column")
-        block = Signal(range(max(2, config.blocks)), name="block")
-        pair, first = Signal(range(config.words), name="pair"), Signal(range(config.words), name="first")
-        surplus = Signal(ADDRESS_BITS, name="surplus")
+        odd_row, column = Signal(name="is_odd_row"), Signal(COLUMN_BITS, name="column_index")
+        block = Signal(range(max(2, config.blocks)), name="block_index")
+        pair, first = (
+            Signal(range(config.words), name="pair_address"),
+            Signal(range(config.words), name="first_pair_address"),
+        )
+        surplus = Signal(ADDRESS_BITS, name="surplus_pixels")
         row_end, odd_column = column == self.last_column, column[0]
         with m.If(self.i.valid & self.pool):
             m.d.sync += [block.eq(block + 1), pair.eq(pair + 1)]

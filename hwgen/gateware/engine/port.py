@@ -188,14 +188,18 @@ class MemoryPort(wiring.Component):
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
         """The first of the three that is ready has the port, when the burst before has had its cycles."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
-        free, may_read, may_write = Signal(name="free", init=1), Signal(name="may_read"), Signal(name="may_write")
+        free, may_read, may_write = (
+            Signal(name="is_bus_free", init=1),
+            Signal(name="may_read"),
+            Signal(name="may_write"),
+        )
         failed = self.error.as_value()[1] | self.error.as_value()[3]  # of all errors
         m.d.comb += self.free.eq(free)
-        granted = {name: Signal(name=f"granted_{name}") for name in ("fetch", "store", "load")}
-        run = Signal(request_layout(self.config), name="run")
+        granted = {name: Signal(name=f"{name}_grant") for name in ("fetch", "store", "load")}
+        run = Signal(request_layout(self.config), name="granted_request")
         m.d.comb += [
-            may_read.eq(free & ~failed & ~bus.arvalid & room(m, "read_room", reads)),
-            may_write.eq(free & ~failed & ~bus.awvalid & room(m, "write_room", writes)),
+            may_read.eq(free & ~failed & ~bus.arvalid & room(m, "has_read_room", reads)),
+            may_write.eq(free & ~failed & ~bus.awvalid & room(m, "has_write_room", writes)),
             fetch.ready.eq(may_read),
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
@@ -205,7 +209,7 @@ class MemoryPort(wiring.Component):
             ),
             run.eq(load.payload.run),
         ]
-        asked, writing = Signal(_asked_layout(self.config), name="asked"), Signal(_WRITING, name="writing")
+        asked, writing = Signal(_asked_layout(self.config), name="read_entry"), Signal(_WRITING, name="write_entry")
         m.d.comb += [asked.tag.eq(load.payload.tag), asked.empty.eq(run.beats == 0)]
         with m.If(granted["fetch"]):
             m.d.comb += [run.eq(fetch.payload), asked.tag.eq(0), asked.tag.target.eq(Target.JOB)]
@@ -242,16 +246,16 @@ class MemoryPort(wiring.Component):
         A tick ends a beat. With a pace of 1 the first tick comes a cycle late, and so the last one does not count.
         """
         single, first_wait, wait = (
-            Signal(name="single"),
-            Signal(PACE_BITS, name="first_wait"),
-            Signal(PACE_BITS, name="wait"),
+            Signal(name="is_pace_one"),
+            Signal(PACE_BITS, name="first_beat_wait"),
+            Signal(PACE_BITS, name="beat_wait"),
         )
         m.d.sync += [single.eq(self.pace == 1), wait.eq(self.pace - 1)]
         m.d.sync += first_wait.eq(Mux(self.pace == 1, 0, self.pace - 2))
         beats_left, cycles_left, first = (
             Signal(range(axi.MAX_BEATS + 1), name="beats_left"),
             Signal(PACE_BITS, name="cycles_left"),
-            Signal(name="first"),
+            Signal(name="is_first_beat"),
         )
         with m.If(granted):
             m.d.sync += [free.eq(0), beats_left.eq(beats), cycles_left.eq(first_wait), first.eq(1)]
@@ -266,7 +270,7 @@ class MemoryPort(wiring.Component):
         """Each word, or both of a beat, with the tag of the oldest burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
-        first = Signal(name="first", init=1)
+        first = Signal(name="is_first_word", init=1)
         empty, taken = reads.r_rdy & asked.empty, bus.rvalid & bus.rready
         whole, word = self._elaborate_word(m, taken, asked, first)
         m.d.comb += [bus.rready.eq(reads.r_rdy & ~asked.empty), reads.r_en.eq(empty | (taken & bus.rlast))]
@@ -285,12 +289,12 @@ class MemoryPort(wiring.Component):
         """Whether a beat ends a word, and the word, or two of them."""
         bus, config = self.m_axi, self.config
         if config.word_beats > 1:
-            half, low = Signal(name="half"), Signal(len(bus.rdata), name="low", reset_less=True)
+            half, low = Signal(name="is_high_read_half"), Signal(len(bus.rdata), name="low_read_half", reset_less=True)
             with m.If(taken):
                 m.d.sync += [half.eq(~half), low.eq(bus.rdata)]
             return half, Cat(low, bus.rdata)
         if config.bus_words > 1:
-            later, odd = Signal(name="later"), Signal(name="odd")
+            later, odd = Signal(name="is_next_word_odd"), Signal(name="is_word_odd")
             m.d.comb += odd.eq(Mux(first, asked.odd, later))
             wide = Cat(~(first & asked.odd), ~(bus.rlast & asked.ragged))
             m.d.sync += self.answers.payload.present.eq(Mux(asked.wide, wide, Cat(~odd, odd)))
@@ -303,7 +307,7 @@ class MemoryPort(wiring.Component):
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:
-            half = Signal(name="half")
+            half = Signal(name="is_high_write_half")
             with m.If(bus.wvalid & bus.wready):
                 m.d.sync += half.eq(~half)
             m.d.comb += [

@@ -136,25 +136,25 @@ class Scale(wiring.Component):
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
         """Sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
-        total = Signal(signed(_TOTAL_BITS + 1), name="total", reset_less=True)
+        total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
         for number, step in enumerate((8, 2)):
-            value, sign, by = _normalise(m, f"normal_{number}", value, sign, step)
+            value, sign, by = _normalise(m, f"normalised_{number}", value, sign, step)
             # With a reset: a shift register would be too slow in front of the adder.
-            waiting = [delayed(m, f"by_{number}_{each}", by, 1, reset_less=False) for each, by in enumerate(shifts)]
+            waiting = [delayed(m, f"shift_{number}_{each}", by, 1, reset_less=False) for each, by in enumerate(shifts)]
             shifts = [by, *waiting]
         # The last step, and rounding. What is negative is negated on the way, which is inversion and another one.
         last = value[-1] == sign
         value = Mux(last, value << 1, value)[:_TOTAL_BITS]
         spare = _TOTAL_BITS - SIGNIFICAND_BITS
         up = value[spare - 1] & (value[: spare - 1].any() | value[spare])
-        rounded = Signal(SIGNIFICAND_BITS + 1, name="rounded", reset_less=True)
+        rounded = Signal(SIGNIFICAND_BITS + 1, name="rounded_mantissa", reset_less=True)
         kept = value[spare:] ^ sign.replicate(SIGNIFICAND_BITS)
         m.d.sync += rounded.eq((Cat(1, kept) + (up ^ sign))[1:])
-        by = Signal(5, name="by")
+        by = Signal(5, name="left_shift")
         m.d.sync += by.eq(Cat(last, *shifts))
-        return delayed(m, "sign", sign, 1), by, rounded
+        return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
         """Mantissa times significand, 48 bits; 4 cycles.
@@ -164,14 +164,14 @@ class Scale(wiring.Component):
         """
         digits = Cat(Const(0, 1), self.significand[:_LUT_BITS], Const(0, 1))
         total, done = _row(mantissa, digits[:3]), []
-        factor = delayed(m, "factor", self.significand[_LUT_BITS:], 1)
+        factor = delayed(m, "significand_high", self.significand[_LUT_BITS:], 1)
         for number in range(1, _DIGITS):
             row = _row(mantissa, digits[2 * number : 2 * number + 3])
             before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * number], Const(0, 2), row).as_signed()
-            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"rows_{number}", reset_less=True)
+            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{number}", reset_less=True)
             m.d.sync += rows.eq(before >> 1)
             if number < _DIGITS - 1:
-                done.append(delayed(m, f"done_{number}", rows[:2], _DIGITS - number))
+                done.append(delayed(m, f"product_low_{number}", rows[:2], _DIGITS - number))
                 total = rows >> 2
                 mantissa = delayed(m, f"mantissa_{number}", mantissa, 1)
                 digits = delayed(m, f"digits_{number}", digits, 1)
@@ -179,22 +179,25 @@ class Scale(wiring.Component):
                 slice_mantissa = mantissa
         beside = _LUT_BITS - 2 * len(done)
         product = delayed(
-            m, "product", delayed(m, "slice_mantissa", slice_mantissa, 1) * delayed(m, "slice_factor", factor, 1), 1
+            m,
+            "product",
+            delayed(m, "slice_mantissa", slice_mantissa, 1) * delayed(m, "slice_significand", factor, 1),
+            1,
         )
-        upper = Signal(_PRODUCT_BITS - _LUT_BITS, name="upper", reset_less=True)
+        upper = Signal(_PRODUCT_BITS - _LUT_BITS, name="product_high", reset_less=True)
         m.d.sync += upper.eq(product + rows[beside:-1])
-        return Cat(*done, delayed(m, "done_last", rows[:beside], 1), upper)
+        return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_place(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
         """How many of the ten places below 256 are not whole; and whether places above are; 4 cycles."""
-        place = Signal(signed(SHIFT_BITS + 2), name="place", reset_less=True)
+        place = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
         m.d.sync += place.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
         )
-        bounded = Signal(range(PLACES + 1), name="bounded", reset_less=True)
+        bounded = Signal(range(PLACES + 1), name="bounded_places", reset_less=True)
         m.d.sync += bounded.eq(Mux(place > PLACES, PLACES, place))
-        beyond = delayed(m, "beyond", place[-1], 1)
-        return delayed(m, "bounded", bounded, 2), delayed(m, "beyond_late", beyond, 2)
+        beyond = delayed(m, "is_beyond", place[-1], 1)
+        return delayed(m, "bounded_places", bounded, 2), delayed(m, "is_beyond_delayed", beyond, 2)
 
     def _elaborate_rounding(self, m: Module, product: Value, place: Value, beyond: Value) -> tuple[Value, Value]:
         """Whole part of the product and whether the next integer is nearer; 2 cycles."""
@@ -204,19 +207,19 @@ class Scale(wiring.Component):
         between = [*lower[step + 1 :]]
         between_ones = [*between, *(upper[bit] | (place <= bit) for bit in range(PLACES - 1))]
         between_bits = [*between, *(upper[bit] & (place > bit) for bit in range(PLACES - 1))]
-        kept = delayed(m, "half", upper >> place, 1)
-        ones = _all(m, "ones", between_ones)
-        zeros = _all(m, "zeros", [~bit for bit in between_bits])
-        below = _all(m, "below", [~bit for bit in lower[: step - 1]])
-        at_step, under_step = delayed(m, "at_step", lower[step], 1), delayed(m, "under_step", lower[step - 1], 1)
-        top = delayed(m, "top", upper[-1], 1)
-        beyond = delayed(m, "saturated", beyond & upper[-2:].any(), 1)
+        kept = delayed(m, "shifted_product", upper >> place, 1)
+        ones = _all(m, "fraction_ones", between_ones)
+        zeros = _all(m, "fraction_zeros", [~bit for bit in between_bits])
+        below = _all(m, "low_zeros", [~bit for bit in lower[: step - 1]])
+        at_step, under_step = delayed(m, "step_bit", lower[step], 1), delayed(m, "half_step_bit", lower[step - 1], 1)
+        top = delayed(m, "product_top_bit", upper[-1], 1)
+        beyond = delayed(m, "is_saturated", beyond & upper[-2:].any(), 1)
         above_even = zeros & Mux(top, ~at_step | (~under_step & below), ~at_step & (~under_step | below))
         below_odd = ones & at_step & (top | under_step)
         half, odd = kept[0], kept[1]
         up = Mux(half, odd | ~above_even, odd & below_odd)
         whole = Cat(kept[1:-1], kept[-1] | beyond)
-        return delayed(m, "whole", whole, 1), delayed(m, "up", up, 1)
+        return delayed(m, "whole", whole, 1), delayed(m, "round_up", up, 1)
 
 
 #: Digits of the low bits of the significand, with a 0 above them.
@@ -233,7 +236,7 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
     width = len(value)
     one, two, three = ((value << steps * step)[:width] for steps in (1, 2, 3))
     result = Mux(by[1], Mux(by[0], three, two), Mux(by[0], one, value))
-    return delayed(m, name, result, 1), delayed(m, f"{name}_sign", sign, 1), delayed(m, f"{name}_by", by, 1)
+    return delayed(m, name, result, 1), delayed(m, f"{name}_sign", sign, 1), delayed(m, f"{name}_shift", by, 1)
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
@@ -326,7 +329,7 @@ class Bound(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         moved = (Cat(Const(1, 1), self.whole).as_signed() + Cat(self.carry, self.zero_point).as_signed()) >> 1
-        value = delayed(m, "value", moved, 1)
+        value = delayed(m, "unbounded", moved, 1)
         bounded = Mux(value < self.low, self.low, Mux(value > self.high, self.high, value))
         m.d.sync += self.o.eq(bounded)
         return m

@@ -110,8 +110,8 @@ class ReuseBuffer(wiring.Component):
             to, of = write_port(words), read_port(words)
             write_to(m, to, [(hits[bank], each.word, each.data) for hits, each in writes])
             m.d.comb += of.addr.eq(address)
-            read.append(delayed(m, f"read_{bank}", of.data, 1))
-        rest = delayed(m, "rest", self.rest, stages + 2)
+            read.append(delayed(m, f"read_word_{bank}", of.data, 1))
+        rest = delayed(m, "bank_rotation", self.rest, stages + 2)
         for lane, value in enumerate(self._rotate(m, "data", read, rest, 1)):
             m.d.comb += self.o[lane].as_value().eq(value)
         return m
@@ -124,8 +124,8 @@ class ReuseBuffer(wiring.Component):
             turned = []
             for place in range(pixels):
                 ways = [values[(place + sign * way * _WAYS**stage) % pixels] for way in range(_WAYS)]
-                turned.append(Signal(values[0].shape(), name=f"{name}_{stage}_{place}", reset_less=True))
+                turned.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{place}", reset_less=True))
                 m.d.sync += turned[-1].eq(Array(ways)[digit])
             values = turned
-            rest = delayed(m, f"{name}_rest_{stage}", rest, 1)
+            rest = delayed(m, f"{name}_rotation_{stage}", rest, 1)
         return values

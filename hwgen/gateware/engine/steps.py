@@ -118,9 +118,9 @@ class Steps(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._border = Signal(name="_border")  # in the next cycle another group may begin
-        self._take = Signal(name="_take")  # the prepared job is next
-        self._begin = Signal(name="_begin")  # another group of this job is next
+        self._border = Signal(name="is_group_boundary")  # in the next cycle another group may begin
+        self._take = Signal(name="job_start")  # the prepared job is next
+        self._begin = Signal(name="next_group_start")  # another group of this job is next
         prepared = self._elaborate_next(m)
         self._elaborate_starts(m, prepared)
         self._elaborate_counters(m)
@@ -128,15 +128,15 @@ class Steps(wiring.Component):
 
     def _elaborate_next(self, m: Module) -> Signal:
         """The next job; whether all it needs is there."""
-        fresh, prepared = Signal(name="fresh"), Signal(name="prepared")
-        vacant = Signal(name="vacant", init=1)  # there is room for it
-        started = Signal(COUNT_BITS, name="started")
+        fresh, prepared = Signal(name="is_next_job_new"), Signal(name="is_next_job_ready")
+        vacant = Signal(name="is_next_job_vacant", init=1)  # there is room for it
+        started = Signal(COUNT_BITS, name="started_jobs")
         #: Of the prepared job: blocks of channels, last channel of the last block; what there is but one of.
-        self._blocks = Signal(14, name="_blocks", reset_less=True)
-        self._top = Signal(range(LANES), name="_top", reset_less=True)
-        self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="_single", reset_less=True)
-        self._empty = Signal(name="_empty")
-        channels = Signal(17, name="channels")
+        self._blocks = Signal(14, name="next_job_blocks", reset_less=True)
+        self._top = Signal(range(LANES), name="next_job_last_channel", reset_less=True)
+        self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="next_job_is_single", reset_less=True)
+        self._empty = Signal(name="is_next_job_empty")
+        channels = Signal(17, name="padded_channels")
         m.d.comb += [
             self.jobs.ready.eq(vacant),
             self.walk.eq(fresh & self.next_job.walk),
@@ -162,18 +162,18 @@ class Steps(wiring.Component):
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
         """Whether a group begins in the next cycle, and its slot."""
         config, upcoming = self._config, self.next_job
-        left = Signal(8, name="left")  # groups of the job that are still to begin
-        used = Signal(range(config.slots + 1), name="used")
-        following = Signal(range(config.slots), name="following")
+        left = Signal(8, name="groups_left")  # groups of the job that are still to begin
+        used = Signal(range(config.slots + 1), name="used_slots")
+        following = Signal(range(config.slots), name="next_slot_index")
         full, waits, start, opens = (
-            Signal(name="full"),
-            Signal(name="waits"),
-            Signal(name="start"),
-            Signal(name="opens"),
+            Signal(name="slots_full"),
+            Signal(name="waits_for_sums"),
+            Signal(name="group_start"),
+            Signal(name="slot_open"),
         )
         empty = self._empty
-        passed, slot = Signal(name="passed"), Signal(range(config.slots), name="slot")
-        alone, first = Signal(name="alone"), Signal(name="first")
+        passed, slot = Signal(name="job_skip"), Signal(range(config.slots), name="slot_index")
+        alone, first = Signal(name="is_only_group"), Signal(name="starts_sums")
         m.d.comb += [
             full.eq(used == config.slots),
             # The slot's sums of the last but one step are not yet there.
@@ -208,11 +208,15 @@ class Steps(wiring.Component):
     def _elaborate_counters(self, m: Module) -> None:
         """Block, row and column of the kernel, and channel of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
-        top = Signal(range(LANES), name="top", reset_less=True)
-        blocks = Signal.like(self._blocks, name="blocks")
-        single = Signal.like(self._single, name="single")
-        last = Signal.like(self._single, name="last")  # whether this is the last one
-        ends_tap, ends_row, ends_block = Signal(name="ends_tap"), Signal(name="ends_row"), Signal(name="ends_block")
+        top = Signal(range(LANES), name="last_channel", reset_less=True)
+        blocks = Signal.like(self._blocks, name="job_blocks")
+        single = Signal.like(self._single, name="job_is_single")
+        last = Signal.like(self._single, name="is_last")  # whether this is the last one
+        ends_tap, ends_row, ends_block = (
+            Signal(name="is_tap_end"),
+            Signal(name="is_row_end"),
+            Signal(name="is_block_end"),
+        )
         m.d.comb += [
             ends_tap.eq(job.channelwise | (step.channel == Mux(last.blocks, top, LANES - 1))),
             ends_row.eq(ends_tap & last.columns),

@@ -82,15 +82,15 @@ class StoreUnit(wiring.Component):
             box.rows.eq(part.rows),
             box.words.eq(part.words),
         ]
-        take, full, met = Signal(name="take"), Signal(name="full"), Signal(name="met")
-        words = Signal.like(bursts.o.payload.run.words, name="words", reset_less=True)
+        take, full, met = Signal(name="burst_transfer"), Signal(name="has_request"), Signal(name="conditions_met")
+        words = Signal.like(bursts.o.payload.run.words, name="burst_words", reset_less=True)
         burst, request = bursts.o.payload, self.request.payload
         m.d.comb += [
-            self.request.valid.eq(full & room(m, "room", granted)),
+            self.request.valid.eq(full & room(m, "has_room", granted)),
             bursts.o.ready.eq(met & ~full),
             take.eq(bursts.o.valid & bursts.o.ready),
         ]
-        jobs = Signal(COUNT_BITS, name="jobs")
+        jobs = Signal(COUNT_BITS, name="job_index")
         m.d.sync += met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained))
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
@@ -100,7 +100,7 @@ class StoreUnit(wiring.Component):
             m.d.sync += [request.run[name].eq(value) for name, value in asked.items()]
         with m.Elif(self.request.valid & self.request.ready):
             m.d.sync += full.eq(0)
-        entry = Signal(source, name="entry")
+        entry = Signal(source, name="granted_entry")
         place = self._elaborate_places(m, burst, words, take)
         if self.config.bus_words > 1:
             odd = request.run.address[0]
@@ -126,11 +126,12 @@ class StoreUnit(wiring.Component):
         """Where in the output buffer the burst at hand begins. What may follow is known two cycles ahead."""
         part = self.part.payload
         place, block = (
-            Signal.like(self.address, name="place", reset_less=True),
-            Signal.like(self.address, name="block", reset_less=True),
+            Signal.like(self.address, name="burst_address", reset_less=True),
+            Signal.like(self.address, name="block_address", reset_less=True),
         )
         behind, next_block = (
-            Signal.like(self.address, name=name, reset_less=True) for name in ("behind", "next_block")
+            Signal.like(self.address, name=name, reset_less=True)
+            for name in ("next_burst_address", "next_block_address")
         )
         m.d.sync += [behind.eq(place + words), next_block.eq(block + part.o_plane)]
         new_block = Mux(burst.new_box, part.o_base, next_block)
@@ -145,8 +146,11 @@ class StoreUnit(wiring.Component):
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
         burst = data.View(self._source, granted.r_data)
-        left, room = Signal(range(MAX_BEATS + 1), name="left"), Signal(range(BEATS + 1), name="room", init=BEATS)
-        read, moved = Signal(name="read"), Signal(name="moved")
+        left, room = (
+            Signal(range(MAX_BEATS + 1), name="reads_left"),
+            Signal(range(BEATS + 1), name="free_beats", init=BEATS),
+        )
+        read, moved = Signal(name="read_enable"), Signal(name="output_transfer")
         m.d.comb += [
             read.eq((left != 0) & (room != 0)),
             moved.eq(words.r_rdy & words.r_en),
@@ -159,14 +163,14 @@ class StoreUnit(wiring.Component):
             m.d.sync += [self.address.eq(self.address + step), left.eq(left - 1)]
         flags = [read, left == 1]
         if step > 1:
-            odd, ragged = Signal(name="odd"), Signal(name="ragged")
+            odd, ragged = Signal(name="is_start_odd"), Signal(name="is_ragged")
             with m.If(granted.r_en):
                 m.d.sync += [odd.eq(burst.odd), ragged.eq(burst.ragged)]
             with m.Elif(read):
                 m.d.sync += odd.eq(0)
             flags += [~odd, ~(ragged & (left == 1))]
-        came = delayed(m, "came", Cat(flags), self.latency, reset_less=False)
-        word = Signal(layout, name="word")
+        came = delayed(m, "read_flags", Cat(flags), self.latency, reset_less=False)
+        word = Signal(layout, name="written_beat")
         if step > 1:
             m.d.comb += word.present.eq(came[2:])
         m.d.comb += [

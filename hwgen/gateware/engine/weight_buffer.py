@@ -92,7 +92,7 @@ class WeightBuffer(wiring.Component):
             m.d.comb += [
                 of.addr.eq(self.step),
                 self.o.as_value()[block * LANES * 8 : (block + 1) * LANES * 8].eq(
-                    delayed(m, f"read_{block}", of.data, 1)
+                    delayed(m, f"read_word_{block}", of.data, 1)
                 ),
             ]
         return m

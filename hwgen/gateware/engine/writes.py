@@ -22,8 +22,11 @@ def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> l
     bit.
     """
     found = []
-    for port in ports:
-        hits, word = Signal(banks, name="hits"), Signal.like(port.payload, name="word", reset_less=True)
+    for number, port in enumerate(ports):
+        hits, word = (
+            Signal(banks, name=f"bank_hits_{number}"),
+            Signal.like(port.payload, name=f"write_word_{number}", reset_less=True),
+        )
         m.d.sync += [
             hits.eq(Cat(port.valid & (port.payload[field] == bank) for bank in range(banks))),
             word.eq(port.payload),
