@@ -145,7 +145,7 @@ class Fifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, fetch, push = self.config, Signal(name="fetch"), Signal(name="push")
+        config, fetch, push = self.config, Signal(name="pop"), Signal(name="push")
         depth = FRONT_DEPTH if config.in_block_ram else config.depth
         level = _level(m, "level", depth, push, fetch)  # beats stored, but for the one being offered
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
@@ -160,7 +160,7 @@ class Fifo(wiring.Component):
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
 
-        beat = Signal(range(self.config.beats), name="beat")
+        beat = Signal(range(self.config.beats), name="beat_index")
         m.d.comb += self.o.payload.last.eq(beat == self.config.beats - 1)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += beat.eq(Mux(self.o.payload.last, 0, beat + 1))
@@ -172,8 +172,8 @@ class Fifo(wiring.Component):
         ``push`` becomes whether a place is given, ``fetch`` asks for the beat in the oldest.
         """
         beat = self.i.payload.as_value()
-        straight, follow, room = Signal(name="straight"), Signal(name="follow"), Signal(name="room")
-        stored = _level(m, "stored", self.config.depth, self.i.valid & ~straight, follow)
+        straight, follow, room = Signal(name="bypass"), Signal(name="refill"), Signal(name="has_room")
+        stored = _level(m, "stored_beats", self.config.depth, self.i.valid & ~straight, follow)
         m.d.comb += [
             room.eq(level != FRONT_DEPTH),
             straight.eq(self.i.valid & (stored == 0) & room),
@@ -188,9 +188,9 @@ class Fifo(wiring.Component):
         m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
         _step(m, write.addr, self.config.depth, write.en)
         _step(m, address, self.config.depth, follow)
-        arrives = delayed(m, "follow", follow, 2, reset_less=False)
-        arrived = delayed(m, "place", place_given, 2)
-        far, _ = _ring(m, "arrived", behind, FRONT_DEPTH, arrives, fetch, arrived)
+        arrives = delayed(m, "refill", follow, 2, reset_less=False)
+        arrived = delayed(m, "refill_address", place_given, 2)
+        far, _ = _ring(m, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
         return Mux(near[-1], near[:-1], far)
 
 

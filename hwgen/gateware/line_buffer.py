@@ -659,26 +659,28 @@ class _Walk:
         turns = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
 
         self.window_ready = Signal(name="window_ready")
-        self.top = self._position("top", [self.top_of(row) for row in range(last_row + 1)])
-        self.left = self._position("left", [self.left_of(step) for step in range(last_step + 1)])
-        self.fold = Signal(range(config.output_folds), name="output_fold")
-        self.turn = Signal(range(turns), name="turn")  # of patch rows; where the taps are chosen, the tap fold
-        patch_row = Signal(range(config.extent[0]), name="patch_row")
-        patch_column = Signal(range(config.extent[1]), name="patch_column")
-        inner = Signal(range(config.group_folds), name="inner")  # input fold within the group
+        self.top = self._position("window_top_row", [self.top_of(row) for row in range(last_row + 1)])
+        self.left = self._position("window_left_column", [self.left_of(step) for step in range(last_step + 1)])
+        self.fold = Signal(range(config.output_folds), name="output_fold_index")
+        self.turn = Signal(
+            range(turns), name="tap_fold_index" if config.chooses else "patch_row_index"
+        )  # of patch rows; where the taps are chosen, the tap fold
+        patch_row = Signal(range(config.extent[0]), name="patch_row_offset")
+        patch_column = Signal(range(config.extent[1]), name="patch_column_offset")
+        inner = Signal(range(config.group_folds), name="inner_fold_index")  # input fold within the group
 
         inner_ends = inner == config.group_folds - 1
         across_ends = inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on)
-        self.first = Signal(name="first")
-        self.last = Signal(name="last")
-        self.stepping = Signal(name="stepping")
-        self.start = Signal(name="start")
-        self.window_starts = Signal(name="window_starts")
-        self.window_ends = Signal(name="window_ends")
-        self.row_ends = Signal(name="row_ends")
-        fold_ends = Signal(name="fold_ends")
-        window_last = Signal(name="window_last")
-        frame_ends = Signal(name="frame_ends")
+        self.first = Signal(name="is_first_step")
+        self.last = Signal(name="is_last_step")
+        self.stepping = Signal(name="step_valid")
+        self.start = Signal(name="fold_start")
+        self.window_starts = Signal(name="window_start")
+        self.window_ends = Signal(name="window_end")
+        self.row_ends = Signal(name="is_row_end")
+        fold_ends = Signal(name="fold_end")
+        window_last = Signal(name="is_last_fold")
+        frame_ends = Signal(name="is_frame_end")
         m.d.comb += [
             self.first.eq((inner == 0) & (patch_column == 0) & (self.turn == 0)),
             self.last.eq(across_ends & (self.turn == turns - 1)),
@@ -727,13 +729,15 @@ class _Walk:
     def _count_input_folds(self, inner_ends: Value, fold_ends: Value, window_last: Value) -> None:
         """``input_fold``: the input fold of the step, counted over all groups."""
         m, config = self._m, self._config
-        self.input_fold = Signal(range(config.input.folds), name="input_fold")
+        self.input_fold = Signal(range(config.input.folds), name="input_fold_index")
         if config.groups == 1:
             restart: Value = Const(0)
         else:
-            first = Signal(range(config.input.folds), name="group_first")
-            following = Signal(range(config.input.folds), name="group_following")
-            member = Signal(range(config.group_output_folds), name="group_member")  # output fold within the group
+            first = Signal(range(config.input.folds), name="group_first_fold")
+            following = Signal(range(config.input.folds), name="next_group_first_fold")
+            member = Signal(
+                range(config.group_output_folds), name="group_output_fold_index"
+            )  # output fold within the group
             group_ends = member == config.group_output_folds - 1
             m.d.comb += following.eq(first)
             with m.If(fold_ends):
@@ -754,8 +758,8 @@ class _Walk:
         first_word = first_word * folds % (1 << width)
 
         def counters(name: str) -> tuple[Signal, Signal]:
-            word = Signal(width, name=f"{name}_word", init=first_word)
-            return word, Signal(range(banks), name=f"{name}_phase", init=first_phase)
+            word = Signal(width, name=f"{name}_word_address", init=first_word)
+            return word, Signal(range(banks), name=f"{name}_bank_index", init=first_phase)
 
         def ahead(word: Value, phase: Value, columns: int) -> tuple[Value, Value]:
             words, turn = divmod(columns, banks)
@@ -766,9 +770,9 @@ class _Walk:
             )
 
         window_word, window_phase = counters("window")
-        self.column_word, self.phase = counters("column")
-        next_word = Signal(width, name="next_word")
-        next_phase = Signal(range(banks), name="next_phase")
+        self.column_word, self.phase = counters("patch")
+        next_word = Signal(width, name="next_window_word_address")
+        next_phase = Signal(range(banks), name="next_window_bank_index")
         m.d.comb += [next_word.eq(window_word), next_phase.eq(window_phase)]
         with m.If(self.window_ends):
             word, phase = ahead(window_word, window_phase, config.stride[1] * config.pixels)
@@ -793,16 +797,16 @@ class _Walk:
             return dense_table(m, name, slot, [(number + rows) % slots for number in range(slots)])
 
         frame_rows = config.input.height - (config.output_height - 1) * config.stride[0]
-        top_slot = Signal(range(slots), name="top_slot", init=self.top_of(0) % slots)
-        self.slot = Signal(range(slots), name="slot", init=self.top_of(0) % slots)
-        next_top = Signal(range(slots), name="next_top")
+        top_slot = Signal(range(slots), name="window_slot_index", init=self.top_of(0) % slots)
+        self.slot = Signal(range(slots), name="patch_slot_index", init=self.top_of(0) % slots)
+        next_top = Signal(range(slots), name="next_window_slot_index")
         m.d.comb += next_top.eq(top_slot)
         with m.If(self.window_ends & self.row_ends):
             m.d.comb += next_top.eq(
                 Mux(
                     frame_ends,
-                    ahead("frame_slot", top_slot, frame_rows),
-                    ahead("row_slot", top_slot, config.stride[0]),
+                    ahead("next_frame_slot_index", top_slot, frame_rows),
+                    ahead("next_row_slot_index", top_slot, config.stride[0]),
                 )
             )
         m.d.sync += top_slot.eq(next_top)
@@ -810,7 +814,7 @@ class _Walk:
             m.d.sync += self.slot.eq(next_top)
         if not config.chooses:
             with m.Elif(self.stepping & across_ends):
-                m.d.sync += self.slot.eq(ahead("patch_slot", self.slot, config.patch_advance[0]))
+                m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
         """A bit for each row and column read, a cycle later: it lies in the map, not in the padding. ``None`` without
@@ -825,8 +829,8 @@ class _Walk:
             m.d.sync += first_1.eq(first)
             return [(first_1 >= -number) & (first_1 < size - number) for number in places]
 
-        rows = inside("patch_top", self.top + patch_row, config.input.height, config.patch_rows)
-        columns = inside("patch_left", self.left + patch_column, config.input.width, config.read_columns)
+        rows = inside("patch_top_row", self.top + patch_row, config.input.height, config.patch_rows)
+        columns = inside("patch_left_column", self.left + patch_column, config.input.width, config.read_columns)
         return Cat(row & column for row in rows for column in columns)
 
 
@@ -901,15 +905,15 @@ class LineBuffer(wiring.Component):
         config = self.config
         folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
         short = config.last_pixels
-        taken = Signal(name="write")
-        step_ends = Signal(name="write_step_ends")
-        row_last = Signal(name="write_row_last")
-        row_ends = Signal(name="write_row_ends")
-        step = Signal(range(steps), name="write_step")
-        phase = Signal(range(config.column_banks), name="write_phase")  # first column mod column banks
-        slot = Signal(range(config.rows), name="write_slot")
-        fold = Signal(range(folds), name="write_fold")
-        word = Signal(range(config.bank_depth), name="write_word")  # of the first column, fold 0
+        taken = Signal(name="input_transfer")
+        step_ends = Signal(name="write_step_end")
+        row_last = Signal(name="is_last_write_step")
+        row_ends = Signal(name="write_row_end")
+        step = Signal(range(steps), name="write_step_index")
+        phase = Signal(range(config.column_banks), name="write_bank_index")  # first column mod column banks
+        slot = Signal(range(config.rows), name="write_slot_index")
+        fold = Signal(range(folds), name="write_fold_index")
+        word = Signal(range(config.bank_depth), name="write_word_address")  # of the first column, fold 0
         m.d.comb += [
             taken.eq(self.i.valid & self.i.ready),
             step_ends.eq(taken & (fold == folds - 1)),
@@ -917,7 +921,7 @@ class LineBuffer(wiring.Component):
             row_ends.eq(step_ends & row_last),
         ]
         # Beside the fold the same one word step on, so that an address is one sum.
-        ahead = Signal(range(folds, 2 * folds), name="write_ahead", init=folds)
+        ahead = Signal(range(folds, 2 * folds), name="write_fold_index_next_word", init=folds)
         with m.If(taken):
             m.d.sync += [
                 fold.eq(Mux(step_ends, 0, fold + 1)),
@@ -935,7 +939,7 @@ class LineBuffer(wiring.Component):
             m.d.sync += [slot.eq(Mux(slot == config.rows - 1, 0, slot + 1)), phase.eq(0), word.eq(0)]
             if config.row_banks == 1:
                 starts = [(number + 1) % config.rows * config.row_words for number in range(config.rows)]
-                m.d.sync += word.eq(dense_table(m, "write_next_row", slot, starts))
+                m.d.sync += word.eq(dense_table(m, "next_write_row_address", slot, starts))
 
         values = self.i.payload.data
         with m.Switch(phase):
@@ -955,7 +959,7 @@ class LineBuffer(wiring.Component):
         written = Mux(step_ends, count, 0)
         if short == pixels or steps == 1:
             return _Writer(written, written)
-        following = Signal(range(pixels + 1), name="write_following_pixels")
+        following = Signal(range(pixels + 1), name="next_write_pixels")
         m.d.comb += following.eq(Mux(step == steps - 2, short, pixels))
         return _Writer(written, upcoming=Mux(step_ends, following, 0))
 
@@ -965,7 +969,7 @@ class LineBuffer(wiring.Component):
         need = self._by_window(walk, config.need_steps)
         most = 2 * config.input.frame_pixels + config.rows * config.input.width + config.skipped
         margin = Signal(bits_for_range(-most, most), name="margin", init=-config.needed(0, 0))
-        used = Signal.like(need, name="used")
+        used = Signal.like(need, name="used_pixels")
         # The next window asks for it no sooner than two cycles later, unless windows take but one.
         domain = m.d.sync if config.window_cycles > 1 else m.d.comb
         domain += used.eq(Mux(walk.window_starts, need, 0))
@@ -973,9 +977,9 @@ class LineBuffer(wiring.Component):
         # The sign bit, not a comparison: that would be a second carry chain on the path that starts windows.
         m.d.comb += walk.window_ready.eq(~margin[-1])
 
-        released = Signal(range(config.input.frame_pixels + config.skipped + 1), name="released")
+        released = Signal(range(config.input.frame_pixels + config.skipped + 1), name="released_pixels")
         m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, config.release_steps), 0))
-        released = delayed(m, "released", released, config.release_delay - 2, reset_less=False)
+        released = delayed(m, "released_pixels", released, config.release_delay - 2, reset_less=False)
         # The pixels of the beat that comes in next are taken off already, so that the sign bit tells whether there is
         # room for it: a comparison would be a second carry chain on the path from here to ``margin``.
         least, most = config.space_range
@@ -1003,14 +1007,14 @@ class LineBuffer(wiring.Component):
         base: Value = walk.column_word
         if config.row_banks == 1:
             slots = [slot * config.row_words for slot in range(config.rows)]
-            base = base + dense_table(m, "slot_word", walk.slot, slots)
-        base_1 = Signal(width, name="base_1", reset_less=True)
+            base = base + dense_table(m, "patch_slot_address", walk.slot, slots)
+        base_1 = Signal(width, name="patch_address_1", reset_less=True)
         m.d.sync += base_1.eq(base)
         for column in range(config.column_banks):
-            fold_1 = Signal(width, name=f"fold_{column}_1", reset_less=True)
+            fold_1 = Signal(width, name=f"fold_offset_{column}_1", reset_less=True)
             ahead = words_ahead(walk.phase, column, config.read_columns, config.column_banks, config.input.folds)
             m.d.sync += fold_1.eq(walk.input_fold + ahead)
-            address = Signal(width, name=f"address_{column}", reset_less=True)
+            address = Signal(width, name=f"read_address_{column}", reset_less=True)
             m.d.sync += address.eq(base_1 + fold_1)
             for bank in banks:
                 if bank.column == column:
@@ -1023,8 +1027,8 @@ class LineBuffer(wiring.Component):
             m.d.comb += [tap.as_value().eq(value) for tap, value in zip(window, values, strict=True)]
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", walk.stepping, config.latency, reset_less=False)),
-            self.o.payload.first.eq(delayed(m, "first", walk.first, config.latency)),
-            self.o.payload.last.eq(delayed(m, "last", walk.last, config.latency)),
+            self.o.payload.first.eq(delayed(m, "is_first_step", walk.first, config.latency)),
+            self.o.payload.last.eq(delayed(m, "is_last_step", walk.last, config.latency)),
         ]
 
     def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
@@ -1037,16 +1041,18 @@ class LineBuffer(wiring.Component):
         if banks == 1:  # one bank holds every row; where a patch has several, the ring has but one
             return {(row, column): outputs[0, column] for row in range(config.patch[0]) for column in columns}
         late = config.registers_words
-        slot = delayed_fast(m, "slot", walk.slot, 4) if late else delayed(m, "slot", walk.slot, 3)
+        slot = (
+            delayed_fast(m, "patch_slot_index", walk.slot, 4) if late else delayed(m, "patch_slot_index", walk.slot, 3)
+        )
         rotated: _Pixels = {}
         for row, below in enumerate(config.patch_rows):
             for column in columns:
-                turned = Signal(config.word_bits, name=f"row_{row}_{column}_turned")
+                turned = Signal(config.word_bits, name=f"patch_row_{row}_{column}_selected")
                 with m.Switch(slot):
                     for first in range(banks):
                         with m.Case(first):
                             m.d.comb += turned.eq(outputs[(first + below) % banks, column])
-                rotated[row, column] = turned if late else delayed(m, f"row_{row}_{column}", turned, 1)
+                rotated[row, column] = turned if late else delayed(m, f"patch_row_{row}_{column}", turned, 1)
         return rotated
 
     def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:
@@ -1054,8 +1060,8 @@ class LineBuffer(wiring.Component):
         config = self.config
         stage = config.word_stage
         banks = config.column_banks
-        phase = delayed(m, "phase", walk.phase, stage)
-        inside = None if walk.inside is None else delayed(m, "inside", walk.inside, stage - 1)
+        phase = delayed(m, "patch_bank_index", walk.phase, stage)
+        inside = None if walk.inside is None else delayed(m, "pixels_inside", walk.inside, stage - 1)
         if config.inside and inside is not None:
             late = delayed(m, "taps_inside", inside, 1)
             columns = config.read_columns
@@ -1090,7 +1096,7 @@ class LineBuffer(wiring.Component):
         if not config.chooses:
             patch = [(i, j) for i in range(config.patch[0]) for j in config.patch_columns]
             return [[pixels[i, left + j] for i, j in patch] for left in windows]
-        turn = delayed(m, "turn", walk.turn, config.latency - 1)
+        turn = delayed(m, "tap_fold_index", walk.turn, config.latency - 1)
         pad = config.pad_word
         chosen: list[list[Value]] = []
         for window, left in enumerate(windows):

@@ -952,12 +952,12 @@ def _shape(values: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rounded:
-    """A rounded product in registers: ``whole + more``, or what saturates if ``whole`` lies ``beyond`` its bits."""
+    """A rounded product in registers: ``whole + round_up``. It saturates if ``is_beyond``: ``whole`` is too narrow."""
 
     whole: Value
-    more: Value
+    round_up: Value
     negative: Value
-    beyond: Value
+    is_beyond: Value
 
 
 class Beats:
@@ -967,7 +967,7 @@ class Beats:
         self._m, self._config = m, config
         self._valid = [valid]
         last = len(config.beats) - 1
-        number = Signal(range(last + 1), name="beat")
+        number = Signal(range(last + 1), name="beat_index")
         with m.If(valid):
             m.d.sync += number.eq(Mux(number == last, 0, number + 1))
         self._numbers: list[Value] = [number]
@@ -980,7 +980,7 @@ class Beats:
     def number(self, cycle: int) -> Value:
         """The number of the beat that came ``cycle`` cycles ago."""
         for stage in range(len(self._numbers), cycle + 1):
-            self._numbers.append(delayed(self._m, f"beat_{stage}", self._numbers[-1], 1))
+            self._numbers.append(delayed(self._m, f"beat_index_{stage}", self._numbers[-1], 1))
         return self._numbers[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
@@ -1118,8 +1118,8 @@ class Requantise(wiring.Component):
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
             late = [
-                _shifted(delayed(m, f"accumulator_{lane}_late", accumulator, delay), config.fraction)
-                + _delayed(m, f"bias_{lane}_late", bias, delay)
+                _shifted(delayed(m, f"accumulator_{lane}_delayed", accumulator, delay), config.fraction)
+                + _delayed(m, f"bias_{lane}_delayed", bias, delay)
                 for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
             ]
             return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
@@ -1153,7 +1153,7 @@ class Requantise(wiring.Component):
             step = config.offset >> zeros
             values = [_extended(value, zeros + 1) for value in values]
             moved = [Cat(value[:zeros], value[zeros:].as_signed() + step).as_signed() for value in values]
-            values = self._registers(m, "offset", moved, signed(config.product_bits))
+            values = self._registers(m, "product_with_offset", moved, signed(config.product_bits))
             cycle += 1
         if config.beside_ties:
             bounded = [self._bound_even(self._to_even(m, lane, value)) for lane, value in enumerate(values)]
@@ -1205,10 +1205,10 @@ class Requantise(wiring.Component):
                     left = left[start:].as_signed() if top else left[start : start + PIECE]
                     right = _delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
                 product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
-                total = delayed(m, f"total_{lane}_{piece}", product + total, 1)
+                total = delayed(m, f"partial_product_{lane}_{piece}", product + total, 1)
                 if not top:
                     low = _extended(total, PIECE)[:PIECE]
-                    done.append(delayed(m, f"done_{lane}_{piece}", low, recipe.pieces - 1 - piece))
+                    done.append(delayed(m, f"product_low_{lane}_{piece}", low, recipe.pieces - 1 - piece))
                     total = total >> PIECE
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
@@ -1230,7 +1230,7 @@ class Requantise(wiring.Component):
                 total = _extended(self._add_rows(addends[2 * number : 2 * number + 2]), width)[:width].as_signed()
                 if not isinstance(total, Const):
                     # With a reset: what passes by is no shift register, which would be too slow in front of an adder.
-                    total = delayed(m, f"rows_{lane}_{level}_{number}", total, 1, reset_less=False)
+                    total = delayed(m, f"row_sum_{lane}_{level}_{number}", total, 1, reset_less=False)
                 following.append((low, total))
             addends = following
         ((_, total),) = addends
@@ -1260,9 +1260,9 @@ class Requantise(wiring.Component):
                 above = value[SIGNIFICAND_BITS + j - 1 :]
                 longer.append(above.any() & ~above.all())
                 odd = Mux(longer[-1], value[j], odd)
-            gone = delayed(m, f"gone_{lane}", Cat(longer), 1)
-            odd = delayed(m, f"odd_{lane}", odd, 1)
-            late = delayed(m, f"whole_sum_{lane}", value, 1)
+            gone = delayed(m, f"dropped_bits_{lane}", Cat(longer), 1)
+            odd = delayed(m, f"lowest_bit_{lane}", odd, 1)
+            late = delayed(m, f"sum_{lane}_delayed", value, 1)
             total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
             rounded.append(Cat(total[: len(gone)] & ~gone, total[len(gone) :]).as_signed())
         return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
@@ -1298,9 +1298,9 @@ class Requantise(wiring.Component):
         low, beyond = whole[: config.whole_bits - 1], whole[config.whole_bits - 1 :]
         parts = {
             "whole": Cat(low[0] & ~(near & ~up), low[1:]),
-            "more": near & up,
+            "round_up": near & up,
             "negative": sign,
-            "beyond": beyond.any() & ~beyond.all(),
+            "is_beyond": beyond.any() & ~beyond.all(),
         }
         if least >= 0:  # what is negative gives the same as 0
             parts = {name: Mux(whole[-1], 0, part) for name, part in parts.items()}
@@ -1323,14 +1323,14 @@ class Requantise(wiring.Component):
         bits, (least, _) = config.aligned_bits, config.outputs
         low, high = (0, (1 << bits) - 1) if bits else (config.low, config.high)
         whole = Cat(value.whole, value.negative).as_signed()
-        total = whole + value.more
+        total = whole + value.round_up
         if config.zero:
             zero = Const(config.zero, signed(config.bits + 2))
-            total = (Cat(1, whole).as_signed() + Cat(value.more, zero).as_signed())[1:].as_signed()
+            total = (Cat(1, whole).as_signed() + Cat(value.round_up, zero).as_signed())[1:].as_signed()
         below, above = (total[-1], total[bits:].any()) if bits else (total < low, total > high)
-        inside = Mux(value.beyond | above, high, total[:bits] if bits else total)
+        inside = Mux(value.is_beyond | above, high, total[:bits] if bits else total)
         if least:  # else nothing lies below: what is negative was made 0
-            inside = Mux(Mux(value.beyond, value.negative, below), low, inside)
+            inside = Mux(Mux(value.is_beyond, value.negative, below), low, inside)
         return self._from_low(inside) if bits else inside
 
     def _from_low(self, inside: Value) -> Value:

@@ -278,16 +278,16 @@ class _Fill:
         self._begins = _begins(axis, cuts)
         words = [begin // banks * pitch for begin in self._begins]
         most = base + ((axis.tile + self._pixels) // banks + 1) * pitch
-        self.span = Signal(range(len(cuts)), name=f"write_{name}_span")
-        self.following = Signal(range(len(cuts)), name=f"write_{name}_following")
-        self.beat = Signal(range(max(self._counts)), name=f"write_{name}")
-        self.phase = Signal(range(banks), name=f"write_{name}_phase", init=self._begins[0] % banks)
-        self.word = Signal(bits_for_range(min(words), most), name=f"write_{name}_word", init=words[0])
+        self.span = Signal(range(len(cuts)), name=f"write_{name}_span_index")
+        self.following = Signal(range(len(cuts)), name=f"next_write_{name}_span_index")
+        self.beat = Signal(range(max(self._counts)), name=f"write_{name}_index")
+        self.phase = Signal(range(banks), name=f"write_{name}_bank_index", init=self._begins[0] % banks)
+        self.word = Signal(bits_for_range(min(words), most), name=f"write_{name}_word_address", init=words[0])
         # A pitch further on, without a sum on the way to the memory; not needed where a beat lies in one word.
         self.following_word: Value = self.word
         if self._pixels > 1:
             self.following_word = Signal(
-                bits_for_range(0, most + pitch), name=f"write_{name}_following_word", init=words[0] + pitch
+                bits_for_range(0, most + pitch), name=f"write_{name}_word_address_ahead", init=words[0] + pitch
             )
         self.ends = self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts])
         self.none = self._table(self.span, [int(not count) for count in self._counts])
@@ -306,7 +306,7 @@ class _Fill:
         with m.If(step_span):
             m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
         m.d.sync += self.span.eq(self.following)
-        word = Signal(self.word.shape(), name=f"{self.word.name}_next")
+        word = Signal(self.word.shape(), name=f"next_{self.word.name}")
         m.d.comb += word.eq(self.word)
         with m.If(restart):
             words = [begin // self._banks * self._pitch for begin in self._begins]
@@ -360,16 +360,16 @@ class _Place:
         self._places, self._banks, self._pitch = places, banks, pitch
         self._several = places[-1] < axis.extent - 1  # patches in a window
         words = range((axis.tile // banks + 1) * pitch + 1)
-        self.span = Signal(range(len(axis.walks)), name=f"{name}_span")
-        self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window")
-        self.first = Signal(range(axis.tile), name=f"{name}_first")  # pixel at which the window begins
-        self.patch = Signal(range(axis.extent), name=f"{name}_patch")  # pixels of the window before the patch
-        self._window_phase = Signal(range(banks), name=f"{name}_window_phase")  # where the window begins
-        self._window_word = Signal(words, name=f"{name}_window_word")
+        self.span = Signal(range(len(axis.walks)), name=f"{name}_span_index")
+        self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window_index")
+        self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # pixel at which the window begins
+        self.patch = Signal(range(axis.extent), name=f"patch_{name}_offset")  # pixels of the window before the patch
+        self._window_phase = Signal(range(banks), name=f"window_{name}_bank_index")  # where the window begins
+        self._window_word = Signal(words, name=f"window_{name}_word_address")
         self.phase, self.word = self._window_phase, self._window_word  # where the patch begins
         if self._several:
-            self.phase = Signal(range(banks), name=f"{name}_phase")
-            self.word = Signal(words, name=f"{name}_word")
+            self.phase = Signal(range(banks), name=f"patch_{name}_bank_index")
+            self.word = Signal(words, name=f"patch_{name}_word_address")
         self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
         self.spans_end = self.span == len(axis.walks) - 1
         self.patch_ends = self.patch == axis.extent - 1 - places[-1]
@@ -383,8 +383,8 @@ class _Place:
         A window ends with a patch, a tile with a window.
         """
         m, axis = self._m, self._axis
-        phase = Signal(self.phase.shape(), name=f"{self._name}_next_phase")
-        word = Signal(self.word.shape(), name=f"{self._name}_next_word")
+        phase = Signal(self.phase.shape(), name=f"next_window_{self._name}_bank_index")
+        word = Signal(self.word.shape(), name=f"next_window_{self._name}_word_address")
         m.d.comb += [phase.eq(self._window_phase), word.eq(self._window_word)]
         with m.If(restart):
             m.d.comb += [phase.eq(0), word.eq(0)]
@@ -417,7 +417,13 @@ class _Place:
         # One sum a cycle; then the patch's pixels differ by constants only.
         place, begin, end, since, until = (
             Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
-            for name, signed in (("place", 0), ("begin", 0), ("end", 0), ("since", 1), ("until", 1))
+            for name, signed in (
+                ("patch_position", 0),
+                ("map_begin", 0),
+                ("map_end", 0),
+                ("distance_from_begin", 1),
+                ("distance_to_end", 1),
+            )
         )
         result = Signal(len(self._places), name=f"{self._name}_inside", reset_less=True)
         self._m.d.sync += [
@@ -435,14 +441,16 @@ class _InputFold:
     """The input fold of a step, counted over all groups; an output fold sees those of its group."""
 
     def __init__(self, m: Module, window: LineBufferConfig, *, step: Value, fold_ends: Value, window_last: Value):
-        self.inner = Signal(range(window.group_folds), name="inner_fold")
+        self.inner = Signal(range(window.group_folds), name="inner_fold_index")
         self.ends = self.inner == window.group_folds - 1
         self.value: Value = self.inner
         with m.If(step):
             m.d.sync += self.inner.eq(Mux(self.ends, 0, self.inner + 1))
         if window.groups > 1:
-            first = Signal(range(window.input.folds), name="group_first")
-            member = Signal(range(window.group_output_folds), name="group_member")  # output fold within the group
+            first = Signal(range(window.input.folds), name="group_first_fold")
+            member = Signal(
+                range(window.group_output_folds), name="group_output_fold_index"
+            )  # output fold within the group
             group_ends = member == window.group_output_folds - 1
             with m.If(fold_ends):
                 m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
@@ -503,11 +511,11 @@ class PyramidBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        filled = Signal(name="filled")  # a tile is complete
-        emptied = Signal(name="emptied")  # the last step of one is issued
-        held = Signal(range(HALVES + 1), name="held")  # tiles complete, or read until just now
-        there = Signal(range(HALVES + 1), name="there")  # tiles complete
-        released = delayed(m, "released", emptied, config.release_delay - 1, reset_less=False)
+        filled = Signal(name="tile_filled")  # a tile is complete
+        emptied = Signal(name="tile_emptied")  # the last step of one is issued
+        held = Signal(range(HALVES + 1), name="held_tiles")  # tiles complete, or read until just now
+        there = Signal(range(HALVES + 1), name="complete_tiles")  # tiles complete
+        released = delayed(m, "tile_release", emptied, config.release_delay - 1, reset_less=False)
         m.d.sync += [held.eq(held + filled - released), there.eq(there + filled - emptied)]
 
         banks = {}
@@ -532,8 +540,8 @@ class PyramidBuffer(wiring.Component):
         """Beats to their places. Returns whether a tile is complete with this cycle."""
         config = self.config
         folds = config.window.input.folds
-        fold = Signal(range(folds), name="write_fold")
-        half = Signal(name="write_half")
+        fold = Signal(range(folds), name="write_fold_index")
+        half = Signal(name="write_half_index")
         row = _Fill(
             config.rows,
             config.row_cuts,
@@ -543,13 +551,13 @@ class PyramidBuffer(wiring.Component):
             base=config.half_depth,
         )
         column = _Fill(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
-        none = Signal(name="write_none")
-        taken = Signal(name="write")
-        step_ends = Signal(name="write_step_ends")
-        row_ends = Signal(name="write_row_ends")
-        tile_ends = Signal(name="write_tile_ends")
-        skips = Signal(name="write_skips")
-        begun = Signal(name="write_begun")  # a beat of the frame was taken
+        none = Signal(name="is_write_tile_empty")
+        taken = Signal(name="input_transfer")
+        step_ends = Signal(name="write_step_end")
+        row_ends = Signal(name="write_row_end")
+        tile_ends = Signal(name="write_tile_end")
+        skips = Signal(name="write_tile_skip")
+        begun = Signal(name="is_frame_begun")  # a beat of the frame was taken
         m.d.comb += [
             none.eq(row.none | column.none),
             # What lies in the padding before a frame waits for the frame.
@@ -586,7 +594,7 @@ class PyramidBuffer(wiring.Component):
         words = [Cat(lane[pixel] for lane in self.i.payload.data) for pixel in pixels]
         writes = [taken & column.writes(pixel) for pixel in pixels]
         here = Signal(range(self.config.bank_depth), name="write_address")
-        behind = Signal(here.shape(), name="write_address_behind")  # of the banks before the phase
+        behind = Signal(here.shape(), name="write_address_ahead")  # of the banks before the phase
         m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
         for port in ports.values():
             m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
@@ -611,11 +619,11 @@ class PyramidBuffer(wiring.Component):
         column = _Place(
             m, config.columns, "column", places=window.patch_columns, banks=config.column_banks, pitch=folds
         )
-        turn = Signal(range(window.tap_folds), name="turn")
-        half = Signal(name="read_half")
-        idle = Signal(name="idle", init=1)  # between two output folds
+        turn = Signal(range(window.tap_folds), name="tap_fold_index")
+        half = Signal(name="read_half_index")
+        idle = Signal(name="is_idle", init=1)  # between two output folds
         stepping, fold_ends, window_ends, row_ends, tile_ends = (
-            Signal(name=name) for name in ("stepping", "fold_ends", "window_ends", "row_ends", "tile_ends")
+            Signal(name=name) for name in ("step_valid", "fold_end", "window_end", "row_end", "tile_end")
         )
         window_last = self.fold == window.output_folds - 1
         folds_in = _InputFold(m, window, step=stepping, fold_ends=fold_ends, window_last=window_last)
@@ -649,8 +657,8 @@ class PyramidBuffer(wiring.Component):
         self._elaborate_taps(m, pixels, turn)
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", stepping, config.latency, reset_less=False)),
-            self.o.payload.first.eq(delayed(m, "first", idle, config.latency)),
-            self.o.payload.last.eq(delayed(m, "last", last, config.latency)),
+            self.o.payload.first.eq(delayed(m, "is_first_step", idle, config.latency)),
+            self.o.payload.last.eq(delayed(m, "is_last_step", last, config.latency)),
         ]
         return tile_ends
 
@@ -658,7 +666,7 @@ class PyramidBuffer(wiring.Component):
         """Stage 1: sums by axis; stage 2: addresses."""
         config = self.config
         shape = range(config.bank_depth)
-        offset_1 = Signal(shape, name="offset_1", reset_less=True)
+        offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
         m.d.sync += offset_1.eq(offset)
 
         def words(place: _Place, name: str, places: range, banks: int, pitch: int) -> list[Signal]:
@@ -672,10 +680,10 @@ class PyramidBuffer(wiring.Component):
             return result
 
         window = config.window
-        rows = words(row, "row_word", window.patch_rows, config.row_banks, config.row_words)
-        columns = words(column, "column_word", window.patch_columns, config.column_banks, window.input.folds)
+        rows = words(row, "row_word_address", window.patch_rows, config.row_banks, config.row_words)
+        columns = words(column, "column_word_address", window.patch_columns, config.column_banks, window.input.folds)
         for (bank_row, bank_column), (read, _) in ports.items():
-            address = Signal(shape, name=f"address_{bank_row}_{bank_column}", reset_less=True)
+            address = Signal(shape, name=f"read_address_{bank_row}_{bank_column}", reset_less=True)
             m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
             m.d.comb += read.eq(address)
 
@@ -685,17 +693,19 @@ class PyramidBuffer(wiring.Component):
         values = {place: word for place, (_, word) in ports.items()}
         stage = 3 + config.registers_words
         if config.row_banks > 1:
-            phase = delayed_fast(m, "row_phase", row.phase, stage)
+            phase = delayed_fast(m, "patch_row_bank_index", row.phase, stage)
             values = {
-                (number, column): self._turned(m, f"row_{number}_{column}", phase, below, banks)
+                (number, column): self._turned(m, f"patch_row_{number}_{column}", phase, below, banks)
                 for number, below in enumerate(window.patch_rows)
                 for column in range(config.column_banks)
                 for banks in [[values[bank, column] for bank in range(config.row_banks)]]
             }  # by row of the patch and column bank
             if not config.registers_words:
-                values = {place: delayed(m, f"row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()}
+                values = {
+                    place: delayed(m, f"patch_row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()
+                }
                 stage += 1
-        phase = delayed(m, "column_phase", column.phase, stage)
+        phase = delayed(m, "patch_column_bank_index", column.phase, stage)
         inside = self._inside(m, row, column, stage)
         if window.inside:
             late = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
@@ -704,7 +714,7 @@ class PyramidBuffer(wiring.Component):
         pixels = {}
         for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
             banks = [values[place[0], bank] for bank in range(config.column_banks)]
-            value = self._turned(m, f"column_{place[0]}_{place[1]}", phase, window.patch_columns[place[1]], banks)
+            value = self._turned(m, f"patch_pixel_{place[0]}_{place[1]}", phase, window.patch_columns[place[1]], banks)
             if inside is not None:
                 value = Mux(inside[place[0] * window.patch[1] + place[1]], value, pad)
             register = Signal(window.word_bits, name=f"pixel_{place[0]}_{place[1]}", reset_less=True)
@@ -717,7 +727,7 @@ class PyramidBuffer(wiring.Component):
         """Of ``banks`` the one that is ``number`` after ``phase``."""
         if len(banks) == 1:
             return banks[0]
-        result = Signal(banks[0].shape(), name=f"{name}_turned")
+        result = Signal(banks[0].shape(), name=f"{name}_selected")
         with m.Switch(phase):
             for first in range(len(banks)):
                 with m.Case(first):
@@ -732,7 +742,7 @@ class PyramidBuffer(wiring.Component):
             return None
         # By axis through the pipeline: as many bits as rows and columns, not as pixels.
         rows, columns = (
-            Const(-1, size) if inside is None else delayed(m, f"inside_{name}", inside, stage - _Place.inside_delay)
+            Const(-1, size) if inside is None else delayed(m, f"{name}_inside", inside, stage - _Place.inside_delay)
             for name, inside, size in (("rows", rows, height), ("columns", columns, width))
         )
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
@@ -742,7 +752,7 @@ class PyramidBuffer(wiring.Component):
         window = self.config.window
         taps = list(pixels.values())
         if window.chooses:
-            turn = delayed(m, "turn", turn, self.config.latency - 1)
+            turn = delayed(m, "tap_fold_index", turn, self.config.latency - 1)
             taps = []
             for tap in range(window.taps):
                 register = Signal(window.word_bits, name=f"tap_{tap}", reset_less=True)

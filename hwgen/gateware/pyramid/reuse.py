@@ -221,8 +221,8 @@ class _Position:
 
     def __init__(self, cuts: tuple[Cut, ...], name: str):
         self._cuts = cuts
-        self.span = Signal(range(len(cuts)), name=f"{name}_span")
-        self.beat = Signal(range(max(cut.size for cut in cuts)), name=name)
+        self.span = Signal(range(len(cuts)), name=f"{name}_span_index")
+        self.beat = Signal(range(max(cut.size for cut in cuts)), name=f"{name}_index")
         self.ends = self.beat == self._table([cut.size - 1 for cut in cuts])
         self.spans_end = self.span == len(cuts) - 1
         self.old = self._below([cut.kept for cut in cuts])
@@ -299,8 +299,8 @@ class _Band:
         ``value`` of the beat in the register is written when it ``leaves``; ``near``: it may be wanted soon after.
         """
         m, name = self._m, self._name
-        stored = _along(m, f"{name}_stores", stores, moves, reset_less=False)
-        written = _along(m, f"{name}_write", Value.cast(write)[: len(self._write.addr)], moves)
+        stored = _along(m, f"{name}_write_enable", stores, moves, reset_less=False)
+        written = _along(m, f"{name}_write_address", Value.cast(write)[: len(self._write.addr)], moves)
         m.d.comb += [
             self._read.en.eq(moves),
             self._read.addr.eq(read),
@@ -313,7 +313,7 @@ class _Band:
         if near:
             for before in range(1, IN_FLIGHT + 1):
                 hit = stored[before] & (written[before] == self._read.addr)
-                self.from_beat.append(_along(m, f"{name}_from_{before}", hit, moves)[-2])
+                self.from_beat.append(_along(m, f"{name}_is_from_beat_{before}", hit, moves)[-2])
 
 
 class ReuseBuffer(wiring.Component):
@@ -348,17 +348,17 @@ class ReuseBuffer(wiring.Component):
         m = Module()
         config = self.config
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
-        fold = Signal(range(config.input.folds), name="fold")
+        fold = Signal(range(config.input.folds), name="fold_index")
 
         # A beat is looked up, read, stands at the entry, and is offered from the register.
-        moves = Signal(name="moves")  # all of them by one stage
-        step = Signal(name="step")  # a beat of the tile enters the register
-        leaves = Signal(name="leaves")
-        full = Signal(name="full")
-        value = Signal(config.input.data_bits, name="value", reset_less=True)
-        at_entry = _along(m, "begun", Const(1), moves, reset_less=False)[-2]
-        comes_in = _along(m, "comes_in", ~row.old & ~column.old, moves)[-2]
-        emits = _along(m, "emits", ~row.unused & ~column.unused, moves)[-1]
+        moves = Signal(name="pipeline_advance")  # all of them by one stage
+        step = Signal(name="register_load")  # a beat of the tile enters the register
+        leaves = Signal(name="register_release")
+        full = Signal(name="is_register_full")
+        value = Signal(config.input.data_bits, name="register_beat", reset_less=True)
+        at_entry = _along(m, "has_beat", Const(1), moves, reset_less=False)[-2]
+        comes_in = _along(m, "is_input", ~row.old & ~column.old, moves)[-2]
+        emits = _along(m, "is_output", ~row.unused & ~column.unused, moves)[-1]
         m.d.comb += [
             leaves.eq(full & (self.o.ready | ~emits)),
             self.i.ready.eq(at_entry & comes_in & (~full | leaves)),
@@ -366,9 +366,9 @@ class ReuseBuffer(wiring.Component):
             moves.eq(step | ~at_entry),
             self.o.valid.eq(full & emits),
         ]
-        pixel_ends = Signal(name="pixel_ends")
-        row_ends = Signal(name="row_ends")
-        tile_ends = Signal(name="tile_ends")
+        pixel_ends = Signal(name="pixel_end")
+        row_ends = Signal(name="row_end")
+        tile_ends = Signal(name="tile_end")
         m.d.comb += [
             pixel_ends.eq(moves & (fold == config.input.folds - 1)),
             row_ends.eq(pixel_ends & column.ends),
@@ -389,20 +389,20 @@ class ReuseBuffer(wiring.Component):
             with m.If(column.spans_end):
                 row.step_span(m)
 
-        last = _along(m, "last", tile_ends & row.last_used & column.last_used, moves)[-1]
+        last = _along(m, "is_last_beat", tile_ends & row.last_used & column.last_used, moves)[-1]
         m.d.comb += [self.o.payload.data.eq(value), self.o.payload.last.eq(last)]
         bands = []
         if config.bottom_depth:
-            old_row = _along(m, "old_row", row.old, moves)[-2]
+            old_row = _along(m, "is_kept_row", row.old, moves)[-2]
             bands.append((old_row, *self._elaborate_bottom(m, row, column, moves, row_ends, tile_ends)))
         if config.right_depth:
             bands.append((~comes_in, *self._elaborate_right(m, row, column, moves, row_ends, tile_ends)))
         near = config.distance <= IN_FLIGHT
         for _, band, places in bands:
             band.connect(moves=moves, leaves=leaves, value=value, near=near, **places)
-        chosen = Signal.like(value, name="chosen")
+        chosen = Signal.like(value, name="selected_beat")
         m.d.comb += chosen.eq(self.i.payload.data)
-        before = [value, *_along(m, "before", value, moves)[1:IN_FLIGHT]] if near else []
+        before = [value, *_along(m, "earlier_beat", value, moves)[1:IN_FLIGHT]] if near else []
         for wanted, band, _ in reversed(bands):
             with m.If(wanted):
                 m.d.comb += chosen.eq(band.word)
@@ -416,9 +416,9 @@ class ReuseBuffer(wiring.Component):
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
         """Kept columns of new rows, by row of the pyramid; the first kept column first."""
         config = self.config
-        base = Signal(range(config.right_depth + 1), name="right_row")
-        read = Signal(range(max(cut.size for cut in config.column_cuts) * config.input.folds), name="right_read")
-        write = Signal(read.shape(), name="right_write")
+        base = Signal(range(config.right_depth + 1), name="right_row_address")
+        read = Signal(range(max(cut.size for cut in config.column_cuts) * config.input.folds), name="right_read_offset")
+        write = Signal(read.shape(), name="right_write_offset")
         with m.If(step):
             m.d.sync += read.eq(Mux(row_ends, 0, read + 1))
             with m.If(row_ends):
@@ -434,13 +434,13 @@ class ReuseBuffer(wiring.Component):
         """Kept rows, the first kept row first; each as wide as the map."""
         config = self.config
         pitch = config.bottom_pitch
-        first = Signal(range(pitch + 1), name="bottom_tile")  # beat of the tile's first column
-        place = Signal(range(pitch + 1), name="bottom_column")
-        read = Signal(range(config.bottom_depth + 1), name="bottom_read")
-        write = Signal(range(config.bottom_depth + 1), name="bottom_write")
+        first = Signal(range(pitch + 1), name="bottom_tile_offset")  # beat of the tile's first column
+        place = Signal(range(pitch + 1), name="bottom_column_offset")
+        read = Signal(range(config.bottom_depth + 1), name="bottom_read_row_address")
+        write = Signal(range(config.bottom_depth + 1), name="bottom_write_row_address")
         # Of the next tile, so that a tile's end waits for no sum.
         folds = config.input.folds
-        following = Signal(range(pitch + 1), name="bottom_following", init=column.first_of_second(folds))
+        following = Signal(range(pitch + 1), name="next_bottom_tile_offset", init=column.first_of_second(folds))
         with m.If(tile_ends):
             m.d.sync += [
                 first.eq(following),
