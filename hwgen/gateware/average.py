@@ -251,9 +251,11 @@ class Sum(Arithmetic[SumConfig]):
         config = self.config
         levels = len(config.levels)
         done = delayed(m, "valid", self.i.valid, levels, reset_less=False)
-        first = delayed(m, "first", self.i.payload.first, levels)
+        first = delayed(m, "is_first_step", self.i.payload.first, levels)
         if config.accumulates:
-            done = delayed(m, "done", done & delayed(m, "last", self.i.payload.last, levels), 1, reset_less=False)
+            done = delayed(
+                m, "sum_valid", done & delayed(m, "is_last_step", self.i.payload.last, levels), 1, reset_less=False
+            )
         m.d.comb += self.o.valid.eq(done)
         for lane in range(config.lanes):
             for pixel, taps in enumerate(self.i.payload.taps):
@@ -266,7 +268,7 @@ class Sum(Arithmetic[SumConfig]):
                     ]
                 total = values[0]
                 if config.accumulates:
-                    running = Signal(config.result, name=f"{name}_running", reset_less=True)
+                    running = Signal(config.result, name=f"{name}_accumulator", reset_less=True)
                     m.d.sync += running.eq(total + Mux(first, 0, running))
                     total = running
                 m.d.comb += self.o.payload[lane][pixel].eq(total)
@@ -314,15 +316,15 @@ class FloatSum(Arithmetic[FloatSumConfig]):
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
         """The sum of a window's ``values``."""
         config = self.config
-        total = self._term(m, f"{name}_0", values[0], 0)
+        total = self._term(m, f"{name}_tap_0", values[0], 0)
         for tap, (bits, excess) in enumerate(config.links, start=1):
-            here = f"{name}_{tap}"
+            here = f"{name}_tap_{tap}"
             term = self._term(m, here, values[tap], config.arrivals[tap - 1] - 1)
-            exact = Signal(signed(bits), name=f"exact_{here}", reset_less=True)
+            exact = Signal(signed(bits), name=f"{here}_exact_sum", reset_less=True)
             m.d.sync += exact.eq(total + term)
             total = exact
             if excess:
-                total = Signal(signed(signed_bits(*config.sums[tap])), name=f"sum_{here}", reset_less=True)
+                total = Signal(signed(signed_bits(*config.sums[tap])), name=f"{here}_sum", reset_less=True)
                 m.d.sync += total.eq(rounded(m, here, exact, excess))
         return total
 
@@ -331,19 +333,19 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The table is too slow for what a shift register gives.
-        late = delayed_fast(m, f"value_{name}", value, wait) if wait else value
-        return look_up(m, f"terms_{name}", signed(config.term_bits), words, late)
+        late = delayed_fast(m, f"{name}_value", value, wait) if wait else value
+        return look_up(m, f"{name}_terms", signed(config.term_bits), words, late)
 
     def _count(self, m: Module, pixel: int) -> Value:
         """The taps inside the map, when the sum is there."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
-            name = at_pixel(f"count_{tap}", pixel, config.window.pixels)
+            name = at_pixel(f"taps_inside_{tap}", pixel, config.window.pixels)
             before = config.arrivals[tap - 1] if tap else 0
             here = Signal(range(tap + 2), name=name, reset_less=True)
-            m.d.sync += here.eq(count + delayed(m, f"inside_{name}", inside, before))
-            count = delayed(m, f"{name}_late", here, config.arrivals[tap] - before - 1)
+            m.d.sync += here.eq(count + delayed(m, f"{name}_is_inside", inside, before))
+            count = delayed(m, f"{name}_delayed", here, config.arrivals[tap] - before - 1)
         return count
 
 
@@ -364,16 +366,19 @@ def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = 
     """
     lengths = range(1, excess + 1)
     used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
-    gone = _at_least(m, f"gone_{name}", used, nearby=NEARBY if settles else excess)  # j bits go
+    gone = _at_least(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # j bits go
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):
         found: Value = Const(0, 1)
         for j in lengths[first : first + LENGTHS]:
             found = Mux(used[j - 1], value[j], found)
-        odd = Mux(gone[first], delayed(m, f"odd_{name}_{first}", found, 1), odd)
-    late = delayed(m, f"exact_{name}_late", value, 1)
+        odd = Mux(gone[first], delayed(m, f"{name}_lowest_bit_{first}", found, 1), odd)
+    late = delayed(m, f"{name}_exact_sum_delayed", value, 1)
     if settles:
-        odd, gone = delayed(m, f"odd_{name}_settled", odd, 1), delayed(m, f"gone_{name}_settled", gone, 1)
-        late = delayed_fast(m, f"exact_{name}_settled", late, 1)
+        odd, gone = (
+            delayed(m, f"{name}_lowest_bit_settled", odd, 1),
+            delayed(m, f"{name}_dropped_bits_settled", gone, 1),
+        )
+        late = delayed_fast(m, f"{name}_exact_sum_settled", late, 1)
     total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
     return Cat(total[:excess] & ~gone, total[excess:]).as_signed()

@@ -129,7 +129,7 @@ class ChannelTable(Arithmetic[ChannelTableConfig]):
     def elaborate(self, platform):
         m = Module()
         config, pixels, folds = self.config, self.config.window.pixels, self.config.window.input.folds
-        fold = Signal(range(folds), name="fold")  # the steps of a pixel are its folds, and a frame is whole
+        fold = Signal(range(folds), name="fold_index")  # the steps of a pixel are its folds, and a frame is whole
         with m.If(self.i.valid):
             m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))
         for lane, pixel in product(range(config.lanes), range(pixels)):
@@ -142,9 +142,9 @@ class ChannelTable(Arithmetic[ChannelTableConfig]):
     def _look_up(self, m: Module, name: str, lane: int, address: Value) -> Value:
         config = self.config
         where = "block" if config.in_block_ram else "lut"
-        m.submodules[f"table_{name}"] = table = memory.Memory(
+        m.submodules[f"{name}_table"] = table = memory.Memory(
             shape=config.result, depth=config.depth, init=config.words(lane), attrs=rom_attributes(config.depth, where)
         )
         port = read_port(table)
         m.d.comb += port.addr.eq(address)
-        return delayed(m, f"found_{name}", port.data, config.latency - 1)
+        return delayed(m, f"{name}_value", port.data, config.latency - 1)

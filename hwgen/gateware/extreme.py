@@ -132,11 +132,11 @@ class Extreme(Arithmetic[ExtremeConfig]):
         return m
 
     def _elaborate_lane(self, m: Module, name: str, operands: Sequence[Value]) -> Value:
-        left = [self._recoded(m, f"{name}_{place}", place, value) for place, value in enumerate(operands)]
+        left = [self._recoded(m, f"{name}_input_{place}", place, value) for place, value in enumerate(operands)]
         for level in range(self.config.levels):
             after = []
             for place in range(0, len(left), 2):
-                chosen = Signal(self.config.result, name=f"{name}_chosen_{level}_{place // 2}", reset_less=True)
+                chosen = Signal(self.config.result, name=f"{name}_extreme_{level}_{place // 2}", reset_less=True)
                 m.d.sync += chosen.eq(self._choice(left[place : place + 2]))
                 after.append(chosen)
             left = after
@@ -153,8 +153,8 @@ class Extreme(Arithmetic[ExtremeConfig]):
         """What an input's table makes of a value; a cycle later if any has one."""
         config = self.config
         if config.tables[place]:
-            return look_up(m, f"table_{name}", config.result, config.words(place), value)
-        kept = Signal(config.result, name=f"kept_{name}", reset_less=True)
+            return look_up(m, f"{name}_table", config.result, config.words(place), value)
+        kept = Signal(config.result, name=f"{name}_value", reset_less=True)
         if config.changes:
             m.d.sync += kept.eq(value)
         else:

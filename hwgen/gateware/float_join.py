@@ -153,15 +153,15 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name = at_pixel(f"lane_{lane}", pixel, pixels)
-            total = self._term(m, f"{name}_0", 0, self.i.payload.operand_0[lane][pixel])
+            total = self._term(m, f"{name}_input_0", 0, self.i.payload.operand_0[lane][pixel])
             for number, (bits, excess) in enumerate(config.links, start=1):
-                here = f"{name}_{number}"
+                here = f"{name}_input_{number}"
                 term = self._term(m, here, number, self.i.payload[f"operand_{number}"][lane][pixel])
-                exact = Signal(signed(bits), name=f"exact_{here}", reset_less=True)
+                exact = Signal(signed(bits), name=f"{here}_exact_sum", reset_less=True)
                 m.d.sync += exact.eq(total + term)
                 total = exact
                 if excess:
-                    total = Signal(signed(signed_bits(*config.sums[number])), name=f"sum_{here}", reset_less=True)
+                    total = Signal(signed(signed_bits(*config.sums[number])), name=f"{here}_sum", reset_less=True)
                     m.d.sync += total.eq(rounded(m, here, exact, excess, settles=excess > _QUICK))
             m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
@@ -171,5 +171,5 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         config = self.config
         wait = config.arrivals[number - 1] - 1 if number else 0
         # The table is too slow for what a shift register gives.
-        late = delayed_fast(m, f"value_{name}", value, wait) if wait else value
-        return look_up(m, f"terms_{name}", config.term_shape(number), config.words(number), late)
+        late = delayed_fast(m, f"{name}_value", value, wait) if wait else value
+        return look_up(m, f"{name}_terms", config.term_shape(number), config.words(number), late)

@@ -90,12 +90,12 @@ class Guard(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        beat = Signal(range(self.config.beats), name="beat")
+        beat = Signal(range(self.config.beats), name="beat_index")
         final, moved, filling, dropping = (
-            Signal(name="final"),
-            Signal(name="moved"),
-            Signal(name="filling"),
-            Signal(name="dropping"),
+            Signal(name="is_last_beat"),
+            Signal(name="output_transfer"),
+            Signal(name="is_filling"),
+            Signal(name="is_dropping"),
         )
         m.d.comb += [
             final.eq(beat == self.config.beats - 1),
@@ -108,7 +108,7 @@ class Guard(wiring.Component):
         with m.If(moved):
             m.d.sync += beat.eq(Mux(final, 0, beat + 1))
 
-        short, long = Signal(name="short"), Signal(name="long")
+        short, long = Signal(name="frame_too_short"), Signal(name="frame_too_long")
         m.d.comb += [
             short.eq(moved & ~filling & self.i.payload.last & ~final),
             long.eq(moved & ~filling & ~self.i.payload.last & final),

@@ -299,8 +299,8 @@ class Join(wiring.Component):
         """A beat of the last input is taken with the first pixel's, and kept."""
         config = self.config
         *others, last = inputs
-        window = Signal(range(config.windows), name="window")
-        first = Signal(name="first")
+        window = Signal(range(config.windows), name="window_index")
+        first = Signal(name="is_first_window")
         m.d.comb += [
             first.eq(window == 0),
             self.start.eq(self.room & Cat(each.valid for each in others).all() & (last.valid | ~first)),
@@ -308,14 +308,14 @@ class Join(wiring.Component):
         ]
         with m.If(self.start & (self.fold == config.output_folds - 1)):
             m.d.sync += window.eq(Mux(window == config.windows - 1, 0, window + 1))
-        fold = Signal.like(self.fold, name="fold_taken", reset_less=True)
-        write = Signal(name="write")
+        fold = Signal.like(self.fold, name="write_fold_index", reset_less=True)
+        write = Signal(name="write_enable")
         m.d.sync += [fold.eq(self.fold), write.eq(self.start & first)]
         for number, each in enumerate(inputs):
             name = f"operand_{number}"
             m.d.sync += step[name].eq(each.payload.data)
             if each is last:
-                word = keep(m, "kept", config.inputs[-1].folds, Value.cast(step[name]), fold, write)
+                word = keep(m, "shared_beats", config.inputs[-1].folds, Value.cast(step[name]), fold, write)
             else:
                 m.d.comb += each.ready.eq(self.start)
                 word = delayed(m, name, Value.cast(step[name]), LATENCY)
@@ -323,7 +323,7 @@ class Join(wiring.Component):
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
         config = self.config
-        turn = Signal(range(len(inputs)), name="turn")
+        turn = Signal(range(len(inputs)), name="input_index")
         with m.Switch(self.fold):
             for fold, number in enumerate(config.step_inputs):
                 with m.Case(fold):

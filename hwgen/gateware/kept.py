@@ -19,7 +19,7 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
     Addresses may follow each other in any order, a cycle apart.
     """
     if depth == 1:
-        kept = Signal(len(word), name=f"{name}_kept", reset_less=True)
+        kept = Signal(len(word), name=f"{name}_stored", reset_less=True)
         with m.If(write):
             m.d.sync += kept.eq(word)
         return delayed(m, f"{name}_word", kept, LATENCY - 1)
@@ -29,7 +29,7 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
         to.addr.eq(address),
         to.data.eq(word),
         to.en.eq(write),
-        of.addr.eq(delayed(m, f"{name}_address", address, 1)),
+        of.addr.eq(delayed(m, f"{name}_read_address", address, 1)),
     ]
     return of.data
 

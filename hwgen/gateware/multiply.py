@@ -666,13 +666,13 @@ class _Sums:
         ]
         weights = self._elaborate_weights(m)
         valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
-        first = delayed(m, "first", self.i.payload.first, config.to_sum)
-        last = delayed(m, "last", self.i.payload.last, config.to_sum)
-        done = Signal(name="done")
+        first = delayed(m, "is_first_step", self.i.payload.first, config.to_sum)
+        last = delayed(m, "is_last_step", self.i.payload.last, config.to_sum)
+        done = Signal(name="fold_end")
         m.d.sync += done.eq(valid & last)
         if config.accumulates:
-            first_next = delayed_fast(m, "first_next", first, 1)
-            done_next = Signal(name="done_next")
+            first_next = delayed_fast(m, "is_first_step_delayed", first, 1)
+            done_next = Signal(name="sum_valid")
             m.d.sync += done_next.eq(done)
             m.d.comb += self.o.valid.eq(done_next)
         else:
@@ -886,7 +886,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
     def elaborate(self, platform):
         m, config = Module(), self.config
         if config.whole:  # the weights' sums are in it: it is of no use for others, and here Yosys makes less of it
-            words = [Signal(width, name=f"word_{position}") for position, width in enumerate(config.rom_widths)]
+            words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
             _Sums(config, self.i, self.o, words).add_to(m)
         else:
             m.submodules.chains = chains = Chains(config.circuit)
@@ -905,13 +905,13 @@ class Multiply(Arithmetic[MultiplyConfig]):
         """
         config = self.config
         ahead = config.weight_memory == "block"
-        address = Signal(range(config.rom_depth), name="address")
+        address = Signal(range(config.rom_depth), name="weight_address")
         enable: Value = Const(1)
         step: Value = self.i.valid
         if ahead:
-            begun = Signal(name="begun")
+            begun = Signal(name="has_begun")
             m.d.sync += begun.eq(1)
-            step = enable = Signal(name="enable")
+            step = enable = Signal(name="read_enable")
             m.d.comb += enable.eq(self.i.valid | ~begun)
         with m.If(step):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
@@ -921,20 +921,20 @@ class Multiply(Arithmetic[MultiplyConfig]):
             joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
             first = 0
             for position, width in enumerate(config.rom_widths):
-                yield delayed(m, f"waiting_{position}", joined[first : first + width], position)
+                yield delayed(m, f"skewed_weight_word_{position}", joined[first : first + width], position)
                 first += width
             return
         for position, words in enumerate(config.contents):
             word = self._elaborate_memory(m, position, words, address, enable)
             if position < config.positions - 1:
-                address = delayed(m, f"address_{position}", address, 1, reset_less=False)
+                address = delayed(m, f"weight_address_{position}", address, 1, reset_less=False)
                 if ahead and not config.loaded:
-                    enable = delayed(m, f"enable_{position}", enable, 1, reset_less=False)
+                    enable = delayed(m, f"read_enable_{position}", enable, 1, reset_less=False)
             yield word
 
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
         """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
-        held, reading = Signal(len(address), name="held"), Signal(len(address), name="reading")
+        held, reading = Signal(len(address), name="held_address"), Signal(len(address), name="read_address")
         m.d.comb += reading.eq(Mux(step, address, held))
         m.d.sync += held.eq(reading)
         return reading

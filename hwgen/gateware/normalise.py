@@ -250,29 +250,32 @@ class Normalise(Arithmetic[NormaliseConfig]):
         find = self._by_value if config.by_value else self._by_product
         word, guess = find(m, name, distance, scale)
         late = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
-        since = Signal(signed(bits + 1), name=f"{name}_since", reset_less=True)
+        since = Signal(signed(bits + 1), name=f"{name}_scale_since_fall", reset_less=True)
         m.d.sync += since.eq(late - word[:bits])
-        before = Signal(name=f"{name}_before", reset_less=True)
+        before = Signal(name=f"{name}_is_before_fall", reset_less=True)
         m.d.sync += before.eq(since[-1])
         above: Value = before
         if config.since_bits:
-            kind, near = delayed(m, f"{name}_kind", word[bits:], 1), Signal(name=f"{name}_near", reset_less=True)
+            kind, near = (
+                delayed(m, f"{name}_ripple_kind", word[bits:], 1),
+                Signal(name=f"{name}_is_near_fall", reset_less=True),
+            )
             m.d.sync += near.eq(~since[config.since_bits :].any())
             back = look_up(
                 m, f"{name}_ripples", unsigned(1), config.ripple_table, Cat(since[: config.since_bits], kind)
             )
             above = before | (near & back)
-        output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output", reset_less=True)
+        output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output_distance", reset_less=True)
         m.d.sync += output.eq(delayed_fast(m, f"{name}_guess", guess, 2) + above)
         return self._output(
-            m, name, output, delayed_fast(m, f"{name}_negative", value < config.zero, config.latency - 2)
+            m, name, output, delayed_fast(m, f"{name}_is_negative", value < config.zero, config.latency - 2)
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
         """The fall of a value, and ``k``."""
         config = self.config
         guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
-        return self._fall(m, name, distance), delayed(m, f"{name}_guessed", guess, config.read_cycles - 1)
+        return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
         """The same, where the scale says how far the distance has fallen, about."""
@@ -280,17 +283,17 @@ class Normalise(Arithmetic[NormaliseConfig]):
         factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
         late = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
         first = [entry % (1 << address_bits) for entry in config.first]
-        begin = look_up(m, f"{name}_first", unsigned(address_bits), first, late)
+        begin = look_up(m, f"{name}_first_addresses", unsigned(address_bits), first, late)
         product = Signal(len(late) + len(factor), name=f"{name}_product", reset_less=True)
-        multiplied = Signal.like(product, name=f"{name}_multiplied")
+        multiplied = Signal.like(product, name=f"{name}_multiplier_output")
         m.d.sync += [multiplied.eq(late * factor), product.eq(multiplied)]
         guess = Signal(config.guess_bits, name=f"{name}_product_guess", reset_less=True)
         exact = product[config.fraction :]
         saturates = config.most_guess > config.limit
         m.d.sync += guess.eq(Mux(exact > config.limit, config.limit, exact) if saturates else exact)
-        address = Signal(address_bits, name=f"{name}_address", reset_less=True)
-        m.d.sync += address.eq(delayed(m, f"{name}_begin", begin, 2) + guess)
-        return self._fall(m, name, address), delayed(m, f"{name}_guessed", guess, 1 + config.read_cycles)
+        address = Signal(address_bits, name=f"{name}_fall_address", reset_less=True)
+        m.d.sync += address.eq(delayed(m, f"{name}_first_address", begin, 2) + guess)
+        return self._fall(m, name, address), delayed(m, f"{name}_guess_delayed", guess, 1 + config.read_cycles)
 
     def _fall(self, m: Module, name: str, address: Value) -> Value:
         return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
@@ -300,8 +303,8 @@ class Normalise(Arithmetic[NormaliseConfig]):
         config = self.config
         most, (below, above) = 1 << config.guess_bits, config.signs
         reach = bits_for_range(config.zero_point - most * below, config.zero_point + most * above)
-        total = Signal(reach, name=f"{name}_total", reset_less=True)
-        result = Signal(config.result, name=f"{name}_result", reset_less=True)
+        total = Signal(reach, name=f"{name}_unclamped_output", reset_less=True)
+        result = Signal(config.result, name=f"{name}_output", reset_less=True)
         away = Mux(negative, -distance, distance) if below and above else -distance if below else distance
         m.d.sync += [
             total.eq(config.zero_point + away),
@@ -342,10 +345,10 @@ def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value)
     if len(words) <= _LEAST_BANK:
         return found[0]
     places = [number for number, bank in enumerate(banks) for _ in range(-(-len(bank) // _LEAST_BANK))]
-    number = Signal(range(len(banks)), name=f"{name}_bank", reset_less=True)
-    m.d.sync += number.eq(dense_table(m, f"{name}_place", address[counter_bits(_LEAST_BANK) :], places))
-    chosen = Signal(bits, name=f"{name}_chosen", reset_less=True)
-    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank", number, 1), found))
+    number = Signal(range(len(banks)), name=f"{name}_bank_index", reset_less=True)
+    m.d.sync += number.eq(dense_table(m, f"{name}_bank_of_address", address[counter_bits(_LEAST_BANK) :], places))
+    chosen = Signal(bits, name=f"{name}_selected", reset_less=True)
+    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank_index", number, 1), found))
     return chosen
 
 

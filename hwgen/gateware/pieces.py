@@ -73,10 +73,10 @@ def memory_in_pieces(
     size, pieces = sizes[0], len(sizes)
     write = WritePort(
         Signal(range(depth), name=f"{name}_write_address"),
-        Signal(width, name=f"{name}_written"),
-        Signal(name=f"{name}_writes"),
+        Signal(width, name=f"{name}_write_data"),
+        Signal(name=f"{name}_write_enable"),
     )
-    address = Signal(range(depth), name=f"{name}_address")
+    address = Signal(range(depth), name=f"{name}_read_address")
     low = (size - 1).bit_length() if pieces > 1 else len(address)
     words = []
     for number, words_here in enumerate(sizes):
@@ -95,7 +95,7 @@ def memory_in_pieces(
     if pieces == 1:
         return write, address, words[0]
     word = Signal(width, name=f"{name}_word")
-    with m.Switch(delayed_fast(m, f"{name}_piece", address[low:], 2)):
+    with m.Switch(delayed_fast(m, f"{name}_piece_index", address[low:], 2)):
         for number, value in enumerate(words):
             with m.Case(number):
                 m.d.comb += word.eq(value)

@@ -131,8 +131,8 @@ class MaxPool(Arithmetic[MaxPoolConfig]):
         config = self.config
         shape = config.window.input.shape
         valid = delayed(m, "valid", self.i.valid, config.levels, reset_less=False)
-        first = delayed(m, "first", self.i.payload.first, config.levels)
-        last = delayed(m, "last", self.i.payload.last, config.levels)
+        first = delayed(m, "is_first_step", self.i.payload.first, config.levels)
+        last = delayed(m, "is_last_step", self.i.payload.last, config.levels)
         pixels = config.window.pixels
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name = at_pixel(f"lane_{lane}", pixel, pixels)
@@ -146,12 +146,14 @@ class MaxPool(Arithmetic[MaxPoolConfig]):
                 values = following
             total = values[0]
             if config.accumulates:
-                running = Signal(shape, name=f"{name}_running", reset_less=True)
+                running = Signal(shape, name=f"{name}_maximum", reset_less=True)
                 m.d.sync += running.eq(Mux(~first & (running > total), running, total))
                 total = running
             m.d.comb += self.o.payload[lane][pixel].eq(total)
         done = valid & last
-        m.d.comb += self.o.valid.eq(delayed(m, "done", done, 1, reset_less=False) if config.accumulates else done)
+        m.d.comb += self.o.valid.eq(
+            delayed(m, "maximum_valid", done, 1, reset_less=False) if config.accumulates else done
+        )
         return m
 
 

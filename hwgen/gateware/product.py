@@ -107,7 +107,7 @@ class Product(Arithmetic[ProductConfig]):
                 second = shared
                 if second is None:
                     second = self._operand(m, f"{name}_b", 1, self.i.payload.operand_1[lane][pixel])
-                multiplied = Signal(config.result, name=f"{name}_multiplied", reset_less=True)
+                multiplied = Signal(config.result, name=f"{name}_multiplier_output", reset_less=True)
                 result = Signal(config.result, name=f"{name}_product", reset_less=True)
                 m.d.sync += [multiplied.eq(first * second), result.eq(multiplied)]
                 m.d.comb += self.o.payload[lane][pixel].eq(result)

@@ -118,14 +118,14 @@ class Recode(Arithmetic[RecodeConfig]):
     def elaborate(self, platform):
         m = Module()
         config, pixels = self.config, self.config.window.pixels
-        source = delayed(m, "source", self.i.payload.source, 1) if config.changes else None
+        source = delayed(m, "input_index", self.i.payload.source, 1) if config.changes else None
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name, value = at_pixel(f"lane_{lane}", pixel, pixels), self.i.payload.operand[lane][pixel]
             if source is not None:
                 found = Array(
-                    self._look_up(m, f"{name}_{number}", number, value) for number in range(len(config.tables))
+                    self._look_up(m, f"{name}_input_{number}", number, value) for number in range(len(config.tables))
                 )
-                result = Signal(config.result, name=f"{name}_result", reset_less=True)
+                result = Signal(config.result, name=f"{name}_output", reset_less=True)
                 m.d.sync += result.eq(found[source])
                 value = result
             m.d.comb += self.o.payload[lane][pixel].eq(value[: config.bits])
@@ -137,5 +137,5 @@ class Recode(Arithmetic[RecodeConfig]):
         if not self.config.tables[number]:
             # A slice is unsigned: chosen from beside the signed words of a table it would take a bit more.
             kept = value[: self.config.bits]
-            return delayed(m, f"kept_{name}", kept.as_signed() if self.config.signed else kept, 1)
-        return look_up(m, f"table_{name}", self.config.result, self.config.words(number), value)
+            return delayed(m, f"{name}_value", kept.as_signed() if self.config.signed else kept, 1)
+        return look_up(m, f"{name}_table", self.config.result, self.config.words(number), value)

@@ -222,35 +222,35 @@ class Regroup(wiring.Component):
         shape = config.output.bits * pixels  # a channel: its value for every pixel of the beat
         incoming, outgoing = ([channel.as_value() for channel in port.payload.data] for port in (self.i, self.o))
 
-        fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="fill")
+        fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="lanes_held")
         held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
-        beat_in = Signal(range(len(config.counts)), name="beat_in")
-        beat_out = Signal(range(len(config.sizes)), name="beat_out")
-        frame_ends = Signal(name="frame_ends")
+        beat_in = Signal(range(len(config.counts)), name="input_beat_index")
+        beat_out = Signal(range(len(config.sizes)), name="output_beat_index")
+        frame_ends = Signal(name="is_last_pixel")
 
-        pixel_ends_in = Signal(name="pixel_ends_in")
-        pixel_ends_out = Signal(name="pixel_ends_out")
-        taken = Signal(name="taken")
-        sent = Signal(name="sent")
-        left = Signal(fill.shape(), name="left")  # lanes held once this cycle's outgoing beat has gone
+        pixel_ends_in = Signal(name="is_last_input_beat")
+        pixel_ends_out = Signal(name="is_last_output_beat")
+        taken = Signal(name="input_transfer")
+        sent = Signal(name="output_transfer")
+        left = Signal(fill.shape(), name="lanes_left")  # lanes held once this cycle's outgoing beat has gone
         m.d.comb += [
             pixel_ends_in.eq(beat_in == len(config.counts) - 1),
             pixel_ends_out.eq(beat_out == len(config.sizes) - 1),
             self.o.valid.eq(fill >= lanes_out),
             sent.eq(self.o.valid & self.o.ready),
             left.eq(Mux(sent, fill - lanes_out, fill)),
-            self.i.ready.eq(left <= dense_table(m, "room", beat_in, config.room)),
+            self.i.ready.eq(left <= dense_table(m, "most_lanes_left", beat_in, config.room)),
             taken.eq(self.i.valid & self.i.ready),
             self.o.payload.last.eq(frame_ends & pixel_ends_out),
         ]
-        size = dense_table(m, "size", beat_out, config.sizes)
+        size = dense_table(m, "output_lanes", beat_out, config.sizes)
         for lane in range(lanes_out):
             value = held[lane] if lane < config.held else Const(0, shape)
             if lane >= min(config.sizes):
                 value = Mux(lane < size, value, 0)
             m.d.comb += outgoing[lane].eq(value)
 
-        m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "advance", beat_in, config.advances), 0))
+        m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "input_lanes", beat_in, config.advances), 0))
         with m.If(sent):
             m.d.sync += beat_out.eq(Mux(pixel_ends_out, 0, beat_out + 1))
         with m.If(taken):

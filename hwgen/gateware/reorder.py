@@ -153,8 +153,12 @@ class Reorder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, beats = self.config, self.config.block_beats
-        into, whole = Signal(range(beats), name="into"), Signal(range(3), name="whole_blocks")
-        taken, filled, emptied = Signal(name="taken"), Signal(name="filled"), Signal(name="emptied")
+        into, whole = Signal(range(beats), name="write_beat_index"), Signal(range(3), name="complete_blocks")
+        taken, filled, emptied = (
+            Signal(name="input_transfer"),
+            Signal(name="block_filled"),
+            Signal(name="block_emptied"),
+        )
         place = self._elaborate_places(m, emptied)
         m.d.comb += [
             self.i.ready.eq(whole != 2),
@@ -173,18 +177,18 @@ class Reorder(wiring.Component):
         )
         write, read = write_port(blocks), read_port(blocks)
         m.d.sync += write.en.eq(taken)
-        for port, number, ends, name in ((write, into, filled, "into_second"), (read, place, emptied, "of_second")):
-            second = Signal(name=name)
+        for port, number, ends, name in ((write, into, filled, "write"), (read, place, emptied, "read")):
+            second = Signal(name=f"{name}_second_block")
             with m.If(ends):
                 m.d.sync += second.eq(~second)
             address = Signal(range(2 * beats), name=f"{name}_address", reset_less=True)
             m.d.sync += address.eq(Mux(second, number + beats, number))
             m.d.comb += port.addr.eq(address)
-        word = Signal(config.input.data_bits, name="word", reset_less=True)
+        word = Signal(config.input.data_bits, name="write_word", reset_less=True)
         m.d.sync += word.eq(self.i.payload.data)
         m.d.comb += write.data.eq(word)
         layout = channels_layout(config.input.shape, config.lanes, 1)
-        found = data.View(layout, delayed(m, "found", read.data, 1))
+        found = data.View(layout, delayed(m, "read_word", read.data, 1))
         for lane, pixel in product(range(config.lanes), range(1)):
             m.d.comb += self.o.payload.operand[lane][pixel].eq(found[lane][pixel])
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
@@ -193,11 +197,14 @@ class Reorder(wiring.Component):
     def _elaborate_places(self, m: Module, emptied: Signal) -> Signal:
         """The place of the step's beat among those of its block, as they came in; ``emptied``: it is the last one."""
         first, second, run = self.config.block
-        place, begin = Signal(range(self.config.block_beats), name="place"), Signal(range(second * run), name="begin")
+        place, begin = (
+            Signal(range(self.config.block_beats), name="read_beat_index"),
+            Signal(range(second * run), name="run_begin"),
+        )
         outer, inner, beat = (
-            Signal(range(second), name="outer"),
-            Signal(range(first), name="inner"),
-            Signal(range(run), name="beat"),
+            Signal(range(second), name="outer_index"),
+            Signal(range(first), name="inner_index"),
+            Signal(range(run), name="run_beat_index"),
         )
         beat_ends, inner_ends = beat == run - 1, inner == first - 1
         m.d.comb += emptied.eq(self.start & beat_ends & inner_ends & (outer == second - 1))

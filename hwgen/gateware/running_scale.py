@@ -198,15 +198,15 @@ class RunningScale(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        number = Signal(range(config.input.channels + config.ahead), name="number")
-        takes, gives = Signal(name="takes", init=1), Signal(name="gives", init=config.ahead == 0)
+        number = Signal(range(config.input.channels + config.ahead), name="window_move_index")
+        takes, gives = Signal(name="is_taking", init=1), Signal(name="is_giving", init=config.ahead == 0)
         moves = self._elaborate_control(m, number, takes, gives)
-        enters = delayed(m, "enters", takes, 2)
-        leaves = delayed(m, "leaves", number >= config.size, 2)
-        first = delayed_fast(m, "first", number == 0, 4)
+        enters = delayed(m, "term_enters", takes, 2)
+        leaves = delayed(m, "term_leaves", number >= config.size, 2)
+        first = delayed_fast(m, "is_first_channel", number == 0, 4)
         pulses: list[Value] = [moves]
         while len(pulses) < config.steps + config.latency:
-            pulses.append(delayed(m, f"moves_{len(pulses)}", pulses[-1], 1, reset_less=False))
+            pulses.append(delayed(m, f"window_move_{len(pulses)}", pulses[-1], 1, reset_less=False))
         for pixel in range(config.pixels):
             name = at_pixel("sum", pixel, config.pixels)
             value = self._middle(m, name, moves, self.i.payload.data[0][pixel])
@@ -223,7 +223,7 @@ class RunningScale(wiring.Component):
     def _elaborate_control(self, m: Module, number: Signal, takes: Signal, gives: Signal) -> Signal:
         """Whether the window moves on by a channel; ``number`` counts how often it has in its pixel."""
         config, channels = self.config, self.config.input.channels
-        moves, rests = Signal(name="moves"), Signal(range(config.steps), name="rests")
+        moves, rests = Signal(name="window_move"), Signal(range(config.steps), name="wait_cycles")
         last = number == channels + config.ahead - 1
         able = (rests == 0) & (self.room | ~gives)
         m.d.comb += [
@@ -265,11 +265,13 @@ class RunningScale(wiring.Component):
         found = look_up(m, f"{name}_terms", shape, config.words, value)
         before: Value = found
         for place in range(config.size):
-            kept = Signal(shape, name=f"{name}_kept_{place}", reset_less=True)
+            kept = Signal(shape, name=f"{name}_window_term_{place}", reset_less=True)
             with m.If(moved):
                 m.d.sync += kept.eq(before)
             before = kept
-        entering, leaving = (Signal(shape, name=f"{name}_{end}", reset_less=True) for end in ("entering", "leaving"))
+        entering, leaving = (
+            Signal(shape, name=f"{name}_{end}_term", reset_less=True) for end in ("entering", "leaving")
+        )
         with m.If(moved):
             m.d.sync += [entering.eq(Mux(enters, found, 0)), leaving.eq(Mux(leaves, before, 0))]
         return entering, leaving
@@ -296,13 +298,14 @@ class RunningScale(wiring.Component):
         """
         config, begin = self.config, 3
         sums = [
-            Signal(config.sum_bits, name=f"{name}_sum_{place}", reset_less=True) for place in range(len(config.gone))
+            Signal(config.sum_bits, name=f"{name}_candidate_{place}", reset_less=True)
+            for place in range(len(config.gone))
         ]
         total = delayed(m, f"{name}_total", _rounded(config, sums), config.add_cycles - 1)
         then = begin + config.add_cycles
         base = Mux(first & pulses[begin + 1], config.start, total)
         for place, (each, gone) in enumerate(zip(sums, config.gone, strict=True)):
-            term = Signal(signed(config.sum_bits + 1), name=f"{name}_term_{place}", reset_less=True)
+            term = Signal(signed(config.sum_bits + 1), name=f"{name}_candidate_term_{place}", reset_less=True)
             half = 1 << gone - 1
             with m.If(pulses[begin]):
                 m.d.sync += term.eq(entering + half)
@@ -315,7 +318,7 @@ class RunningScale(wiring.Component):
     def _as_float(self, m: Module, name: str, total: Value) -> Signal:
         """`RunningScaleConfig.given`, a cycle later."""
         config, below = self.config, SIGNIFICAND_BITS - 1
-        given = Signal(config.scale_bits, name=f"{name}_given", reset_less=True)
+        given = Signal(config.scale_bits, name=f"{name}_scale", reset_less=True)
         found: Value = Const(0, config.scale_bits)
         for longer, gone in enumerate(config.gone):
             found = Mux(

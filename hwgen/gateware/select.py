@@ -128,8 +128,8 @@ class Select(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        beat, full = Signal(range(source.folds), name="beat"), Signal(name="full")
-        completes, taken, empties = beat == source.folds - 1, Signal(name="taken"), Signal(name="empties")
+        beat, full = Signal(range(source.folds), name="beat_index"), Signal(name="has_pixel")
+        completes, taken, empties = beat == source.folds - 1, Signal(name="input_transfer"), Signal(name="pixel_end")
         m.d.comb += [
             self.start.eq(self.room & full),
             empties.eq(self.start & (self.fold == config.output_folds - 1)),
@@ -146,7 +146,7 @@ class Select(wiring.Component):
             m.d.sync += full.eq(0)
         pixel = {channel: self._elaborate_channel(m, channel, beat, taken) for channel in config.kept}
         for lane, number in product(range(config.lanes), range(config.pixels)):
-            value = Signal(source.shape, name=f"step_{lane}_{number}", reset_less=True)
+            value = Signal(source.shape, name=f"output_{lane}_{number}", reset_less=True)
             with m.Switch(self.fold):
                 for fold, channel in enumerate(config.sources(lane)):
                     with m.Case(fold):
@@ -161,7 +161,7 @@ class Select(wiring.Component):
         fold, lane = self.config.places[channel]
         value: Value = self.i.payload.data[lane].as_value()
         if fold < source.folds - 1:
-            early = Signal(len(value), name=f"early_{channel}", reset_less=True)
+            early = Signal(len(value), name=f"early_channel_{channel}", reset_less=True)
             with m.If(taken & (beat == fold)):
                 m.d.sync += early.eq(value)
             value = early

@@ -147,13 +147,13 @@ class TableSum(Arithmetic[TableSumConfig]):
         shares = [
             _look_up(m, f"{name}_share_{number}", config.words(number), value) for number, value in enumerate(operands)
         ]
-        total = Signal(config.total, name=f"{name}_total", reset_less=True)
-        late = Signal(config.total, name=f"{name}_total_late", reset_less=True)
+        total = Signal(config.total, name=f"{name}_sum", reset_less=True)
+        late = Signal(config.total, name=f"{name}_sum_delayed", reset_less=True)
         m.d.sync += [total.eq(shares[0] + shares[1]), late.eq(total)]
         least = _look_up(m, f"{name}_rounding", config.rounding, (total >> point)[:MOST_BITS])
-        rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded", reset_less=True)
+        rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded_sum", reset_less=True)
         m.d.sync += rounded.eq((late >> point) + (late[:point] >= least))
-        result = Signal(config.result, name=f"{name}_result", reset_less=True)
+        result = Signal(config.result, name=f"{name}_output", reset_less=True)
         zero, low, high = config.zero_point, config.low, config.high
         inside = Mux(rounded > high - zero, high, rounded + zero)
         m.d.sync += result.eq(Mux(rounded < low - zero, low, inside))

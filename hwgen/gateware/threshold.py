@@ -169,7 +169,7 @@ class Threshold(wiring.Component):
         m = Module()
         config = self.config
         ahead = delayed(m, "valid", self.i.valid, config.latency - 1, reset_less=False)
-        m.d.comb += self.o.valid.eq(delayed(m, "done", ahead, 1, reset_less=False))
+        m.d.comb += self.o.valid.eq(delayed(m, "output_valid", ahead, 1, reset_less=False))
         present = self._present(m, ahead)
         for lane, (values, outputs) in enumerate(zip(self.i.payload, self.o.payload, strict=True)):
             for pixel, (value, output) in enumerate(zip(values, outputs, strict=True)):
@@ -183,7 +183,7 @@ class Threshold(wiring.Component):
     def _present(self, m: Module, valid: Value) -> list[Value]:
         """By lane: whether the beat that is about to leave carries a channel there."""
         config = self.config
-        beat = Signal(range(len(config.beats)), name="beat")
+        beat = Signal(range(len(config.beats)), name="beat_index")
         if config.short:
             with m.If(valid):
                 m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
@@ -200,10 +200,10 @@ class Threshold(wiring.Component):
         if len(config.counts) > 1:
             rows = {count: number for number, count in enumerate(config.counts)}
             by_count = [rows.get(count, 0) for count in range(max(config.counts) + 1)]
-            row = dense_table(m, f"row_{name}", value[config.accumulator_bits :], by_count)
+            row = dense_table(m, f"table_row_{name}", value[config.accumulator_bits :], by_count)
         place: Value = Const(0, 0)
         for level, table in enumerate(config.tables):
-            here = f"{name}_{level}"
+            here = f"{name}_level_{level}"
             threshold: Value = Const(table[0], signed(signed_bits(table[0])))
             if len(set(table)) > 1:
                 shape = signed(signed_bits(*table))
@@ -215,13 +215,14 @@ class Threshold(wiring.Component):
                 m.d.comb += port.addr.eq(Cat(place, row))
                 threshold = port.data
             total, place, row = (
-                delayed(m, f"{what}_{here}", part, 1) for what, part in (("sum", total), ("place", place), ("row", row))
+                delayed(m, f"{what}_{here}", part, 1)
+                for what, part in (("sum", total), ("search_index", place), ("table_row", row))
             )
-            reached = Signal(name=f"reached_{here}", reset_less=True)
+            reached = Signal(name=f"is_reached_{here}", reset_less=True)
             m.d.sync += reached.eq(total >= threshold)
             total, place, row = (
-                delayed(m, f"{what}_{here}_late", part, 1)
-                for what, part in (("sum", total), ("place", place), ("row", row))
+                delayed(m, f"{what}_{here}_delayed", part, 1)
+                for what, part in (("sum", total), ("search_index", place), ("table_row", row))
             )
             place = Cat(reached, place)
         return place

@@ -157,10 +157,10 @@ class Unload(wiring.Component):
             values = self._elaborate_shift(m)
         counts = [len(beat) for beat in config.beats]
         if config.clears and min(counts) < config.lanes_out:
-            beat = Signal(range(len(counts)), name="beat")
+            beat = Signal(range(len(counts)), name="beat_index")
             with m.If(self.o.valid):
                 m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
-            count = dense_table(m, "count", beat, counts)
+            count = dense_table(m, "channel_count", beat, counts)
             values = [[Mux(lane < count, value, 0) for value in channel] for lane, channel in enumerate(values)]
         for place, channel in zip(self.o.payload, values, strict=True):
             m.d.comb += [target.eq(value) for target, value in zip(place, channel, strict=True)]
@@ -176,9 +176,9 @@ class Unload(wiring.Component):
             ]
             for lane in range(config.lanes_in)
         ]
-        fold = Signal(range(len(config.fold_beats)), name="fold")
-        beats = dense_table(m, "beats", fold, config.fold_beats)
-        left = Signal(range(max(config.fold_beats) + 1), name="left")
+        fold = Signal(range(len(config.fold_beats)), name="fold_index")
+        beats = dense_table(m, "fold_beats", fold, config.fold_beats)
+        left = Signal(range(max(config.fold_beats) + 1), name="beats_left")
         m.d.comb += self.o.valid.eq(left != 0)
         for lane, channel in enumerate(values):
             following = values[lane + config.lanes_out] if lane + config.lanes_out < len(values) else channel

@@ -121,14 +121,14 @@ class Upsample(wiring.Component):
         config, source = self.config, self.config.input
         down, right = config.factors
         turn, part, column = (
-            Signal(range(down), name="turn"),
-            Signal(range(right), name="part"),
-            Signal(range(config.row_steps), name="column"),
+            Signal(range(down), name="row_repeat"),
+            Signal(range(right), name="column_repeat"),
+            Signal(range(config.row_steps), name="column_index"),
         )
-        address = Signal(range(config.kept_words), name="address")
+        address = Signal(range(config.kept_words), name="beat_address")
         fold_ends, part_ends = self.fold == source.folds - 1, part == right - 1
         row_ends = column == config.row_steps - 1
-        takes = Signal(name="takes")
+        takes = Signal(name="is_first_repeat")
         m.d.comb += [
             takes.eq((turn == 0) & (part == 0)),
             self.start.eq(self.room & (self.i.valid | ~takes)),
@@ -142,13 +142,13 @@ class Upsample(wiring.Component):
                     m.d.sync += [address.eq(0), turn.eq(Mux(turn == down - 1, 0, turn + 1))]
                 with m.Elif(~part_ends):
                     m.d.sync += address.eq(address - (source.folds - 1))
-        word = Signal(source.data_bits, name="word", reset_less=True)
-        place = Signal.like(address, name="place", reset_less=True)
-        write = Signal(name="write")
+        word = Signal(source.data_bits, name="write_word", reset_less=True)
+        place = Signal.like(address, name="write_address", reset_less=True)
+        write = Signal(name="write_enable")
         m.d.sync += [word.eq(self.i.payload.data), place.eq(address), write.eq(self.start & takes)]
         layout = channels_layout(source.shape, source.lanes, source.pixels)
         beat = data.View(layout, keep(m, "row", config.kept_words, word, place, write))
-        parts = delayed(m, "part", part, config.latency)
+        parts = delayed(m, "column_repeat", part, config.latency)
         for lane, pixel in product(range(source.lanes), range(config.pixels)):
             value = self.o.payload.operand[lane][pixel]
             m.d.comb += value.eq(beat[lane][config.source_pixel(0, pixel)])

@@ -116,10 +116,13 @@ class WholeMap(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        column, row = Signal(range(source.row_steps), name="column"), Signal(range(source.height), name="row")
+        column, row = (
+            Signal(range(source.row_steps), name="column_index"),
+            Signal(range(source.height), name="row_index"),
+        )
         fold_ends = self.fold == source.folds - 1
-        row_ends, frame_ends = column == source.row_steps - 1, Signal(name="frame_ends")
-        taken = Signal(name="taken")
+        row_ends, frame_ends = column == source.row_steps - 1, Signal(name="is_frame_end")
+        taken = Signal(name="input_transfer")
         m.d.comb += [
             frame_ends.eq(row_ends & (row == source.height - 1)),
             self.i.ready.eq(self.room | ~frame_ends),
@@ -247,8 +250,10 @@ class RunningSum(wiring.Component):
         config, source = self.config, self.config.window.input
         step, width, wait = self.i.payload, config.result.width, 1 + config.late
         valid = delayed(m, "valid", self.i.valid, wait, reset_less=False)
-        first, last, fold = (delayed(m, name, getattr(step, name), wait) for name in ("first", "last", "fold"))
-        totals = Signal(config.sum_bits, name="totals", reset_less=True)
+        first, last, fold = (
+            delayed(m, f"step_{name}", getattr(step, name), wait) for name in ("first", "last", "fold")
+        )
+        totals = Signal(config.sum_bits, name="fold_sums", reset_less=True)
         before: Value = totals
         if source.folds > 1:
             m.submodules.sums = sums = memory.Memory(
@@ -256,16 +261,16 @@ class RunningSum(wiring.Component):
             )
             write, read = write_port(sums), read_port(sums)
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
-            before = delayed(m, "before", read.data, config.late)
+            before = delayed(m, "previous_sums", read.data, config.late)
         for lane in range(config.lanes):
             addends: list[Value] = []
             for part, pixels in enumerate(config.parts):
-                name = f"added_{lane}" if len(config.parts) == 1 else f"added_{lane}_{part}"
+                name = f"pixel_sum_{lane}" if len(config.parts) == 1 else f"pixel_sum_{lane}_{part}"
                 added = Signal(signed(config.part_bits), name=name, reset_less=True)
                 m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in pixels))
                 addends.append(delayed(m, name, added, config.late))
             lanes = slice(lane * width, (lane + 1) * width)
-            total = Signal(config.result, name=f"total_{lane}")
+            total = Signal(config.result, name=f"sum_{lane}")
             m.d.comb += total.eq(Mux(first, 0, before[lanes].as_signed()) + sum(addends[1:], addends[0]))
             with m.If(valid):
                 m.d.sync += totals[lanes].eq(total)
