@@ -1,4 +1,7 @@
-"""Signals in users' Verilog have chosen names: whoever renames a variable of hwgen's gateware changes no Verilog."""
+"""Signals in users' Verilog have chosen names, not those of the variables that they are assigned to.
+
+Variables are renamed in memory, so that results without a signal keep their names: the writer reads these in the files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def written(folder: Path, mode: str, cases: list[str]) -> tuple[dict[str, str], 
         pytest.param(["stream", "pyramid", "engine", "graph"], id="all", marks=pytest.mark.long),
     ],
 )
-def test_renamed_variables_change_no_verilog(cases, tmp_path):
+def test_renamed_variables_rename_no_signal(cases, tmp_path):
     before, untouched = written(tmp_path, "as-it-is", cases)
     after, renamed = written(tmp_path, "renamed", cases)
     assert untouched == 0
