@@ -469,7 +469,7 @@ def test_simulate_refusals(design, tmp_path, refuse):
     [
         ("[]", " must be an object, not an array"),
         ("{", " is not JSON: Expecting property name enclosed in double quotes in line 1"),
-        ("[" * 100_000, " is not JSON: a number is none, or too long, or it is nested too deep"),
+        ("[" * 100_000, " is not JSON: a number is too long, or it is nested too deep"),
         ('{"module": 1, "digest": 2, "layers": []}', ": layers must be an object, not an array"),
         (
             '{"module": 1, "digest": 2, "layers": {"first": {"compute.weight_bits": "9999"}}}',
